@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from userlock.errors import StaleWriteError, WriteViolation
 from userlock.ids import quoted, show_key
 from userlock.sites import FACTS_KEY, facts_of
-from userlock.words import counted
+from userlock.words import counted, escaped
 
 log = logging.getLogger("userlock")
 
@@ -409,7 +409,7 @@ class JobRan(Event):
             self.outcome,
             self.seconds * 1000,
             self.attempt,
-            self.error or "another worker has taken it over",
+            escaped(f"{self.error}") or "another worker has taken it over",
         )
 
 

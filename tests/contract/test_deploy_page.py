@@ -147,8 +147,9 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
     url = own_memcached.url()
     service = userlock.LockService.from_url(url)
     service.acquire("ann", request="POST /answers")
+    app = {"USERLOCK_OUTBOX": "tests.contract.outbox.operators.app:outbox"}
     with emulator.start() as datastore:
-        outcome = Cli(url, datastore.env).run(*arguments)
+        outcome = Cli(url, {**datastore.env, **app}).run(*arguments)
     service.close()
     # The doctor has remarks on a memcached that was just started.
     assert outcome.code in ({0, 1} if arguments[0] == "doctor" else {0}), outcome.err

@@ -37,6 +37,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.datastore_rpc",
         "userlock.stores.datastore",
         "userlock.admin.ndb",
+        "userlock.admin.outbox",
         "userlock.contrib",
     ),
     "pymemcache": ("userlock.stores.memcache",),

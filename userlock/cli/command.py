@@ -22,9 +22,9 @@ from userlock.words import escaped
 FINE = 0
 #: The answer is no.
 NO = 1
-NO_MEANS = "nobody holds it, nothing was broken, something is wrong, something is new"
+NO_MEANS = "nobody holds it, nothing was done, something is wrong, new, late or left"
 USAGE = 2
-#: The store cannot be reached.
+#: The store, or Datastore, cannot be reached.
 UNREACHABLE = 3
 #: A bug of userlock. Not 1, Python's own code: scripts would take that for an answer.
 BUG = 70
@@ -37,7 +37,7 @@ _EXIT_CODES = (
     "  0    fine",
     "  1    the answer is no: {no}",
     "  2    the command line cannot be carried out",
-    "  3    the store cannot be reached",
+    "  3    the store, or Datastore, cannot be reached",
     "  70   a bug in userlock, or the answer could not be written",
     "  130  interrupted",
     "  141  the reader of the output went away, as `head` does",
@@ -130,6 +130,7 @@ class Invocation:
     Attributes:
         console: the console.
         url: what may be shown of the store's URL.
+        names_store: whether a store is named.
         json: whether to answer in JSON.
     """
 
@@ -139,6 +140,7 @@ class Invocation:
         self._connect = connect
         self._url: str = getattr(options, "store", "") or console.environ.get("USERLOCK_STORE", "")
         self.url = shown_url(self._url)
+        self.names_store = bool(self._url)
 
     def service(self) -> LockService:
         """Return the lock service over the store."""

@@ -25,6 +25,29 @@ Metrics (durations in seconds):
                                           enforced
     userlock.stale_writes    counter      writes refused at the commit: by error.type
 
+Of the outbox, if there is one (`messaging.destination.name` is the job's name):
+
+    userlock.job.runs        counter      runs: "done", "failed" (it runs again), "dead" or "lost"
+                                          (another worker has taken it over): by outcome,
+                                          messaging.destination.name, error.type
+    userlock.job.lag         histogram    from the moment that a job was due to its begin: by
+                                          messaging.destination.name
+    messaging.process.duration  histogram  of a run: by messaging.destination.name,
+                                          messaging.operation.name ("run"), messaging.system
+                                          ("userlock"), error.type
+
+With `instrument(outbox=outbox)`, of the whole outbox, read once a minute at most (by some
+40 small queries). One process that does it is enough:
+
+    userlock.outbox.lag      gauge        of the job that has been due for the longest time
+    userlock.outbox.jobs     gauge        jobs: by userlock.state ("due", "later", "running",
+                                          "dead")
+    userlock.outbox.blocked  gauge        waiting jobs behind a dead one of their owner
+    userlock.outbox.refused  counter      messages that the engine has not taken, in this process;
+                                          the relay sends others
+
+If Datastore does not answer, the gauges report nothing.
+
 The attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
 `userlock.enforced`, and OpenTelemetry's own `error.type`) have few values each,
 so there are few time series. Lock ids are never among them.
@@ -40,23 +63,29 @@ Personal data: a lock id is normally a user's id, so spans contain none unless
 `lock_id=True`; they show it as `userlock.configure(show_ids=…)` says, and so the
 request of the holder. `blocked_by=False` omits that.
 
-Names follow OpenTelemetry's rules for naming and for metrics
-(https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/).
+Names follow OpenTelemetry's rules for naming, for metrics and for messaging
+(https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/,
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/).
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 try:
     from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
 except ImportError as error:
     raise ImportError(
         "userlock.contrib.opentelemetry needs OpenTelemetry's API: pip install 'userlock[otel]'"
     ) from error
 
 from userlock._version import __version__
+from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import (
     LISTENERS,
     Acquired,
@@ -65,6 +94,7 @@ from userlock.events import (
     Conflict,
     Deadlock,
     Event,
+    JobRan,
     LeaseLost,
     Listeners,
     Rejected,
@@ -74,7 +104,14 @@ from userlock.events import (
     Unavailable,
     Violation,
 )
+from userlock.fork import reset_in_child
 from userlock.ids import show
+
+if TYPE_CHECKING:
+    from userlock.admin.outbox import Status
+    from userlock.outbox.outbox import Outbox
+
+log = logging.getLogger(__name__)
 
 #: Bounds of the histograms' buckets, in seconds. A free lock takes a millisecond or two at most;
 #: waits and leases end at a minute.
@@ -83,11 +120,21 @@ BUCKETS = (
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0),
 )
 
+#: The same of runs of jobs, and of their lag, which is a day if nobody looks.
+RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
+LAG_BUCKETS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+
 _NAME = "userlock"
 
+#: How often an outbox is read at most, and the time-out of each query, in seconds.
+_READ_SECONDS = 60.0
+_QUERY_SECONDS = 5.0
+
 _HISTOGRAMS = (
-    ("userlock.wait.duration", "Time from the call to the lock, or to the end of the wait."),
-    ("userlock.hold.duration", "Time from the grant of a lock to its release."),
+    ("userlock.wait.duration", BUCKETS, "Time from the call to the lock, or the end of the wait."),
+    ("userlock.hold.duration", BUCKETS, "Time from the grant of a lock to its release."),
+    ("userlock.job.lag", LAG_BUCKETS, "Time from the moment that a job was due to its begin."),
+    ("messaging.process.duration", RUN_BUCKETS, "Duration of a run of a job."),
 )
 _COUNTERS = (
     ("userlock.acquisitions", "{acquisition}", "Calls that asked for a lock."),
@@ -96,6 +143,7 @@ _COUNTERS = (
     ("userlock.breaks", "{break}", "Leases that an operator ended."),
     ("userlock.violations", "{violation}", "Writes that slipped past their lock."),
     ("userlock.stale_writes", "{write}", "Stale writes that were refused at the commit."),
+    ("userlock.job.runs", "{run}", "Runs of jobs."),
 )
 
 #: The outcomes of releases, as events and as metrics name them.
@@ -123,6 +171,7 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     lock_id: bool = False,
     blocked_by: bool = True,
+    outbox: Outbox | None = None,
 ) -> OpenTelemetryListener:
     """Report lock events from now on. Call it once: each call reports everything again.
 
@@ -133,10 +182,14 @@ def instrument(
         tracer_provider: see there.
         lock_id: see there.
         blocked_by: see there.
+        outbox: also report the lag and the numbers of its jobs. It needs a client (`client=`), as
+            it is read in a thread of OpenTelemetry's.
 
     Returns:
         The listener that was added.
     """
+    if outbox is not None:
+        _OutboxGauges(outbox, SYSTEM_CLOCK).create(meter_provider)
     listener = OpenTelemetryListener(
         meter_provider=meter_provider,
         tracer_provider=tracer_provider,
@@ -178,9 +231,9 @@ class OpenTelemetryListener:
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
         self._durations = {
             name: meter.create_histogram(
-                name, unit="s", description=text, explicit_bucket_boundaries_advisory=BUCKETS
+                name, unit="s", description=text, explicit_bucket_boundaries_advisory=buckets
             )
-            for name, text in _HISTOGRAMS
+            for name, buckets, text in _HISTOGRAMS
         }
         self._counters = {
             name: meter.create_counter(name, unit=unit, description=text)
@@ -215,6 +268,8 @@ class OpenTelemetryListener:
                 self._count("userlock.violations", {**error, "userlock.enforced": event.enforced})
             case StaleWrite():
                 self._count("userlock.stale_writes", {"error.type": type(event.error).__name__})
+            case JobRan():
+                self._job(event)
 
     def _count(self, name: str, attributes: _Attributes) -> None:
         self._counters[name].add(1, attributes)
@@ -255,3 +310,98 @@ class OpenTelemetryListener:
         attributes: _Attributes = {"userlock.outcome": outcome}
         self._count("userlock.releases", attributes)
         self._durations["userlock.hold.duration"].record(event.held_seconds, attributes)
+
+    def _job(self, event: JobRan) -> None:
+        of_job: _Attributes = {"messaging.destination.name": event.job}
+        failed: _Attributes = {"error.type": _error_type(event.error)} if event.error else {}
+        self._count("userlock.job.runs", {**of_job, **failed, "userlock.outcome": event.outcome})
+        self._durations["userlock.job.lag"].record(event.lag_seconds, of_job)
+        system: _Attributes = {"messaging.system": _NAME, "messaging.operation.name": "run"}
+        self._durations["messaging.process.duration"].record(
+            event.seconds, {**of_job, **failed, **system}
+        )
+
+
+def _error_type(error: str) -> str:
+    """Return the class of a job's error: it stands before the error's own text."""
+    name = error.partition(":")[0]
+    # OpenTelemetry's word for all others, such as a process that has ended.
+    return name if len(name) <= 100 and name.replace(".", "").isidentifier() else "_OTHER"
+
+
+class _OutboxGauges:
+    """Observes an outbox: at most once a minute, whoever asks, and each query for five seconds."""
+
+    def __init__(self, outbox: Outbox, clock: Clock) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._read_at = -_READ_SECONDS
+        self._status: Status | None = None
+
+    def create(self, meter_provider: metrics.MeterProvider | None) -> None:
+        """Create the instruments."""
+        meter = metrics.get_meter(_NAME, __version__, meter_provider)
+        meter.create_observable_gauge(
+            "userlock.outbox.lag",
+            [self._lag],
+            unit="s",
+            description="Time for which the oldest due job has been due.",
+        )
+        meter.create_observable_gauge(
+            "userlock.outbox.jobs",
+            [self._jobs],
+            unit="{job}",
+            description="Jobs in the outbox.",
+        )
+        meter.create_observable_gauge(
+            "userlock.outbox.blocked",
+            [self._blocked],
+            unit="{job}",
+            description="Waiting jobs behind a dead one of their owner.",
+        )
+        meter.create_observable_counter(
+            "userlock.outbox.refused",
+            [self._refused],
+            unit="{message}",
+            description="Messages that the engine has not taken.",
+        )
+
+    def latest(self) -> Status | None:
+        """Return the latest status; None if Datastore did not answer."""
+        from userlock.admin.outbox import take_status  # loads ndb
+
+        with self._mutex:  # a second reader waits for the first one's answer
+            if self._clock.now() - self._read_at >= _READ_SECONDS:
+                try:
+                    self._status = take_status(
+                        self._outbox, self._clock.wall(), timeout=_QUERY_SECONDS
+                    )
+                except Exception as error:
+                    self._status = None
+                    log.warning("the outbox could not be read for metrics: %r", error)
+                self._read_at = self._clock.now()
+            return self._status
+
+    def _lag(self, options: CallbackOptions) -> Iterator[Observation]:
+        status = self.latest()
+        if status is not None:
+            yield Observation(status.lag)
+
+    def _jobs(self, options: CallbackOptions) -> Iterator[Observation]:
+        status = self.latest()
+        if status is not None:
+            for state in ("due", "later", "running", "dead"):
+                yield Observation(getattr(status, state), {"userlock.state": state})
+
+    def _blocked(self, options: CallbackOptions) -> Iterator[Observation]:
+        status = self.latest()
+        if status is not None:
+            yield Observation(status.blocked)
+
+    def _refused(self, options: CallbackOptions) -> Iterator[Observation]:
+        yield Observation(self._outbox.refused_messages)

@@ -44,7 +44,11 @@ def decode(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
     Raises:
         ValueError: it is nothing that `encode` has written.
     """
-    match json.loads(encoded):
+    try:
+        found = json.loads(encoded)
+    except RecursionError:
+        found = None
+    match found:
         case [list(args), dict(kwargs)]:
             return args, kwargs
     raise ValueError("the row has no arguments")

@@ -8,21 +8,25 @@ redrive that was ended midway is resumed by another one, and none runs twice.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 from userlock.clock import Clock
+from userlock.errors import LockTimeout
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
 from userlock.lock.scope import default_service, scope
 from userlock.lock.service import LockService
 from userlock.outbox.arguments import decode
-from userlock.outbox.rows import JobRow
+from userlock.outbox.rows import JobRow, jobs
 from userlock.outbox.waking import Due, Waker, text_of
 
 _BATCH = 100
+#: A redrive that is stopped ends within this time. In seconds.
+_NAP_SECONDS = 0.2
 
 
 class Letter(NamedTuple):
@@ -44,6 +48,12 @@ class Letter(NamedTuple):
     last_error: str
     last_error_at: float
     running: bool
+    #: Whether, dead, it holds up its owner's later jobs.
+    blocks: bool
+    #: Another one after each write of the row.
+    stamp: int
+    #: Its place among its owner's jobs.
+    rank: tuple[int, int]
 
     @property
     def dead(self) -> bool:
@@ -80,6 +90,9 @@ def letter_of(row: Any) -> Letter:
         row.last_error or "",
         row.last_error_at / 1e6,
         bool(row.claim),
+        row.dead is not None and bool(row.queued),
+        row.write_id or 0,
+        row.rank,
     )
 
 
@@ -101,7 +114,7 @@ class DeadLetters:
         """Return dead letters, ordered by cause.
 
         Args:
-            cause: the beginning of the cause: a job's name, or that and the class of the error.
+            cause: a job's name, or that and the class of the error, as in `Letter.cause`.
             most: how many at most.
         """
         return [letter_of(row) for row in self._query(cause).fetch(most, use_cache=False)]
@@ -111,20 +124,33 @@ class DeadLetters:
         counted: int = self._query(cause).count(most)
         return counted
 
-    def redrive(self, key: Any) -> bool:
+    def redrive(
+        self,
+        key: Any,
+        *,
+        wait_timeout: float | None = None,
+        stamp: int | None = None,
+        died_by: float = math.inf,
+    ) -> bool:
         """Let a dead job run again, with all its attempts. Returns False if it is not dead.
+
+        Args:
+            key: of its row.
+            wait_timeout: the longest wait for a busy owner; by default that of batch work.
+            stamp: only as it is in that letter. None: whatever has happened to it.
+            died_by: only if it has died by then, in seconds since 1970.
 
         Raises:
             LockTimeout: its owner is busy.
         """
-        row = key.get(use_cache=False)
-        if row is None or row.dead is None:
+        row = key.get(use_cache=False, use_global_cache=False)
+        if not _is_meant(row, stamp, died_by):
             return False
         owner = row.owner
 
         def revive() -> Any:
             row = key.get()
-            if row is None or row.dead is None:
+            if not _is_meant(row, stamp, died_by):
                 return None
             row.dead, row.died_at, row.queued = None, 0, row.ordered or None
             row.attempts, row.wakes = 0, row.wakes + 1
@@ -137,7 +163,7 @@ class DeadLetters:
         service = self._service or default_service()
         with (
             scope(service, priority=Priority.BATCH, request=f"redrive {row.job}"),
-            global_lock(owner),
+            global_lock(owner, wait_timeout=wait_timeout),
         ):
             row = ndb.transaction(revive)
         if row is None:
@@ -147,16 +173,24 @@ class DeadLetters:
         return True
 
     def redrive_all(
-        self, cause: str, *, rate: float = 50.0, stopped: Callable[[], bool] = lambda: False
+        self,
+        cause: str,
+        *,
+        rate: float = 50.0,
+        stopped: Callable[[], bool] = lambda: False,
+        busy_seconds: float = 2.0,
     ) -> Iterator[tuple[str, bool]]:
-        """Redrive all of one cause; yield the key and the outcome of each.
+        """Redrive all of one cause; yield the key of each, and whether it was redriven.
 
-        May be ended anywhere, and begun again.
+        Not redriven are those whose owners are busy, and those that others have redriven
+        meanwhile. One that dies again is left for the next time. May be ended
+        anywhere, and begun again.
 
         Args:
             cause: as in `list`; empty: all dead letters.
             rate: how many a second at most.
-            stopped: asked before each one.
+            stopped: asked before each one, and in pauses.
+            busy_seconds: the longest wait for one owner.
 
         Raises:
             ValueError: the rate is not above 0.
@@ -164,32 +198,49 @@ class DeadLetters:
         if not rate > 0:
             raise ValueError(f"the rate must be above 0, not {rate!r}")
         pause = 1 / rate
+        died_by = self._clock.wall()
         following = self._clock.now()
         for key in self._each(cause):
+            while not stopped() and (left := following - self._clock.now()) > 0:
+                self._clock.sleep(min(left, _NAP_SECONDS))
             if stopped():
                 return
-            self._clock.sleep(max(following - self._clock.now(), 0.0))
             following = max(following, self._clock.now()) + pause
-            yield text_of(key), self.redrive(key)
+            try:
+                redriven = self.redrive(key, wait_timeout=busy_seconds, died_by=died_by)
+            except LockTimeout:
+                redriven = False
+            yield text_of(key), redriven
 
-    def purge(self, cause: str = "") -> Iterator[str]:
-        """Delete dead letters for good; yield the key of each. A redriven one stays."""
+    def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
+        """Delete a dead letter for good. Returns False if it is not dead. Options: as `redrive`."""
 
-        def delete(key: Any) -> bool:
-            row = key.get()
-            if row is None or row.dead is None:
+        def delete() -> bool:
+            if not _is_meant(key.get(), stamp, died_by):
                 return False
             key.delete()
             return True
 
+        deleted: bool = ndb.transaction(delete)
+        return deleted
+
+    def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
+        """Delete dead letters for good; yield the key of each. A redriven one stays.
+
+        Args:
+            cause: as in `list`; empty: all.
+            died_by: only those that had died by then, in seconds since 1970; by default by now.
+        """
+        died_by = self._clock.wall() if died_by is None else died_by
         for key in self._each(cause):
-            if ndb.transaction(lambda key=key: delete(key)):
+            if self.delete(key, died_by=died_by):
                 yield text_of(key)
 
     def _query(self, cause: str) -> Any:
-        query = JobRow.query(JobRow.dead >= cause, namespace="")
+        query = jobs(JobRow.dead > "")
         if cause:
-            query = query.filter(JobRow.dead < cause + "\U0010ffff")
+            # No text is between a job's name and that with a blank: names are printable.
+            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!", namespace="")
         return query.order(JobRow.dead, JobRow.key)
 
     def _each(self, cause: str) -> Iterator[Any]:
@@ -200,6 +251,16 @@ class DeadLetters:
                 _BATCH, start_cursor=cursor, keys_only=True
             )
             yield from keys
+
+
+def _is_meant(row: Any, stamp: int | None, died_by: float) -> bool:
+    """Return whether a row is still the dead letter that a caller has seen."""
+    return (
+        row is not None
+        and row.dead is not None
+        and stamp in (None, row.write_id)
+        and row.died_at <= died_by * 1e6 + 1  # rounded
+    )
 
 
 def when(seconds: float) -> str:

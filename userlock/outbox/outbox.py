@@ -175,6 +175,11 @@ class Outbox:
         """Return the registered jobs by name."""
         return self._jobs
 
+    @property
+    def refused_messages(self) -> int:
+        """Return how many messages no engine has taken, in this process; the relay sends others."""
+        return self._waker.failed
+
     # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.clock import Clock
-from userlock.outbox.rows import SHARDS, JobRow, RelayRow, due_before, relay_key
+from userlock.outbox.rows import SHARDS, JobRow, RelayRow, due_before, jobs, relay_key
 from userlock.outbox.waking import Due, Waker
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Relay:
 
     def _due(self, shard: int, most: int, **options: Any) -> list[Any]:
         first, last = due_before(shard, self._now())
-        query = JobRow.query(JobRow.due >= first, JobRow.due < last, namespace="")
+        query = jobs(JobRow.due >= first, JobRow.due < last)
         found: list[Any] = query.order(JobRow.due).fetch(
             most, use_cache=False, use_global_cache=False, **options
         )

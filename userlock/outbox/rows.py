@@ -15,6 +15,7 @@ leaves that index.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import itertools
 import secrets
@@ -57,6 +58,8 @@ class JobRow(Model):
         ready_at: not run before, in microseconds since 1970.
         due: the shard, and when the relay looks after it; None if it is dead.
         queued: True while it counts in its owner's order; None otherwise.
+        standing: whether it waits or runs, the shard, and since or until when; None if it is dead.
+            `due` does not tell: the relay pushes it back while a job waits.
         ordered: whether it waits for the owner's earlier jobs.
         place: the version of the commit that staged it; 0 until its next put.
         index: its number in that commit.
@@ -83,6 +86,7 @@ class JobRow(Model):
     arguments = ndb.BlobProperty()
     ready_at = ndb.IntegerProperty(indexed=False)
     due = ndb.StringProperty()
+    standing = ndb.ComputedProperty(lambda row: standing_of(row))
     queued = ndb.BooleanProperty()
     ordered = ndb.BooleanProperty(indexed=False, default=True)
     place = ndb.IntegerProperty(indexed=False, default=0)
@@ -151,6 +155,11 @@ class RelayRow(Model):
         return "UserLockRelay"
 
 
+def jobs(*filters: Any, **options: Any) -> Any:
+    """Return a query of jobs, in the namespace of all rows."""
+    return JobRow.query(*filters, namespace="", **options)
+
+
 # --- keys ---------------------------------------------------------------------------------------
 
 
@@ -207,3 +216,40 @@ def due_before(shard: int, micros: int) -> tuple[str, str]:
 def due_micros(due: str) -> int:
     """Return the time in a value of `due`."""
     return int(due.partition("|")[2])
+
+
+# --- where a job stands ---------------------------------------------------------------------------
+
+
+class Standing(enum.Enum):
+    """The state of a job that is not dead: the beginning of `JobRow.standing`."""
+
+    #: Until `ready_at`, and from then on until a worker claims it.
+    WAITING = "waiting"
+    #: Until `claimed_until`: a worker has claimed it.
+    RUNNING = "running"
+
+
+def standing_of(row: Any) -> str | None:
+    """Return the value of `standing` of a job."""
+    if row.dead is not None:
+        return None
+    if row.claim:
+        return standing_index(Standing.RUNNING, shard_of(row.key), row.claimed_until)
+    return standing_index(Standing.WAITING, shard_of(row.key), row.ready_at)
+
+
+def standing_index(standing: Standing, shard: int, micros: int) -> str:
+    """Return the value of `standing` at a time."""
+    return f"{standing.value}|{shard:02d}|{max(micros, 0):016d}"
+
+
+def standing_range(standing: Standing, shard: int | None = None) -> tuple[str, str]:
+    """Return the least value of `standing`, in one shard or all, and one above all of them."""
+    first = f"{standing.value}|" if shard is None else f"{standing.value}|{shard:02d}|"
+    return first, first[:-1] + "}"
+
+
+def standing_micros(standing: str) -> int:
+    """Return the time in a value of `standing`."""
+    return int(standing.rpartition("|")[2])

@@ -48,6 +48,7 @@ from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
     JobRow,
+    jobs,
 )
 from userlock.outbox.waking import Due, Waker
 
@@ -117,10 +118,9 @@ class _Queue:
         self._read()
 
     def _read(self) -> None:
-        rows = JobRow.query(
+        rows = jobs(
             JobRow.queued == True,  # noqa: E712
             ancestor=self._root,
-            namespace="",
         )
         found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
         self._rows = sorted(found, key=lambda row: row.rank)

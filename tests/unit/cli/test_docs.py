@@ -28,6 +28,8 @@ DOCTOR = PAGE.take("console", "doctor --quiet")
 DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
 CHECK = PAGE.take("console", "baseline check")
 WRITE = PAGE.take("console", "baseline write")
+#: `tests/contract/outbox/operators/test_docs.py` runs it.
+OUTBOX = PAGE.take("console", "outbox status")
 
 DOCS = PAGE.text
 EXAMPLES = re.findall(r"(?:^\$ |`|\| )userlock ([a-z][^`\n]*)", DOCS, re.MULTILINE)

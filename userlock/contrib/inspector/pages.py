@@ -13,6 +13,7 @@ from werkzeug.exceptions import NotFound
 import userlock.ids as ids
 from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
+from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.origin import is_of_this_site
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import View, Views
@@ -21,6 +22,7 @@ from userlock.events import LISTENERS
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
+from userlock.outbox.outbox import Outbox
 from userlock.words import span
 
 #: Decides who may see the pages. Returns the operator's name, for the log, or True.
@@ -57,9 +59,17 @@ class Inspector:
         authorise: called with each request for these pages. The answer is 403 unless it
             returns the operator's name (for the log), or True.
         url_prefix: the address of the pages.
+        outbox: the app's outbox, for the pages of its jobs. None: there are none, unless
+            `UserLock` has an outbox.
     """
 
-    def __init__(self, authorise: Authorise, *, url_prefix: str = "/userlock") -> None:
+    def __init__(
+        self,
+        authorise: Authorise,
+        *,
+        url_prefix: str = "/userlock",
+        outbox: Outbox | None = None,
+    ) -> None:
         if not callable(authorise):
             raise TypeError(
                 "the inspector needs a function that decides who may see it: "
@@ -67,14 +77,18 @@ class Inspector:
             )
         self._authorise = authorise
         self._url_prefix = url_prefix
+        self._outbox = outbox
 
-    def init_app(self, app: flask.Flask, service: LockService | None) -> None:
+    def init_app(
+        self, app: flask.Flask, service: LockService | None, outbox: Outbox | None = None
+    ) -> None:
         """Attach to an app, and start to count. Without a service: the configured one."""
+        outbox = outbox if self._outbox is None else self._outbox
         tally = Tally(SYSTEM_CLOCK, _endpoint)
         LISTENERS.add(tally.listen)
         if service is not None and service.listeners is not LISTENERS:
             service.listeners.add(tally.listen)
-        pages = _Pages(self._authorise, lambda: service or default_service(), tally, app)
+        pages = _Pages(self._authorise, lambda: service or default_service(), tally, app, outbox)
         app.register_blueprint(pages.blueprint(self._url_prefix))
         address = _Address(self._url_prefix)
         app.before_request(address.hide)
@@ -117,11 +131,17 @@ class _Pages:
         service: Callable[[], LockService],
         tally: Tally,
         app: flask.Flask,
+        outbox: Outbox | None,
     ) -> None:
         self._authorise = authorise
         self._service = service
         self._tally = tally
         self._views = Views(service, tally, app)
+        self._names = list(self._views.by_name)
+        self._jobs = None
+        if outbox is not None:
+            self._jobs = JobPages(outbox, lambda: self._service().clock, self._render)
+            self._names.insert(1, "outbox")
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(
@@ -139,6 +159,8 @@ class _Pages:
         pages.add_url_rule("/<name>.json", "document", self._document)
         pages.add_url_rule("/break", "ask", self._ask, methods=["POST"])
         pages.add_url_rule("/break/now", "break_", self._break, methods=["POST"])
+        if self._jobs is not None:
+            self._jobs.add_to(pages)
         return pages
 
     # --- access -------------------------------------------------------------------------------
@@ -245,7 +267,7 @@ class _Pages:
     def _render(self, template: str, **facts: Any) -> str:
         page = flask.render_template(
             f"userlock/{template}",
-            names=list(self._views.by_name),
+            names=self._names,
             process=process_label(),
             **facts,
         )

@@ -1,0 +1,141 @@
+"""Test the inspector's pages of jobs, as an operator uses them: with and without scripts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import flask
+import pytest
+from google.cloud import ndb
+from playwright.sync_api import Browser, Page, expect
+from werkzeug.serving import make_server
+
+import emulator
+import userlock
+from tests.browser.access import serious
+from tests.browser.conftest import SCHEMES, VIEWPORTS
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector
+from userlock.events import LISTENERS
+from userlock.outbox import Outbox, Retry
+from userlock.stores import MemoryStore
+
+HOSTILE = "\u202eevil\x1b[2J<script>" + "x" * 1_000
+
+
+class Office:
+    """A site with the inspector and an outbox, whose jobs die."""
+
+    def __init__(self, client: Any) -> None:
+        service = userlock.LockService(MemoryStore())
+        self.outbox = Outbox("inline://?threads=0", client=client, service=service)
+        once = Retry(attempts=1)
+
+        @self.outbox.job(name="receipts.send", retry=once)
+        def send(user_id: str, text: str) -> None:
+            raise RuntimeError(text)
+
+        @self.outbox.job(name="books.close", retry=once, on_dead="block")
+        def close(user_id: str) -> None:
+            raise KeyError(user_id)
+
+        self._send, self._close = send, close
+        app = flask.Flask("office")
+        UserLock(
+            app,
+            client=client,
+            service=service,
+            inspector=Inspector(lambda request: "olga", outbox=self.outbox),
+        )
+        self.server = make_server("127.0.0.1", 0, app, threaded=True)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def fill(self, number: int) -> None:
+        """Let jobs die, and others wait behind one of them."""
+        with self.outbox.context():
+            keys = [self._close.stage_now("ann").key]
+            keys += [self._send.stage_now(f"user{each}", HOSTILE).key for each in range(number)]
+            for key in keys:
+                self.outbox.run(key)
+            self._send.stage_now("ann", HOSTILE)
+
+
+@pytest.fixture
+def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    before = LISTENERS._listeners
+    with emulator.start() as datastore:
+        for name, value in datastore.env.items():
+            monkeypatch.setenv(name, value)
+        office = Office(ndb.Client())
+        thread = threading.Thread(target=office.server.serve_forever)
+        thread.start()
+        yield office
+        office.server.shutdown()
+        thread.join()
+        office.server.server_close()
+        office.outbox.close()
+    LISTENERS._listeners = before
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("device", VIEWPORTS)
+def test_dead_jobs_are_looked_at_redriven_and_purged(
+    browser: Browser, office: Office, screenshots: Path, device: str, scheme: Any
+) -> None:
+    office.fill(3)
+    viewport: Any = VIEWPORTS[device]
+    with browser.new_context(
+        base_url=office.url, viewport=viewport, color_scheme=scheme
+    ) as context:
+        page = context.new_page()
+
+        def look(at: str) -> None:
+            page.screenshot(path=screenshots / f"jobs-{at}-{device}-{scheme}.png")
+            assert serious(page) == []
+            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+
+        _work(page, look)
+
+
+def test_it_works_without_scripts(browser: Browser, office: Office) -> None:
+    office.fill(3)
+    with browser.new_context(base_url=office.url, java_script_enabled=False) as context:
+        _work(context.new_page(), lambda at: None)
+
+
+def _work(page: Page, look: Any) -> None:
+    page.goto("/userlock/")
+    page.get_by_role("link", name="outbox", exact=True).click()
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+    expect(page.get_by_text("holds it up, which is dead")).to_be_visible()
+    look("status")
+    page.get_by_role("link", name="List receipts.send RuntimeError").click()
+    look("list")
+    page.get_by_role("link", name="Show receipts.send of user1").click()
+    expect(page.get_by_text("It is dead: it runs again if it is redriven.")).to_be_visible()
+    look("one")
+    page.get_by_role("button", name="Redrive").click()
+    expect(page.get_by_role("heading", name="Redrive 1 dead job?")).to_be_visible()
+    look("redrive")
+    page.get_by_role("button", name="Redrive 1 dead job").click()
+    expect(page.get_by_role("heading", name="1 job redriven")).to_be_visible()
+    look("redriven")
+    page.get_by_role("link", name="Back to the jobs").click()
+    page.get_by_role("button", name="Purge receipts.send RuntimeError").click()
+    look("purge")
+    page.get_by_label("Type the number of jobs (2)").fill("3")
+    page.get_by_role("button", name="Purge 2 dead jobs for good").click()
+    expect(page.get_by_role("heading", name="Nothing was purged")).to_be_visible()
+    look("refused")
+    page.get_by_role("link", name="Back to the jobs").click()
+    page.get_by_role("button", name="Purge receipts.send RuntimeError").click()
+    page.get_by_label("Type the number of jobs (2)").fill("2")
+    page.get_by_role("button", name="Purge 2 dead jobs for good").click()
+    expect(page.get_by_role("heading", name="2 jobs purged")).to_be_visible()
+    page.goto("/userlock/outbox?dead=yes")
+    expect(page.get_by_text("books.close KeyError", exact=True)).to_be_visible()
+    expect(page.get_by_text("receipts.send RuntimeError")).to_have_count(0)

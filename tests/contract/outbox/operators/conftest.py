@@ -1,0 +1,141 @@
+"""An outbox for operators: on the emulator, with an engine that only takes messages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.unit.cli.terminal import Terminal
+from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.outbox.rows import JobRow, new_key
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+class Taker:
+    """An engine that takes messages, and delivers them when it is told to.
+
+    Attributes:
+        messages: those that it has taken.
+        down: whether it refuses all.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Wake] = []
+        self.down = False
+        self._deliver: Callable[[str], object] = lambda key: None
+
+    def connect(self, deliver: Callable[[str], object]) -> None:
+        self._deliver = deliver
+
+    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        if self.down:
+            return [EngineError("it is down")] * len(messages)
+        self.messages += messages
+        return [None] * len(messages)
+
+    def deliver(self) -> None:
+        """Deliver the messages, but not those that come meanwhile."""
+        messages, self.messages = self.messages, []
+        for each in messages:
+            self._deliver(each.key)
+
+    def close(self) -> None:
+        pass
+
+
+class Shop:
+    """An app with an outbox.
+
+    Attributes:
+        error: raised by its jobs, if there is one.
+        ran: the calls, in their order.
+    """
+
+    def __init__(self, client: Any, service: userlock.LockService, clock: ManualClock) -> None:
+        self.clock = clock
+        self.engine = Taker()
+        self.outbox = Outbox(self.engine, client=client, service=service, clock=clock)
+        self.error: Exception | None = None
+        self.ran: list[tuple[Any, ...]] = []
+        once = Retry(attempts=1)
+        twice = Retry(attempts=2, first_seconds=10, jitter=0)
+        self.pay = self.outbox.job(name="pay", retry=once)(self._work)
+        self.payback = self.outbox.job(name="payback", retry=once)(self._work)
+        self.close_books = self.outbox.job(name="close_books", retry=once, on_dead="block")(
+            self._work
+        )
+        self.mail = self.outbox.job(name="mail", retry=twice)(self._work)
+
+    def _work(self, user_id: str, *args: Any) -> None:
+        self.ran.append((user_id, *args))
+        if self.error is not None:
+            raise self.error
+
+    def stage(self, job: Any, *args: Any, **options: Any) -> str:
+        """Stage a job; return its key."""
+        with self.outbox.context():
+            key: str = job.stage_now(*args, **options).key
+            return key
+
+    def kill(self, job: Any, *args: Any, error: Exception | None = None) -> str:
+        """Stage a job, and let it die; return its key. Jobs that waited run as well."""
+        key = self.stage(job, *args)
+        before, self.error = self.error, error or RuntimeError("no")
+        self.engine.deliver()
+        self.error = before
+        return key
+
+    def rows(self) -> list[Any]:
+        with self.outbox.context():
+            return list(JobRow.query().fetch(use_cache=False, use_global_cache=False))
+
+    def row(self, key: str) -> Any:
+        with self.outbox.context():
+            return ndb.Key(urlsafe=key.encode()).get(use_cache=False, use_global_cache=False)
+
+    def put_dead(self, owners: Sequence[str], *, job: str = "pay", cause: str = "") -> None:
+        """Store a dead job of each owner, without running it."""
+        now = round(self.clock.wall() * 1e6)
+
+        def put(owner: str) -> None:
+            row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
+            row.arguments, row.attempts = b'[["x"],{}]', 1
+            row.dead, row.died_at = cause or f"{job} RuntimeError", now
+            row.put()
+
+        with self.outbox.context():
+            for owner in owners:
+                ndb.transaction(lambda owner=owner: put(owner))
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    return userlock.LockService(store, clock=clock)
+
+
+@pytest.fixture
+def shop(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> Iterator[Shop]:
+    """Provide an app, as the module `shop`."""
+    shop = Shop(ndb_client, service, clock)
+    module = ModuleType("shop")
+    module.outbox = shop.outbox  # type: ignore[attr-defined]
+    sys.modules["shop"] = module
+    yield shop
+    del sys.modules["shop"]
+
+
+@pytest.fixture
+def terminal(store: MemoryStore, clock: ManualClock, shop: Shop) -> Terminal:
+    """Provide a command line that names the app."""
+    terminal = Terminal(store, clock)
+    terminal.environ["USERLOCK_OUTBOX"] = "shop:outbox"
+    return terminal

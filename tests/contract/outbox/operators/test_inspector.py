@@ -1,0 +1,443 @@
+"""Test the inspector's pages of jobs: access, views, redrive and purge, hostile texts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+from google.cloud import ndb
+
+import userlock
+from tests.contract.outbox.operators.conftest import Shop
+from tests.contract.web.test_inspector import routes
+from tests.poison import TEXTS
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector, jobs
+from userlock.events import LISTENERS
+from userlock.testing import ManualClock
+
+JOB_ROUTES = {
+    *("jobs", "find_jobs", "jobs_document", "job", "job_document", "find_job"),
+    *("ask_redrive", "redrive", "ask_purge", "purge"),
+}
+CHANGES = ["/userlock/outbox/redrive/now", "/userlock/outbox/purge/now"]
+MARK = "zoe.marker+7@example.org"
+
+
+@pytest.fixture(autouse=True)
+def _listeners() -> Iterator[None]:
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
+
+
+def app_of(
+    shop: Shop, service: userlock.LockService, ndb_client: Any, operator: Any = "olga"
+) -> flask.Flask:
+    app = flask.Flask(__name__)
+    inspector = Inspector(lambda request: operator, outbox=shop.outbox)
+    UserLock(app, client=ndb_client, service=service, inspector=inspector)
+    return app
+
+
+@pytest.fixture
+def web(shop: Shop, service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
+    return app_of(shop, service, ndb_client).test_client()
+
+
+class Forms(HTMLParser):
+    """The forms of a page: their addresses, with their hidden values."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.elements: set[tuple[str, ...]] = set()
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.add((tag, *sorted(given)))
+        if tag == "form":
+            self.found.append((given["action"], {}))
+        if tag == "input" and given.get("type") == "hidden":
+            self.found[-1][1][given["name"]] = given["value"]
+
+
+def form(page: str, action: str) -> dict[str, str]:
+    """Return the hidden values of the first form with that address."""
+    return next(values for address, values in Forms(page).found if address.endswith(action))
+
+
+def asked(web: FlaskClient, action: str, **choice: str) -> dict[str, str]:
+    """Ask for an action; return the hidden values of the question's form."""
+    answer = web.post(f"/userlock/outbox/{action}", data=choice)
+    assert answer.status_code == 200
+    return form(answer.text, f"/outbox/{action}/now")
+
+
+def dead(shop: Shop) -> list[str]:
+    return sorted(row.owner for row in shop.rows() if row.dead is not None)
+
+
+# --- access -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [False, None, "", "olga"])
+def test_each_route_refuses_others(
+    shop: Shop, service: userlock.LockService, ndb_client: ndb.Client, answer: Any
+) -> None:
+    key = shop.kill(shop.pay, "ann")
+    app = app_of(shop, service, ndb_client, answer)
+    found = set()
+    with app.test_request_context():
+        addresses = list(_addresses(app, key))
+    for endpoint, method, path in addresses:
+        data = {"cause": "", "key": key} if method == "POST" else None
+        response = app.test_client().open(path, method=method, data=data)
+        assert (response.status_code == 403) is not bool(answer), (endpoint, response.status)
+        assert response.headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+        assert answer or "ann" not in response.text
+        found.add(endpoint)
+    assert found == JOB_ROUTES
+    assert dead(shop) == ["ann"]
+
+
+def _addresses(app: flask.Flask, key: str) -> Iterator[tuple[str, str, str]]:
+    for rule in app.url_map.iter_rules():
+        name = rule.endpoint.removeprefix("userlock_inspector.")
+        if name in JOB_ROUTES:
+            path = app.url_map.bind("localhost").build(
+                rule.endpoint, dict.fromkeys(rule.arguments, key)
+            )
+            for method in sorted((rule.methods or set()) - {"OPTIONS"}):
+                yield name, method, path
+
+
+def test_without_an_outbox_there_are_no_pages(
+    service: userlock.LockService, ndb_client: ndb.Client
+) -> None:
+    app = flask.Flask(__name__)
+    UserLock(app, client=ndb_client, service=service, inspector=lambda request: "olga")
+    assert app.test_client().get("/userlock/outbox").status_code == 404
+    assert "outbox" not in app.test_client().get("/userlock/").text
+    assert not JOB_ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
+
+
+def test_an_outbox_can_be_given_by_the_integration(
+    shop: Shop, service: userlock.LockService, ndb_client: ndb.Client
+) -> None:
+    app = flask.Flask(__name__)
+    Inspector(lambda request: "olga").init_app(app, service, shop.outbox)
+    assert app.test_client().get("/userlock/outbox").status_code == 200
+
+
+OTHER_SITES = [
+    {"Origin": "https://localhost"},
+    {"Origin": "http://localhost:81"},
+    {"Origin": "null"},
+    {"Origin": "http://["},
+    {"Referer": "https://elsewhere.example/page"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_forms_of_other_sites_change_nothing(
+    shop: Shop, web: FlaskClient, action: str, headers: dict[str, str]
+) -> None:
+    shop.kill(shop.pay, "ann")
+    data = {**asked(web, action, cause=""), "number": "1"}
+    answer = web.post(f"/userlock/outbox/{action}/now", data=data, headers=headers)
+    refused = headers in OTHER_SITES
+    assert answer.status_code == (403 if refused else 200)
+    assert dead(shop) == (["ann"] if refused else [])
+
+
+@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize(
+    "token", ["", "x", "1.1." + "0" * 64, "9" * 18 + ".1." + "0" * 64, "\ud800", "0.0.", "².1.x"]
+)
+def test_without_the_token_nothing_is_done(
+    shop: Shop, web: FlaskClient, path: str, token: str
+) -> None:
+    key = shop.kill(shop.pay, "ann")
+    for choice in ({"cause": ""}, {"cause": "pay RuntimeError"}, {"key": key}):
+        data: Any = {**choice, "number": "1", "token": token.encode("utf-8", "surrogatepass")}
+        assert web.post(path, data=data).status_code == 409
+        assert web.post(path, data={**choice, "number": "1"}).status_code == 409
+    assert dead(shop) == ["ann"]
+
+
+def test_a_token_is_for_what_was_shown(shop: Shop, web: FlaskClient) -> None:
+    """Each token with each choice: only the one that was asked for is carried out."""
+    keys = [shop.kill(shop.pay, "ann"), shop.kill(shop.payback, "bob")]
+    choices = [{"cause": ""}, {"cause": "pay"}, {"cause": "payback"}, *({"key": k} for k in keys)]
+    tokens = [asked(web, "purge", **choice)["token"] for choice in choices]
+    for (at, token), (to, choice) in itertools.product(enumerate(tokens), enumerate(choices)):
+        if at != to:
+            for number in ("1", "2"):
+                data = {**choice, "token": token, "number": number}
+                assert web.post(CHANGES[1], data=data).status_code == 409
+    assert dead(shop) == ["ann", "bob"]
+    data = {**choices[1], "token": tokens[1], "number": "1"}
+    assert web.post(CHANGES[1], data=data).status_code == 200
+    assert dead(shop) == ["bob"]
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_a_job_that_has_changed_since_is_left(
+    shop: Shop, web: FlaskClient, action: str, clock: ManualClock
+) -> None:
+    key = shop.kill(shop.pay, "ann")
+    questions = [asked(web, action, key=key), asked(web, action, cause="pay")]
+    with shop.outbox.context():
+        assert shop.outbox.dead.redrive(ndb.Key(urlsafe=key.encode()))
+    clock.advance(1)
+    shop.error = RuntimeError("no")
+    shop.engine.deliver()
+    for data in questions:
+        answer = web.post(f"/userlock/outbox/{action}/now", data={**data, "number": "1"})
+        assert answer.status_code == 409
+    assert dead(shop) == ["ann"]
+
+
+# --- views --------------------------------------------------------------------------------------
+
+
+def test_the_status_and_the_lists(shop: Shop, web: FlaskClient) -> None:
+    key = shop.kill(shop.close_books, "ann", error=KeyError("x"))
+    shop.stage(shop.pay, "ann", 7)
+    shop.clock.advance(90)
+    page = web.get("/userlock/outbox").text
+    assert "close_books KeyError" in page
+    assert re.search(r"has been due for <strong>1m30s</strong>", page)
+    assert "holds it up, which is dead" in page
+    assert f"/userlock/outbox/{key}" in page
+    document = web.get("/userlock/outbox.json?dead=yes").get_json()
+    assert (document["status"]["due"], document["status"]["dead"]) == (1, 1)
+    assert [each["key"] for each in document["jobs"]] == [key]
+    for query, count in (("owner=ann", 2), ("owner=bob", 0), ("job=pay", 1), ("cause=close", 0)):
+        assert len(web.get(f"/userlock/outbox.json?{query}").get_json()["jobs"]) == count, query
+
+
+def test_one_job(shop: Shop, web: FlaskClient) -> None:
+    key = shop.kill(shop.pay, "ann", 7, error=KeyError("x"))
+    page = web.get(f"/userlock/outbox/{key}").text
+    assert "pay(&#39;ann&#39;, 7)" in page
+    assert "KeyError: &#39;x&#39;" in page
+    assert web.get(f"/userlock/outbox/{key}.json").get_json()["state"] == "dead"
+    for path in ("/userlock/outbox/x", "/userlock/outbox/x.json", "/userlock/outbox/" + "0" * 28):
+        assert web.get(path).status_code == 404
+    with shop.outbox.context():
+        ndb.transaction(ndb.Key(urlsafe=key.encode()).delete)
+    assert web.get(f"/userlock/outbox/{key}").status_code == 404
+    assert web.get(f"/userlock/outbox/{key}.json").status_code == 404
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+def test_one_is_redriven(shop: Shop, web: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+    key = shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob")
+    page = web.get(f"/userlock/outbox/{key}").text
+    question = web.post("/userlock/outbox/redrive", data=form(page, "/outbox/redrive"))
+    assert "Redrive 1 dead job?" in question.text
+    assert dead(shop) == ["ann", "bob"], "it asks first"
+    done = web.post(CHANGES[0], data=form(question.text, "/now"))
+    assert "1 job redriven" in done.text
+    assert dead(shop) == ["bob"]
+    assert "1 dead job redriven by olga, in the inspector" in caplog.text
+    shop.engine.deliver()
+    assert len(shop.rows()) == 1, "it has run"
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_many_take_several_requests(
+    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setattr(jobs, "_MOST_CHANGED", 10)
+    owners = [f"user{number:02}" for number in range(25)]
+    shop.put_dead(owners)
+    shop.put_dead(["other"], job="mail")
+    page = web.get("/userlock/outbox").text
+    page = web.post(f"/userlock/outbox/{action}", data=asked_form(page, action)).text
+    for left in (15, 5, 0):
+        number = re.search(r"Type the number of jobs \((\d+)\)", page)
+        typed = {"number": number[1]} if number else {}
+        page = web.post(
+            f"/userlock/outbox/{action}/now", data={**form(page, f"/{action}/now"), **typed}
+        ).text
+        assert len(dead(shop)) == left + 1
+        if left and action == "purge":
+            page = web.post("/userlock/outbox/purge", data=form(page, "/purge")).text
+    assert dead(shop) == ["other"]
+    if action == "redrive":
+        assert sorted(row.redriven for row in shop.rows()) == [0, *([1] * 25)]
+
+
+def asked_form(page: str, action: str) -> dict[str, str]:
+    """Return the form of the cause `pay RuntimeError`."""
+    wanted = {"cause": "pay RuntimeError"}
+    assert (f"/userlock/outbox/{action}", wanted) in Forms(page).found
+    return wanted
+
+
+def test_a_request_ends_in_time(shop: Shop, web: FlaskClient, clock: ManualClock) -> None:
+    """Each redrive takes a second."""
+    shop.put_dead([f"user{number:02}" for number in range(25)])
+    data = asked(web, "redrive", cause="")
+    deliver = shop.engine.wake
+
+    def slow(messages: Any, timeout: float) -> Any:
+        clock.advance(1)
+        return deliver(messages, timeout)
+
+    shop.engine.wake = slow  # type: ignore[method-assign]
+    page = web.post(CHANGES[0], data=data).text
+    assert len(dead(shop)) == 20
+    assert "20 left" in page
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"), [("2", []), ("02", 2), ("1", 2), ("", 2), ("two", 2), ("²", 2)]
+)
+def test_a_purge_needs_the_number(shop: Shop, web: FlaskClient, typed: str, left: Any) -> None:
+    shop.put_dead(["ann", "bob"])
+    data = {**asked(web, "purge", cause="pay"), "number": typed}
+    answer = web.post(CHANGES[1], data=data)
+    assert answer.status_code == (409 if left else 200)
+    assert len(dead(shop)) == (left or 0)
+
+
+def test_jobs_that_die_after_the_question_are_spared(
+    shop: Shop, web: FlaskClient, clock: ManualClock
+) -> None:
+    shop.put_dead(["bob", "eve"])
+    data = {**asked(web, "purge", cause="pay"), "number": "2"}
+    clock.advance(1)
+    shop.put_dead(["ann", "zoe"])
+    assert "2 jobs purged" in web.post(CHANGES[1], data=data).text
+    assert dead(shop) == ["ann", "zoe"]
+
+
+def test_a_busy_owner_is_skipped(
+    shop: Shop, web: FlaskClient, service: userlock.LockService
+) -> None:
+    key = shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob")
+    service.acquire("ann")
+    one = web.post(CHANGES[0], data=asked(web, "redrive", key=key))
+    assert (one.status_code, "The owner is busy" in one.text) == (503, True)
+    both = web.post(CHANGES[0], data=asked(web, "redrive", cause="")).text
+    assert "1 skipped" in both
+    assert dead(shop) == ["ann"]
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+def pages_of(web: FlaskClient, key: str) -> Iterator[tuple[str, str]]:
+    for path in ("/userlock/outbox", "/userlock/outbox?dead=yes", f"/userlock/outbox/{key}"):
+        yield path, web.get(path).text
+    for choice in ({"cause": ""}, {"key": key}):
+        for action in ("redrive", "purge"):
+            answer = web.post(f"/userlock/outbox/{action}", data=choice)
+            assert answer.status_code == 200
+            yield action, answer.text
+
+
+def _filled(shop: Shop, owner: str, text: str) -> str:
+    error = RuntimeError(text.encode("utf-8", "backslashreplace").decode())
+    shop.kill(shop.pay, owner, text, error=error)
+    key = shop.kill(shop.close_books, "ann", text, error=error)
+    shop.put_dead(["eve"], job=f"job {error}", cause=f"job {error} {error}"[:300])
+    shop.stage(shop.pay, owner, text)
+    shop.stage(shop.pay, "ann", text)
+    shop.clock.advance(60)
+    return key
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "x" * 200_000], ids=lambda text: repr(text)[:20])
+def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> None:
+    harmless: set[tuple[str, ...]] = set()
+    for _, page in pages_of(web, _filled(shop, "bob", "harmless")):
+        harmless |= Forms(page).elements
+    key = _filled(shop, text[:1_500], text)
+    for path, page in pages_of(web, key):
+        assert Forms(page).elements <= harmless, path
+        assert len(page) < 200_000
+        assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
+    for path in (
+        "/userlock/outbox.json",
+        "/userlock/outbox.json?dead=yes",
+        f"/userlock/outbox/{key}.json",
+    ):
+        answer = web.get(path)
+        assert answer.text.isascii()
+        assert answer.get_json()
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_filters_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
+    harmless = Forms(web.get("/userlock/outbox?dead=yes").text).elements
+    harmless |= Forms(web.get("/userlock/outbox").text).elements
+    data: Any = text.encode("utf-8", "surrogatepass")
+    for name in ("owner", "cause", "job", "dead", "key"):
+        answer = web.post("/userlock/outbox/find", data={name: data})
+        assert answer.status_code == 200
+        assert Forms(answer.text).elements <= harmless
+        for path in ("redrive", "purge", "show", "redrive/now", "purge/now"):
+            answer = web.post(f"/userlock/outbox/{path}", data={name: data})
+            assert answer.status_code in (200, 400, 404, 409)
+
+
+@pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
+def test_hidden_owners_are_on_no_page(shop: Shop, web: FlaskClient, form_of_ids: str) -> None:
+    userlock.configure(show_ids=form_of_ids, id_key="secret")
+    key = shop.kill(shop.close_books, MARK, MARK, error=RuntimeError(f"no mail for {MARK}"))
+    shop.stage(shop.pay, MARK)
+    shop.clock.advance(60)
+    name = str(shop.row(key).key.id())
+    job = web.post("/userlock/outbox/show", data={"key": name, "owner": MARK})
+    question = web.post("/userlock/outbox/purge", data={"key": name, "owner": MARK})
+    found = web.post("/userlock/outbox/find", data={"owner": MARK, "dead": "yes"})
+    shown = [job, question, web.get("/userlock/outbox"), web.get("/userlock/outbox?dead=yes")]
+    shown += [web.get("/userlock/outbox.json"), web.get("/userlock/outbox.json?dead=yes")]
+    text = "".join(each.text for each in shown)
+    assert all(each.status_code == 200 for each in [*shown, found])
+    assert (MARK in text) is (form_of_ids == "plain"), "plain is the control"
+    assert (key in text) is (form_of_ids == "plain"), "a key contains the owner"
+    assert (MARK in found.text) is (form_of_ids == "plain")
+    assert name in found.text or form_of_ids == "plain"
+    data = {**form(question.text, "/now"), "number": "1"}
+    refused = web.post(CHANGES[1], data={**data, "owner": "somebody"})
+    assert refused.status_code == (200 if form_of_ids == "plain" else 409)
+    done = web.post(CHANGES[1], data={**data, "owner": MARK})
+    assert done.status_code == (409 if form_of_ids == "plain" else 200)
+    assert dead(shop) == []
+
+
+def test_datastore_does_not_answer(
+    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.api_core.exceptions import ServiceUnavailable
+
+    def fail(*args: object, **options: object) -> None:
+        raise ServiceUnavailable("connection <refused>")
+
+    monkeypatch.setattr("userlock.admin.outbox.take_status", fail)
+    answer = web.get("/userlock/outbox")
+    assert answer.status_code == 503
+    assert "Datastore does not answer" in answer.text
+    assert "<refused>" not in answer.text

@@ -1,0 +1,254 @@
+"""Test redrives and purges: what they change, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract.outbox.operators.conftest import Shop
+from tests.unit.cli.terminal import Terminal
+from userlock.outbox import dead_letters
+from userlock.testing import ManualClock
+
+OWNERS = [f"user{number:02}" for number in range(20)]
+
+
+def dead(shop: Shop) -> list[str]:
+    return sorted(row.owner for row in shop.rows() if row.dead is not None)
+
+
+def redriven(shop: Shop) -> list[str]:
+    return sorted(row.owner for row in shop.rows() for _ in range(row.redriven))
+
+
+# --- redrive ------------------------------------------------------------------------------------
+
+
+def test_one(shop: Shop, terminal: Terminal) -> None:
+    key = shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob")
+    outcome = terminal.run("outbox", "redrive", key)
+    assert (outcome.code, outcome.out) == (0, "1 job redriven, 0 left\n")
+    assert (dead(shop), redriven(shop)) == (["bob"], ["ann"])
+    shop.engine.deliver()
+    again = terminal.run("outbox", "redrive", key)
+    assert (again.code, again.out) == (1, "0 jobs redriven, 1 left: it is not dead\n")
+
+
+def test_a_cause_is_matched_in_whole_words(shop: Shop, terminal: Terminal) -> None:
+    shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob", error=KeyError("x"))
+    shop.kill(shop.payback, "eve")
+    assert terminal.run("outbox", "redrive", "--cause", "pa").out == "0 jobs redriven, 0 left\n"
+    outcome = terminal.run("outbox", "redrive", "--cause", "pay", "--json")
+    assert outcome.document == {"redriven": 2, "skipped": 0, "left": 0, "interrupted": False}
+    assert dead(shop) == ["eve"]
+
+
+def test_a_busy_owner_holds_nobody_else_up(shop: Shop, terminal: Terminal) -> None:
+    shop.put_dead(OWNERS)
+    lease = terminal.hold(OWNERS[0])
+    outcome = terminal.run("outbox", "redrive", "--all", "--rate", "10000", "--json")
+    assert outcome.code == 1
+    assert outcome.document == {"redriven": 19, "skipped": 1, "left": 1, "interrupted": False}
+    assert dead(shop) == OWNERS[:1]
+    terminal.service.release(lease)
+    again = terminal.run("outbox", "redrive", "--all", "--json")
+    assert (again.code, again.document["redriven"]) == (0, 1)
+    assert redriven(shop) == OWNERS, "none twice"
+
+
+def test_the_rate(shop: Shop, clock: ManualClock) -> None:
+    shop.put_dead(OWNERS)
+    began = clock.now()
+    with shop.outbox.context():
+        for _ in shop.outbox.dead.redrive_all("", rate=4):
+            pass
+    assert clock.now() - began == pytest.approx(19 / 4, abs=0.01)
+
+
+def test_one_that_dies_again_meanwhile_is_left(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each dies again at once, of a cause that comes later in the list."""
+    monkeypatch.setattr(dead_letters, "_BATCH", 5)
+    shop.put_dead(OWNERS)
+    shop.error = ZeroDivisionError("again")
+    with shop.outbox.context():
+        for _ in shop.outbox.dead.redrive_all("", rate=100):
+            shop.clock.advance(0.001)
+            shop.engine.deliver()
+    assert redriven(shop) == OWNERS, "none twice"
+    assert dead(shop) == OWNERS
+    assert {row.dead for row in shop.rows()} == {"pay ZeroDivisionError"}
+
+
+def test_the_control_without_the_time_of_death_it_is_redriven_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_dead(row: object, stamp: object, died_by: object) -> bool:
+        return getattr(row, "dead", None) is not None
+
+    monkeypatch.setattr(dead_letters, "_BATCH", 5)
+    monkeypatch.setattr(dead_letters, "_is_meant", is_dead)
+    shop.put_dead(OWNERS)
+    shop.error = ZeroDivisionError("again")
+    with shop.outbox.context():
+        for _ in shop.outbox.dead.redrive_all("", rate=100):
+            shop.clock.advance(0.001)
+            shop.engine.deliver()
+    assert len(redriven(shop)) > len(OWNERS)
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 19])
+def test_a_redrive_that_is_ended_is_resumed(shop: Shop, at: int) -> None:
+    shop.put_dead(OWNERS)
+    with shop.outbox.context():
+        each = shop.outbox.dead.redrive_all("", rate=1000)
+        for _ in range(at):
+            next(each)
+        del each
+        assert len(redriven(shop)) == at
+        for _ in shop.outbox.dead.redrive_all("", rate=1000):
+            pass
+    assert (redriven(shop), dead(shop)) == (OWNERS, [])
+
+
+def test_a_stop_ends_the_pause(shop: Shop, clock: ManualClock) -> None:
+    shop.put_dead(OWNERS)
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    began = clock.now()
+    clock.after(30, stop)
+    with shop.outbox.context():
+        done = list(shop.outbox.dead.redrive_all("", rate=0.01, stopped=lambda: stopped))
+    assert len(done) == 1
+    assert clock.now() - began < 30.5
+
+
+# --- purge --------------------------------------------------------------------------------------
+
+
+def test_a_purge_asks_twice(shop: Shop, terminal: Terminal) -> None:
+    shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob", error=KeyError("x"))
+    shop.kill(shop.payback, "eve")
+    for typed, why in (
+        ("", "you said no"),
+        ("n\n", "you said no"),
+        ("2\n", "you said no"),
+        ("y\n", "there are 2 dead jobs, and you typed another number"),
+        ("y\ny\n", "there are 2 dead jobs, and you typed another number"),
+        ("y\n3\n", "there are 2 dead jobs, and you typed another number"),
+    ):
+        refused = terminal.run("outbox", "purge", "--cause", "pay", typed=typed)
+        assert (refused.code, refused.out) == (1, f"nothing purged: {why}\n")
+    assert dead(shop) == ["ann", "bob", "eve"]
+    done = terminal.run("outbox", "purge", "--cause", "pay", typed="y\n2\n")
+    assert (done.code, done.out) == (0, "2 jobs purged, 0 left\n")
+    assert "pay KeyError" in done.err
+    assert "payback" not in done.err
+    assert dead(shop) == ["eve"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "left"), [("1", 1, 2), ("3", 1, 2), ("0", 1, 2), ("2", 0, 0)]
+)
+def test_without_a_terminal_it_needs_the_number(
+    shop: Shop, terminal: Terminal, number: str, code: int, left: int
+) -> None:
+    shop.put_dead(["ann", "bob"])
+    assert terminal.run("outbox", "purge", "--all").code == 2
+    outcome = terminal.run("outbox", "purge", "--all", "--yes", number, "--json")
+    assert (outcome.code, len(dead(shop)), outcome.document["left"]) == (code, left, left)
+
+
+def test_nothing_to_purge(shop: Shop, terminal: Terminal) -> None:
+    key = shop.stage(shop.pay, "ann")
+    assert terminal.run("outbox", "purge", "--all", "--yes", "0").code == 0
+    assert terminal.run("outbox", "purge", key, "--yes", "1").code == 1
+    assert len(shop.rows()) == 1, "a job that waits is never purged"
+
+
+def asked(shop: Shop, terminal: Terminal, meanwhile: Callable[[], object]) -> None:
+    """Purge what is dead now; something happens while the command asks."""
+    steps = iter([meanwhile])
+    terminal.run(
+        *("outbox", "purge", "--all"),
+        typed=f"y\n{len(dead(shop))}\n",
+        while_asked=lambda: next(steps, lambda: None)(),
+    )
+
+
+def test_jobs_that_die_while_it_asks_are_spared(
+    shop: Shop, terminal: Terminal, clock: ManualClock
+) -> None:
+    def meanwhile() -> None:
+        clock.advance(1)
+        shop.put_dead(["new1", "new2"])
+
+    shop.put_dead(["ann", "bob"])
+    asked(shop, terminal, meanwhile)
+    assert dead(shop) == ["new1", "new2"]
+
+
+def test_jobs_that_are_redriven_while_it_asks_are_spared(shop: Shop, terminal: Terminal) -> None:
+    def meanwhile() -> None:
+        with shop.outbox.context():
+            for _ in shop.outbox.dead.redrive_all("pay", rate=1000):
+                pass
+
+    shop.put_dead(["ann", "bob"])
+    shop.put_dead(["eve"], job="mail")
+    asked(shop, terminal, meanwhile)
+    assert dead(shop) == []
+    assert redriven(shop) == ["ann", "bob"]
+
+
+def test_one_that_was_redriven_and_died_again_while_it_asks_is_spared(
+    shop: Shop, terminal: Terminal, clock: ManualClock
+) -> None:
+    """It is not as it was shown."""
+
+    def meanwhile() -> None:
+        clock.advance(1)
+        terminal.run("outbox", "redrive", key)
+        shop.error = KeyError("another")
+        shop.engine.deliver()
+
+    key = shop.kill(shop.pay, "ann")
+    steps = iter([meanwhile])
+    outcome = terminal.run(
+        *("outbox", "purge", key),
+        typed="y\n1\n",
+        while_asked=lambda: next(steps, lambda: None)(),
+    )
+    assert outcome.code == 1
+    assert shop.row(key).dead == "pay KeyError"
+
+
+# --- both ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--all", "--cause", "pay"], ["KEY", "--all"], ["KEY", "--cause", "x"], ["--cause", ""]],
+)
+def test_exactly_one_choice(shop: Shop, terminal: Terminal, action: str, arguments: str) -> None:
+    shop.put_dead(["ann"])
+    outcome = terminal.run("outbox", action, *arguments)
+    assert (outcome.code, dead(shop)) == (2, ["ann"])
+    assert "by KEY, by --cause TEXT, or by --all" in outcome.err
+
+
+def test_an_outage_of_the_locks_does_no_harm(shop: Shop, terminal: Terminal) -> None:
+    """Without a fallback the lock is degraded, and the row's own transaction decides."""
+    shop.put_dead(["ann"])
+    terminal.memory().go_down("connection refused")
+    outcome = terminal.run("outbox", "redrive", "--all")
+    assert outcome.code == 0
+    assert redriven(shop) == ["ann"]

@@ -1,0 +1,303 @@
+"""Test the status of an outbox, and lists: against a count of all rows, whatever has happened."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from google.cloud import ndb
+
+from tests.contract.outbox.operators.conftest import Shop
+from tests.unit.cli.terminal import Terminal
+from userlock.admin import outbox as reading
+from userlock.outbox.rows import SHARDS, JobRow, due_before, shard_of
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+def counted_by_hand(shop: Shop) -> dict[str, int]:
+    """Count all rows, one by one."""
+    now = shop.clock.wall() * 1e6
+    found = dict.fromkeys(("due", "later", "running", "dead", "blocked"), 0)
+    rows = shop.rows()
+    blocking = [row.key.root() for row in rows if row.dead is not None and row.queued]
+    for row in rows:
+        state = "dead" if row.dead is not None else "running" if row.claim else "later"
+        if state == "later" and row.ready_at <= now:
+            state = "due"
+        found[state] += 1
+        if state != "dead" and row.key.root() in blocking:
+            found["blocked"] += 1
+    return found
+
+
+def status(shop: Shop) -> reading.Status:
+    return reading.take_status(shop.outbox, shop.clock.wall())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_counts_are_those_of_the_rows(shop: Shop, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(40):
+        job = chance.choice([shop.pay, shop.payback, shop.close_books, shop.mail])
+        owner = f"user{chance.randrange(8)}"
+        shop.stage(job, owner, delay=chance.choice([0, 0, 5, 1000]))
+        if chance.random() < 0.5:
+            shop.error = chance.choice([None, None, RuntimeError("no"), KeyError("x")])
+            shop.engine.deliver()
+        shop.clock.advance(chance.choice([0, 3, 20]))
+    found, expected = status(shop), counted_by_hand(shop)
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert all(expected.values()) or not expected["running"], "the seeds reach all states"
+    assert not found.notes
+    waiting = [row.ready_at for row in shop.rows() if row.dead is None and not row.claim]
+    due = [each for each in waiting if each <= shop.clock.wall() * 1e6]
+    assert found.due_since == (min(due) / 1e6 if due else None)
+
+
+def test_a_job_that_a_worker_has_claimed_is_running(shop: Shop) -> None:
+    seen: list[reading.Status] = []
+
+    @shop.outbox.job(name="look")
+    def look(user_id: str) -> None:
+        seen.append(status(shop))
+
+    shop.stage(look, "ann")
+    shop.engine.deliver()
+    assert [(each.running, each.due) for each in seen] == [(1, 0)]
+    assert status(shop).running == 0
+
+
+def test_the_lag_grows_although_the_relay_pushes_jobs_back(shop: Shop) -> None:
+    """The engine takes messages and delivers none: the queue is paused, or workers are gone."""
+    shop.stage(shop.pay, "ann")
+    for _ in range(10):
+        shop.clock.advance(100)
+        shop.outbox.relay()
+    found = status(shop)
+    assert (found.due, found.later) == (1, 0)
+    assert found.lag == pytest.approx(1000)
+    with shop.outbox.context():
+        now = round(shop.clock.wall() * 1e6)
+        due = [
+            row
+            for shard in range(SHARDS)
+            for first, last in [due_before(shard, now)]
+            for row in JobRow.query(JobRow.due >= first, JobRow.due < last)
+        ]
+    assert due == [], "the control: by the index that the relay reads, nothing is late"
+
+
+def test_the_oldest_of_all_shards_is_found(shop: Shop) -> None:
+    for number in range(40):
+        shop.stage(shop.pay, f"user{number}")
+        shop.clock.advance(1)
+    assert len({shard_of(row.key) for row in shop.rows()}) > 8
+    found = status(shop)
+    assert found.oldest is not None
+    assert (found.oldest.owner, found.due) == ("user0", 40)
+    assert found.lag == pytest.approx(40)
+
+
+def test_dead_jobs_by_cause(shop: Shop) -> None:
+    shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob", error=KeyError("x"))
+    shop.kill(shop.payback, "ann")
+    shop.kill(shop.close_books, "eve")
+    for _ in range(3):
+        shop.stage(shop.pay, "eve")
+    assert status(shop).causes == [
+        ("close_books RuntimeError", 1, 1),
+        ("pay KeyError", 1, 0),
+        ("pay RuntimeError", 1, 0),
+        ("payback RuntimeError", 1, 0),
+    ]
+    assert status(shop).blocked == 3
+
+
+def test_many_causes_are_bounded_and_said(shop: Shop) -> None:
+    for number in range(120):
+        shop.put_dead(["ann"], cause=f"pay Error{number:03}")
+    found = status(shop)
+    assert len(found.causes) == 100
+    assert found.notes == ["there are more than 100 causes"]
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def names(shop: Shop, most: int = 100, **wanted: object) -> list[tuple[str, str]]:
+    search = reading.Search(**wanted)  # type: ignore[arg-type]
+    found = reading.search(shop.outbox, search, most=most)
+    return [(each.job, each.owner) for each in found.letters]
+
+
+def test_lists(shop: Shop) -> None:
+    shop.kill(shop.pay, "ann")
+    shop.kill(shop.payback, "ann")
+    shop.kill(shop.close_books, "eve", error=KeyError("x"))
+    shop.stage(shop.mail, "zoe", delay=50)
+    shop.clock.advance(1)
+    shop.stage(shop.pay, "eve")
+    dead = [("close_books", "eve"), ("pay", "ann"), ("payback", "ann")]
+    assert names(shop) == [("pay", "eve"), ("mail", "zoe")]
+    assert names(shop, dead=True) == dead
+    assert names(shop, cause="pay") == [("pay", "ann")], "not payback"
+    assert names(shop, cause="pay RuntimeError") == [("pay", "ann")]
+    assert names(shop, cause="pa") == []
+    assert names(shop, job="pay") == [("pay", "eve")]
+    assert names(shop, job="pay", dead=True) == [("pay", "ann")]
+    assert names(shop, owner="ann") == [("pay", "ann"), ("payback", "ann")]
+    assert names(shop, owner="eve", dead=True) == [("close_books", "eve")]
+    assert names(shop, owner="eve", cause="pay") == []
+
+
+def test_a_list_is_bounded_and_says_so(shop: Shop) -> None:
+    for number in range(12):
+        shop.stage(shop.pay, f"user{number}")
+    found = reading.search(shop.outbox, reading.Search(), most=10)
+    assert (len(found.letters), found.note) == (10, "there are more than 10 jobs")
+    exact = reading.search(shop.outbox, reading.Search(), most=12)
+    assert (len(exact.letters), exact.note) == (12, "")
+
+
+def test_long_arguments_are_not_kept_in_lists(shop: Shop) -> None:
+    shop.stage(shop.pay, "ann", "x" * 800_000)
+    (letter,) = reading.search(shop.outbox, reading.Search()).letters
+    assert len(letter.arguments) < 10_000
+    with shop.outbox.context():
+        whole = reading.read(reading.key_of(letter.key))
+    assert whole is not None
+    assert len(reading.call_of(whole)) <= 2_001
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+def why(shop: Shop, key: str) -> str:
+    with shop.outbox.context():
+        letter = reading.read(reading.key_of(key))
+        assert letter is not None
+        return reading.explain(letter, shop.clock.wall()).text
+
+
+def test_the_reason_why_a_job_does_not_run(shop: Shop) -> None:
+    dead = shop.kill(shop.close_books, "eve")
+    behind = shop.stage(shop.pay, "eve")
+    later = shop.stage(shop.pay, "ann", delay=90)
+    shop.error = RuntimeError("no")
+    failed = shop.stage(shop.mail, "bob")
+    shop.engine.deliver()
+    behind_failed = shop.stage(shop.pay, "bob")
+    waits = shop.stage(shop.pay, "zoe")
+    shop.clock.advance(2)
+    assert "It is dead" in why(shop, dead)
+    assert "holds it up, which is dead" in why(shop, behind)
+    assert "may run in 1m28s" in why(shop, later)
+    assert "may run in 8.0s, after 1 failure" in why(shop, failed)
+    assert "holds it up, which has failed" in why(shop, behind_failed)
+    assert "waits for a worker" in why(shop, waits)
+
+
+@pytest.mark.parametrize("text", ["", "x", "\ud800", "0" * 28, "\x1b[2J", "x" * 10**6, "agVhYmM"])
+def test_what_is_no_key_is_refused(shop: Shop, text: str) -> None:
+    with shop.outbox.context(), pytest.raises(ValueError, match=r"key|part"):
+        reading.key_of(text)
+
+
+def test_another_kind_is_refused(shop: Shop) -> None:
+    with shop.outbox.context():
+        text = ndb.Key("User", "ann").urlsafe().decode()
+        with pytest.raises(ValueError, match="another kind"):
+            reading.key_of(text)
+
+
+# --- on the command line ------------------------------------------------------------------------
+
+
+def test_status_and_its_exit_code(shop: Shop, terminal: Terminal) -> None:
+    assert terminal.run("outbox", "status").out == (
+        "0 due, 0 later, 0 running, 0 blocked, 0 dead\n"
+    )
+    shop.kill(shop.close_books, "ann")
+    shop.stage(shop.pay, "ann", 7)
+    shop.clock.advance(61)
+    fine = terminal.run("outbox", "status", "--late", "62")
+    assert fine.code == 0
+    assert "1 due, 0 later, 0 running, 1 blocked, 1 dead" in fine.out
+    assert "has been due for 1m01s: pay('ann', 7) of ann" in fine.out
+    late = terminal.run("outbox", "status", "--late", "60", "--json")
+    assert late.code == 1
+    assert late.document["lag_seconds"] == pytest.approx(61)
+    assert late.document["causes"] == [
+        {"cause": "close_books RuntimeError", "dead": 1, "blocking": 1}
+    ]
+
+
+def test_list_and_show(shop: Shop, terminal: Terminal) -> None:
+    key = shop.kill(shop.pay, "ann", error=KeyError("x"))
+    listed = terminal.run("outbox", "list", "--cause", "pay KeyError", "--json").document
+    assert [each["key"] for each in listed["jobs"]] == [key]
+    shown = terminal.run("outbox", "show", key)
+    assert shown.code == 0
+    assert "pay('ann')" in shown.out
+    assert "KeyError: 'x'" in shown.out
+    document = terminal.run("outbox", "show", key, "--json").document
+    assert (document["state"], document["attempts"], document["owner"]) == ("dead", 1, "ann")
+    assert document["first_error"]["text"].startswith("KeyError: 'x'")
+    assert terminal.run("outbox", "list", "--owner", "nobody").out == "no jobs\n"
+
+
+def test_a_job_that_is_gone(shop: Shop, terminal: Terminal) -> None:
+    key = shop.stage(shop.pay, "ann")
+    shop.engine.deliver()
+    for action in ("show", "run"):
+        outcome = terminal.run("outbox", action, key)
+        assert outcome.code == 1
+        assert "it is done, was purged, or never was" in outcome.out + outcome.err
+
+
+def test_run_reports_each_job(shop: Shop, terminal: Terminal) -> None:
+    shop.stage(shop.pay, "ann", 1)
+    key = shop.stage(shop.mail, "ann", 2)
+    done = terminal.run("outbox", "run", key)
+    assert done.code == 0
+    assert [line.split(" after")[0] for line in done.out.splitlines()] == [
+        "pay: done",
+        "mail: done",
+    ]
+    assert shop.ran == [("ann", 1), ("ann", 2)]
+
+
+def test_run_of_a_job_that_fails(shop: Shop, terminal: Terminal) -> None:
+    key = shop.stage(shop.mail, "ann")
+    shop.error = RuntimeError("no \x1b[2J")
+    failed = terminal.run("outbox", "run", key, "--json")
+    assert failed.code == 1
+    (job,) = failed.document["jobs"]
+    assert (failed.document["outcome"], failed.document["done"]) == ("ran", False)
+    assert (job["outcome"], job["attempt"]) == ("failed", 1)
+    assert "may run in 10s, after 1 failure" in failed.document["why"]
+    early = terminal.run("outbox", "run", key)
+    assert (early.code, early.out) == (
+        1,
+        "nothing: It is not due: it may run in 10s, after 1 failure.\n",
+    )
+
+
+def test_run_while_the_owner_is_busy(
+    shop: Shop, terminal: Terminal, store: MemoryStore, clock: ManualClock
+) -> None:
+    key = shop.stage(shop.pay, "ann")
+    terminal.hold("ann")
+    busy = terminal.run("outbox", "run", key)
+    assert (busy.code, "its owner is busy" in busy.out) == (1, True)
+    assert shop.row(key).attempts == 0
+
+
+def test_relay_once(shop: Shop, terminal: Terminal) -> None:
+    shop.stage(shop.pay, "ann")
+    shop.engine.messages.clear()
+    outcome = terminal.run("outbox", "relay", "--once", "--json")
+    assert (outcome.code, outcome.document) == (0, {"woken": 1, "refused": 0, "shards": 1})
+    assert len(shop.engine.messages) == 1

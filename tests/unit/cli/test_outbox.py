@@ -1,0 +1,143 @@
+"""Test how `userlock outbox` finds the app's outbox, and wrong command lines. No Datastore."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.terminal import Terminal
+from userlock.cli.entry import main
+from userlock.errors import ConfigurationError
+from userlock.outbox.loading import load_outbox
+
+
+@pytest.fixture(autouse=True)
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Change to an app's folder. Its modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    (tmp_path / "shopping").mkdir()
+    for name, text in {
+        "shop.py": "import userlock.outbox\n"
+        "class site:\n    box = userlock.outbox.Outbox('inline://')\n"
+        "outbox = site.box\nother = 7\nprint('not an answer')\n",
+        "shopping/__init__.py": "",
+        "shopping/main.py": "from shop import outbox\n",
+        "broken.py": "import userlock\n\nraise ValueError('no \\x1b[2J setting')\n",
+        "needy.py": "import there_is_no_such_module\n",
+        "wrong.py": "def f(:\n",
+        "ends.py": "import sys\nsys.exit(3)\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in {"shop", "shopping", "broken", "needy", "wrong", "ends"}:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["shop:outbox", "shop:site.box", "shopping.main:outbox"])
+def test_it_is_found_in_the_current_directory(name: str) -> None:
+    assert load_outbox(name).jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shop", "names no outbox"),
+        ("shop:", "names no outbox"),
+        (":outbox", "names no outbox"),
+        ("shop:outbox()", "names no outbox"),
+        ("shop.py:outbox", "there is no module shop.py"),
+        ("../shop:outbox", "names no outbox"),
+        ("a b:c", "names no outbox"),
+        ("\x1b[2J:x", r"'\\x1b[2J:x' names no outbox"),
+        ("shop:nothing", "shop has no 'nothing'"),
+        ("shop:site.nothing", "shop.site has no 'nothing'"),
+        ("shop:other", "shop:other is a int, no userlock.outbox.Outbox"),
+        ("nowhere:outbox", "there is no module nowhere, in /"),
+        ("shopping.nowhere:outbox", "there is no module shopping.nowhere"),
+        ("nowhere.shop:outbox", "there is no module nowhere, in /"),
+        ("broken:outbox", r"cannot be imported: ValueError: no \x1b[2J setting (/"),
+        ("broken:outbox", "broken.py:3)"),
+        ("needy:outbox", "ModuleNotFoundError: No module named 'there_is_no_such_module' (/"),
+        ("wrong:outbox", "cannot be imported: SyntaxError"),
+        ("ends:outbox", "cannot be imported: SystemExit: 3"),
+    ],
+)
+def test_what_is_wrong_is_said(terminal: Terminal, name: str, says: str) -> None:
+    outcome = terminal.run("outbox", "status", "--app", name)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert says in outcome.err
+    assert "Traceback" not in outcome.err
+    assert all(line.isprintable() for line in outcome.err.split("\n"))
+
+
+def test_no_app_is_named(terminal: Terminal) -> None:
+    outcome = terminal.run("outbox", "status", "--json")
+    assert outcome.code == 2
+    assert "USERLOCK_OUTBOX=main:outbox" in outcome.document["error"]
+
+
+def test_the_option_overrides_the_environment(terminal: Terminal) -> None:
+    terminal.environ["USERLOCK_OUTBOX"] = "nowhere:outbox"
+    outcome = terminal.run("outbox", "status", "--app", "shop:nothing")
+    assert "shop has no 'nothing'" in outcome.err
+    assert "no module nowhere" in terminal.run("outbox", "status").err
+
+
+def test_an_outbox_without_a_client_says_so(terminal: Terminal) -> None:
+    outcome = terminal.run("outbox", "status", "--app", "shop:outbox")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "client=ndb.Client" in outcome.err
+    assert "not an answer" in outcome.err, "what the app prints is kept out of the answer"
+
+
+def test_the_cause_of_a_failed_import_is_kept() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_outbox("broken:outbox")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: ACTION"),
+        (["statsu"], "did you mean status?"),
+        (["show"], "the following arguments are required: KEY"),
+        (["list", "--most", "0"], "is not a number from 1 to 1000"),
+        (["list", "--most", "1001"], "is not a number from 1 to 1000"),
+        (["list", "--most", "²"], "is not a number"),
+        (["redrive", "--all", "--rate", "0"], "is not a rate from 0.01 to 10000"),
+        (["redrive", "--all", "--rate", "nan"], "is not a rate from 0.01 to 10000"),
+        (["purge", "--all", "--yes", "-1"], "is not a number of jobs"),
+        (["purge", "--all", "--yes"], "expected one argument"),
+        (["purge", "--all", "--yes", "all"], "is not a number of jobs"),
+        (["relay", "--once", "--seconds", "3"], "not allowed with argument"),
+        (["relay", "--seconds", "0"], "is not a number of seconds"),
+        (["status", "--late", "soon"], "is not a number of seconds"),
+    ],
+)
+def test_a_mistyped_command_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["outbox", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("action", ["status", "list", "show", "relay", "run", "redrive", "purge"])
+def test_each_action_has_help_with_exit_codes(
+    action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["outbox", action, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "\nexit codes:\n  0    fine\n" in out
+    assert "--app" in out
+    assert all(len(line) <= 100 for line in out.splitlines())

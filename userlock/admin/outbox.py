@@ -1,0 +1,501 @@
+"""Read an outbox for operators: its status, lists of jobs, and jobs as documents.
+
+Under `userlock outbox` and the inspector. All texts that come from rows (owners,
+arguments, errors, names) are escaped and bounded here. If lock ids are hidden
+(`userlock.configure(show_ids=…)`), so are owners and the first argument of calls; and
+keys, which contain the owner: a job is then named by the rest of its key, and is found
+with the owner's id.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import ndb
+from google.cloud.ndb import exceptions as ndb_exceptions
+
+import userlock.ids as ids
+from userlock.admin.snapshot import timestamp
+from userlock.outbox.arguments import decode
+from userlock.outbox.dead_letters import Letter, letter_of
+from userlock.outbox.outbox import Outbox, job_key
+from userlock.outbox.rows import (
+    MOST_ERROR,
+    SHARDS,
+    JobRow,
+    Standing,
+    jobs,
+    owner_key,
+    standing_index,
+    standing_micros,
+    standing_range,
+)
+from userlock.words import counted, legible, span
+
+#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
+DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
+
+#: How far each query counts.
+_MOST_COUNTED = 10_000
+_MOST_CAUSES = 100
+#: The most dead jobs that hold up others, whose owners are looked at.
+_MOST_BLOCKING = 100
+#: The most rows that are read to find some: a row may have a megabyte.
+_MOST_READ = 2_000
+_BATCH = 20
+#: The rows of one owner that are looked at.
+_MOST_OF_OWNER = 200
+
+#: How much is shown of a call, and of the names in a row, in characters.
+_SHOWN_CALL = 2_000
+_SHOWN_NAME = 300
+_NAME = re.compile(r"[0-9a-f]{28}")
+
+
+class Cause(NamedTuple):
+    """A cause of dead jobs.
+
+    Attributes:
+        name: the job's name and the class of its last error, as it is stored.
+        dead: how many have died of it.
+        blocking: how many of these hold up their owners' later jobs.
+    """
+
+    name: str
+    dead: int
+    blocking: int
+
+    @property
+    def shown(self) -> str:
+        return legible(self.name, _SHOWN_NAME)
+
+
+class Status(NamedTuple):
+    """An outbox at one moment, in seconds since 1970.
+
+    Attributes:
+        due: the jobs that wait and might run.
+        later: those that wait for their time, or for their next attempt.
+        running: those that a worker has claimed.
+        blocked: those of `due` and `later` whose owner has a dead job that holds them up.
+        causes: the causes of the dead ones.
+        oldest: the job that has been due for the longest time.
+        due_since: since when.
+        notes: what is not complete.
+    """
+
+    wall: float
+    due: int
+    later: int
+    running: int
+    blocked: int
+    causes: list[Cause]
+    oldest: Letter | None
+    due_since: float | None
+    notes: list[str]
+
+    @property
+    def dead(self) -> int:
+        return sum(each.dead for each in self.causes)
+
+    @property
+    def lag(self) -> float:
+        """Return how long the oldest due job has waited, in seconds; 0 if none is due."""
+        return 0.0 if self.due_since is None else max(self.wall - self.due_since, 0.0)
+
+
+def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) -> Status:
+    """Return the status, by three rounds of small queries.
+
+    Args:
+        outbox: the outbox.
+        wall: the time, in seconds since 1970.
+        timeout: of each query, in seconds.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    with outbox.context():
+        return _take_status(wall, {} if timeout is None else {"timeout": timeout})
+
+
+def _take_status(wall: float, options: dict[str, Any]) -> Status:
+    now = round(wall * 1e6)
+    firsts = [
+        _standing(Standing.WAITING, shard).fetch_async(1, projection=["standing"], **options)
+        for shard in range(SHARDS)
+    ]
+    totals = [_standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
+    query = jobs(JobRow.dead > "", projection=["dead"], distinct_on=["dead"])
+    found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
+    _wait([*firsts, *totals, found])
+
+    oldest = [row for each in firsts for row in each.get_result()]
+    due_rows = [row for row in oldest if standing_micros(row.standing) <= now]
+    due_counts = [
+        _standing(Standing.WAITING, shard, until=now).count_async(_MOST_COUNTED, **options)
+        for shard in sorted({int(row.standing.split("|")[1]) for row in due_rows})
+    ]
+    names = [row.dead for row in found.get_result()]
+    causes = [
+        (
+            name,
+            jobs(JobRow.dead == name).count_async(_MOST_COUNTED, **options),
+            jobs(JobRow.dead == name, JobRow.queued == True).fetch_async(  # noqa: E712
+                _MOST_BLOCKING + 1, keys_only=True, **options
+            ),
+        )
+        for name in names[:_MOST_CAUSES]
+    ]
+    first = min(due_rows, key=lambda row: standing_micros(row.standing), default=None)
+    reads = [] if first is None else [_get_async(first.key, options)]
+    _wait([*due_counts, *reads, *(each for _, *both in causes for each in both)])
+
+    notes = []
+    blocking = [(name, dead.get_result(), keys.get_result()) for name, dead, keys in causes]
+    dues = [each.get_result() for each in due_counts]
+    waiting, running = (each.get_result() for each in totals)
+    if max(waiting, running, *dues, *(dead for _, dead, _ in blocking)) >= _MOST_COUNTED:
+        notes.append(f"each count ends at {_MOST_COUNTED:,}")
+    if len(names) > _MOST_CAUSES:
+        notes.append(f"there are more than {_MOST_CAUSES} causes")
+    blockers = [key for _, _, keys in blocking for key in keys]
+    if len(blockers) > _MOST_BLOCKING:
+        notes.append(f"more than {_MOST_BLOCKING} dead jobs hold up others")
+    due = sum(dues)
+    return Status(
+        wall=wall,
+        due=due,
+        later=max(waiting - due, 0),
+        running=running,
+        blocked=_count_blocked(blockers[:_MOST_BLOCKING], options),
+        causes=[Cause(name, dead, len(keys)) for name, dead, keys in blocking],
+        oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
+        due_since=None if first is None else standing_micros(first.standing) / 1e6,
+        notes=notes,
+    )
+
+
+def _count_blocked(blockers: Sequence[Any], options: dict[str, Any]) -> int:
+    """Return how many jobs wait behind dead ones."""
+    owners: dict[Any, int] = {}
+    for key in blockers:
+        owners[key.root()] = owners.get(key.root(), 0) + 1
+    counts = [
+        jobs(JobRow.queued == True, ancestor=owner).count_async(  # noqa: E712
+            _MOST_COUNTED, **options
+        )
+        for owner in owners
+    ]
+    _wait(counts)
+    queued: int = sum(each.get_result() for each in counts)
+    return max(queued - sum(owners.values()), 0)
+
+
+def _standing(standing: Standing, shard: int | None = None, *, until: int | None = None) -> Any:
+    first, last = standing_range(standing, shard)
+    if until is not None and shard is not None:
+        last = standing_index(standing, shard, until + 1)
+    query = jobs(JobRow.standing >= first, JobRow.standing < last)
+    return query.order(JobRow.standing)
+
+
+def _wait(futures: Sequence[Any]) -> None:
+    """Wait for the end of all, whatever it is: ndb complains about those that are left alone."""
+    ndb.Future.wait_all(futures)
+
+
+def _get_async(key: Any, options: dict[str, Any]) -> Any:
+    return key.get_async(use_cache=False, use_global_cache=False, **options)
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+class Search(NamedTuple):
+    """The jobs of a list.
+
+    Attributes:
+        dead: only dead ones.
+        cause: only dead ones of that cause: a job's name, or that and the class of its error.
+        job: only those of that name.
+        owner: only those of that owner.
+    """
+
+    dead: bool = False
+    cause: str = ""
+    job: str = ""
+    owner: str = ""
+
+
+class Listing(NamedTuple):
+    """Some jobs. `note`: which are missing, and why; empty if none are."""
+
+    letters: list[Letter]
+    note: str
+
+
+def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
+    """List jobs: dead ones by cause, others by time (first those that run), an owner's in order.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    with outbox.context():
+        keys = _keys(wanted, min(most, _MOST_READ))
+        found: list[Letter] = []
+        note = ""
+        for number, letter in enumerate(_letters(keys)):
+            if number >= _MOST_READ:
+                note = f"only the first {_MOST_READ:,} jobs were looked at"
+                break
+            if _matches(letter, wanted):
+                if len(found) >= most:
+                    note = f"there are more than {counted(most, 'job')}"
+                    break
+                found.append(letter)
+        if wanted.owner:
+            found.sort(key=lambda letter: letter.rank)
+        return Listing(found, note)
+
+
+def _matches(letter: Letter, wanted: Search) -> bool:
+    if wanted.job and letter.job != wanted.job:
+        return False
+    if wanted.owner and letter.owner != wanted.owner:
+        return False
+    if wanted.cause:
+        return f"{letter.cause} ".startswith(f"{wanted.cause} ")
+    return letter.dead or not wanted.dead
+
+
+def _keys(wanted: Search, most: int) -> Iterator[Any]:
+    """Yield the keys of jobs in the order of the list, with others that do not match."""
+    if wanted.owner:
+        rows = jobs(ancestor=owner_key(wanted.owner)).order(JobRow.key)
+        yield from rows.fetch(_MOST_READ + 1, keys_only=True)
+        return
+    if wanted.dead or wanted.cause:
+        query = jobs(JobRow.dead > "")
+        cause = wanted.cause or wanted.job
+        if cause:
+            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
+        yield from query.order(JobRow.dead, JobRow.key).fetch(_MOST_READ + 1, keys_only=True)
+        return
+    # More than are asked for, as some may go before they are read; all if some do not match.
+    of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH
+    for standing in (Standing.RUNNING, Standing.WAITING):
+        shards = [
+            _standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
+            for shard in range(SHARDS)
+        ]
+        _wait(shards)
+        merged = heapq.merge(
+            *(
+                [(standing_micros(row.standing), index, row.key) for index, row in enumerate(rows)]
+                for rows in (each.get_result() for each in shards)
+            ),
+            key=lambda each: each[:2],
+        )
+        yield from (key for _, _, key in merged)
+
+
+def _letters(keys: Iterable[Any]) -> Iterator[Letter]:
+    """Yield the rows that are still there. Few are read at once: each may have a megabyte."""
+    keys = iter(keys)
+    while some := [key for _, key in zip(range(_BATCH), keys, strict=False)]:
+        rows = ndb.get_multi(some, use_cache=False, use_global_cache=False)
+        yield from (_brief(letter_of(row)) for row in rows if row is not None)
+
+
+def _brief(letter: Letter) -> Letter:
+    """Return a letter without long arguments, so that a list of them stays small."""
+    if len(letter.arguments) <= _SHOWN_CALL * 4:
+        return letter
+    return letter._replace(arguments=b"")
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+def key_of(text: str, owner: str = "") -> Any:
+    """Return the key of a job, in an ndb context.
+
+    Args:
+        text: the key as text; or, with its owner, the job's part of it (`reference`).
+        owner: the owner's id.
+
+    Raises:
+        ValueError: the text names no job.
+    """
+    if _NAME.fullmatch(text):
+        if not owner:
+            raise ValueError(f"{text} is a part of a key: the owner's id is needed with it")
+        return ndb.Key(JobRow, text, parent=owner_key(owner))
+    return job_key(text)
+
+
+def reference(letter: Letter) -> str:
+    """Return the key of a job for people; if lock ids are hidden, the part without the owner."""
+    return letter.key if ids.are_plain() else str(job_key(letter.key).id())
+
+
+def read(key: Any) -> Letter | None:
+    """Return a job, or None if there is none. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    row = _get_async(key, {}).get_result()
+    return None if row is None else letter_of(row)
+
+
+class Why(NamedTuple):
+    """Why a job does not run at this moment, in a sentence; `by`: a reference to another job."""
+
+    text: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.by})" if self.by else self.text
+
+
+def explain(letter: Letter, wall: float) -> Why:
+    """Return why a job does not run at this moment, or that it does. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    if letter.dead:
+        return Why("It is dead: it runs again if it is redriven.")
+    if letter.running:
+        return Why("A worker has claimed it. If that worker has died, another one takes it over.")
+    if letter.ready_at > wall:
+        when = span(letter.ready_at - wall)
+        failed = f", after {counted(letter.attempts, 'failure')}" if letter.attempts else ""
+        return Why(f"It is not due: it may run in {when}{failed}.")
+    earlier = _holding_up(job_key(letter.key))
+    if earlier is not None:
+        state = "has failed, and runs again later"
+        if earlier.claim:
+            state = "is running"
+        if earlier.dead is not None:
+            state = "is dead"
+        name = reference(letter_of(earlier))
+        return Why(f"An earlier job of its owner holds it up, which {state}.", name)
+    return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
+
+
+def _holding_up(key: Any) -> Any:
+    """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
+    query = jobs(JobRow.queued == True, ancestor=key.root())  # noqa: E712
+    rows = query.order(JobRow.key).fetch(_MOST_OF_OWNER, use_cache=False, use_global_cache=False)
+    rows = sorted(rows, key=lambda row: row.rank)
+    own = next((row for row in rows if row.key == key), None)
+    if own is None or not own.ordered:
+        return None
+    for row in rows[: rows.index(own)]:
+        if row.ordered and (row.attempts or row.dead is not None):
+            return row
+    return None
+
+
+# --- as documents -------------------------------------------------------------------------------
+
+
+def state_of(letter: Letter, wall: float) -> str:
+    """Return the state of a job in one word."""
+    if letter.dead:
+        return "dead"
+    if letter.running:
+        return "running"
+    return "due" if letter.ready_at <= wall else "later"
+
+
+def call_of(letter: Letter) -> str:
+    """Return the call, escaped and bounded. If lock ids are hidden, without the first argument."""
+    name = legible(letter.job, _SHOWN_NAME)
+    try:
+        args, kwargs = decode(letter.arguments)
+    except ValueError:
+        return f"{name}(…)"
+    parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    if not ids.are_plain():
+        # By position, the owner is the first one.
+        for index, value in enumerate([*args, *kwargs.values()]):
+            if (index == 0 and args) or str(value) == letter.owner:
+                parts[index] = ids.show(letter.owner)
+    return legible(f"{name}({without_owner(letter.owner, ', '.join(parts))})", _SHOWN_CALL)
+
+
+def error_of(letter: Letter, text: str) -> str:
+    """Return the text of an error, escaped and bounded."""
+    return legible(without_owner(letter.owner, text), MOST_ERROR)
+
+
+def without_owner(owner: str, text: str) -> str:
+    """Return a text without its owner's id, if ids are hidden and it is long enough to tell."""
+    if ids.are_plain():
+        return text
+    for form in {owner, repr(owner)[1:-1]}:
+        if len(form) > 2:
+            text = text.replace(form, ids.show(owner))
+    return text
+
+
+def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
+    """Return a job as a document."""
+    plain = ids.are_plain()
+    return {
+        "key": letter.key if plain else None,
+        "name": str(job_key(letter.key).id()),
+        "owner": ids.exact(letter.owner),
+        "job": legible(letter.job, _SHOWN_NAME),
+        "call": call_of(letter),
+        "state": state_of(letter, wall),
+        "tier": legible(letter.tier, _SHOWN_NAME),
+        "attempts": letter.attempts,
+        "redriven": letter.redriven,
+        "staged": timestamp(letter.staged_at),
+        "ready": timestamp(letter.ready_at),
+        "late_seconds": None if letter.dead or letter.running else _late(letter, wall),
+        "cause": legible(letter.cause, _SHOWN_NAME) or None,
+        "died": timestamp(letter.died_at) if letter.dead else None,
+        "blocks": letter.blocks,
+        "first_error": _error_facts(letter, letter.first_error, letter.first_error_at),
+        "last_error": _error_facts(letter, letter.last_error, letter.last_error_at),
+    }
+
+
+def _late(letter: Letter, wall: float) -> float:
+    return max(wall - letter.ready_at, 0.0)
+
+
+def _error_facts(letter: Letter, text: str, at: float) -> dict[str, Any] | None:
+    return {"text": error_of(letter, text), "at": timestamp(at)} if at else None
+
+
+def status_facts(status: Status) -> dict[str, Any]:
+    """Return a status as a document."""
+    oldest = status.oldest
+    return {
+        "at": timestamp(status.wall),
+        "due": status.due,
+        "later": status.later,
+        "running": status.running,
+        "blocked": status.blocked,
+        "dead": status.dead,
+        "lag_seconds": status.lag,
+        "oldest": None if oldest is None else job_facts(oldest, status.wall),
+        "causes": [
+            {"cause": each.shown, "dead": each.dead, "blocking": each.blocking}
+            for each in status.causes
+        ],
+        "complete": not status.notes,
+        "notes": status.notes,
+    }

@@ -1,0 +1,153 @@
+"""Find the outbox for a command, and turn its errors into those of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import userlock.ids as ids
+from userlock.admin import outbox as reading
+from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
+from userlock.cli.console import Console
+from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
+from userlock.events import JobRan
+from userlock.lock.scope import configure, defaults
+from userlock.outbox.loading import VARIABLE, load_outbox
+from userlock.outbox.outbox import Outbox
+from userlock.words import escaped, legible
+
+
+@contextlib.contextmanager
+def opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outbox]:
+    """Give the app's outbox, in an ndb context. Errors end the command with a line."""
+    console = invocation.console
+    name = getattr(options, "app", "") or console.environ.get(VARIABLE, "")
+    if not name:
+        raise CommandError(
+            f"no outbox is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
+            f"{VARIABLE}=main:outbox"
+        )
+    form = ids.in_use()
+    # The app may print while it is imported or runs jobs: not between the lines of the answer.
+    with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
+        outbox = load_outbox(name)
+        if console.environ.get("USERLOCK_SHOW_IDS"):
+            ids.use(form)  # the operator's word counts, not the app's
+        if defaults.service is None and invocation.names_store:
+            configure(service=invocation.service())
+        try:
+            yield outbox
+        finally:
+            outbox.close()
+
+
+@contextlib.contextmanager
+def _answered() -> Iterator[None]:
+    try:
+        yield
+    except NoService as error:
+        raise CommandError(
+            "the app has configured no lock service when it is imported. To fix it: pass --store, "
+            "or give the outbox service="
+        ) from error
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    except LockServiceUnavailable as error:
+        raise unreachable(error.reason) from error
+    except LockTimeout as error:
+        raise CommandError(f"the owner is busy, try again: {error}", 1) from error
+    except reading.DATASTORE_ERRORS as error:
+        # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
+        reason = plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
+        raise CommandError(f"Datastore does not answer: {reason}", UNREACHABLE) from error
+
+
+class _Escaping(logging.Formatter):
+    """Texts of errors are foreign: no line of the log may steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(escaped, super().format(record).split("\n")))
+
+
+@contextlib.contextmanager
+def _logged(console: Console) -> Iterator[None]:
+    """Write the log to standard error, unless the app says where else."""
+    log = logging.getLogger("userlock")
+    handler = logging.StreamHandler(console.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_Escaping())
+    handler.addFilter(_is_to_be_told)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+def _is_to_be_told(record: logging.LogRecord) -> bool:
+    # `userlock outbox run` reports the jobs itself.
+    return not (
+        logging.getLogger().handlers or isinstance(getattr(record, "userlock", None), JobRan)
+    )
+
+
+class Stop:
+    """A request to stop, by Ctrl-C or SIGTERM, which work looks at between its steps.
+
+    A second one interrupts the step.
+
+    Attributes:
+        requested: whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Stop]:
+        """Listen to signals for a block."""
+        before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for each in (signal.SIGINT, signal.SIGTERM):
+                before[each] = signal.signal(each, self._request)
+        try:
+            yield self
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+class Progress:
+    """A line on the terminal, written again at most twice a second."""
+
+    _EVERY_SECONDS = 0.5
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown = console.stderr.isatty() and console.environ.get("TERM", "dumb") != "dumb"
+        self._following = console.clock.now()
+        self._drawn = False
+
+    def show(self, text: str) -> None:
+        if self._shown and self._console.clock.now() >= self._following:
+            self._following = self._console.clock.now() + self._EVERY_SECONDS
+            self._drawn = True
+            self._console.note(f"\r{text}\x1b[K", end="")
+
+    def end(self) -> None:
+        if self._drawn:
+            self._console.note("\r\x1b[K", end="")
