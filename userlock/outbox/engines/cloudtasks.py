@@ -47,7 +47,7 @@ EMULATOR_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
 _CERTS_PATH = urlsplit(GOOGLE_CERTS_URL).path
 #: The path where the web integrations take messages.
 JOBS_PATH = "/userlock/jobs"
-#: Of an RPC, in seconds. The service refuses later deadlines. The caller waits its own time only.
+#: Of an RPC, in seconds. The service refuses later deadlines. The caller waits for its own time.
 #: A task that is created after that, as the first one of a process that has to connect, runs sooner
 #: than by the relay, whose task of the same name is then known.
 _LEAST_DEADLINE, _MOST_DEADLINE = 5.0, 30.0
