@@ -53,7 +53,7 @@ _MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
-_NAME = re.compile(r"[0-9a-f]{28}")
+_NAME = re.compile(r"[0-9a-f]{24,64}")
 
 
 class Cause(NamedTuple):
@@ -130,7 +130,7 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
         for shard in range(SHARDS)
     ]
     totals = [_standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
-    query = JobRow.query(JobRow.dead > "", projection=["dead"], distinct_on=["dead"])
+    query = _query(JobRow.dead > "", projection=["dead"], distinct_on=["dead"])
     found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
     _wait([*firsts, *totals, found])
 
@@ -144,8 +144,8 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
     causes = [
         (
             name,
-            JobRow.query(JobRow.dead == name).count_async(_MOST_COUNTED, **options),
-            JobRow.query(JobRow.dead == name, JobRow.queued == True).fetch_async(  # noqa: E712
+            _query(JobRow.dead == name).count_async(_MOST_COUNTED, **options),
+            _query(JobRow.dead == name, JobRow.queued == True).fetch_async(  # noqa: E712
                 _MOST_BLOCKING + 1, keys_only=True, **options
             ),
         )
@@ -186,7 +186,7 @@ def _count_blocked(blockers: Sequence[Any], options: dict[str, Any]) -> int:
     for key in blockers:
         owners[key.root()] = owners.get(key.root(), 0) + 1
     counts = [
-        JobRow.query(JobRow.queued == True, ancestor=owner).count_async(  # noqa: E712
+        _query(JobRow.queued == True, ancestor=owner).count_async(  # noqa: E712
             _MOST_COUNTED, **options
         )
         for owner in owners
@@ -200,13 +200,18 @@ def _standing(standing: Standing, shard: int | None = None, *, until: int | None
     first, last = standing_range(standing, shard)
     if until is not None and shard is not None:
         last = standing_index(standing, shard, until + 1)
-    query = JobRow.query(JobRow.standing >= first, JobRow.standing < last)
+    query = _query(JobRow.standing >= first, JobRow.standing < last)
     return query.order(JobRow.standing)
 
 
 def _wait(futures: Sequence[Any]) -> None:
     """Wait for the end of all, whatever it is: ndb complains about those that are left alone."""
     ndb.Future.wait_all(futures)
+
+
+def _query(*filters: Any, **options: Any) -> Any:
+    # Jobs are in the default namespace, whatever that of the context is.
+    return JobRow.query(*filters, namespace="", **options)
 
 
 def _get_async(key: Any, options: dict[str, Any]) -> Any:
@@ -276,14 +281,14 @@ def _matches(letter: Letter, wanted: Search) -> bool:
 def _keys(wanted: Search, most: int) -> Iterator[Any]:
     """Yield the keys of jobs in the order of the list, with others that do not match."""
     if wanted.owner:
-        rows = JobRow.query(ancestor=owner_key(wanted.owner)).order(JobRow.key)
+        rows = _query(ancestor=owner_key(wanted.owner)).order(JobRow.key)
         yield from rows.fetch(_MOST_READ + 1, keys_only=True)
         return
     if wanted.dead or wanted.cause:
-        query = JobRow.query(JobRow.dead > "")
+        query = _query(JobRow.dead > "")
         cause = wanted.cause or wanted.job
         if cause:
-            query = JobRow.query(JobRow.dead >= cause, JobRow.dead < cause + "!")
+            query = _query(JobRow.dead >= cause, JobRow.dead < cause + "!")
         yield from query.order(JobRow.dead, JobRow.key).fetch(_MOST_READ + 1, keys_only=True)
         return
     # More than are asked for, as some may go before they are read; all if some do not match.
@@ -392,14 +397,14 @@ def explain(letter: Letter, wall: float) -> Why:
 
 def _holding_up(key: Any) -> Any:
     """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
-    query = JobRow.query(JobRow.queued == True, ancestor=key.root())  # noqa: E712
+    query = _query(JobRow.queued == True, ancestor=key.root())  # noqa: E712
     rows = query.order(JobRow.key).fetch(_MOST_OF_OWNER, use_cache=False, use_global_cache=False)
     rows = sorted(rows, key=lambda row: row.rank)
     own = next((row for row in rows if row.key == key), None)
     if own is None or not own.ordered:
         return None
     for row in rows[: rows.index(own)]:
-        if row.ordered and (row.attempts or row.dead is not None):
+        if row.ordered and (row.attempts or row.first_error is not None or row.dead is not None):
             return row
     return None
 

@@ -237,10 +237,10 @@ class DeadLetters:
                 yield text_of(key)
 
     def _query(self, cause: str) -> Any:
-        query = JobRow.query(JobRow.dead > "")
+        query = JobRow.query(JobRow.dead >= cause, namespace="")
         if cause:
             # No text is between a job's name and that with a blank: names are printable.
-            query = JobRow.query(JobRow.dead >= cause, JobRow.dead < cause + "!")
+            query = query.filter(JobRow.dead < cause + "!")
         return query.order(JobRow.dead, JobRow.key)
 
     def _each(self, cause: str) -> Iterator[Any]:
