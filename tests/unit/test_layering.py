@@ -41,7 +41,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.contrib",
     ),
     "pymemcache": ("userlock.stores.memcache",),
-    "google.auth": ("userlock.admin.ndb", "userlock.ndb", "userlock.outbox.authentication"),
+    "google.auth": ("userlock.admin", "userlock.ndb", "userlock.outbox.authentication"),
     "cryptography": ("userlock.outbox.certificates",),
     "redis": ("userlock.stores.redis", "userlock.outbox.engines.rq"),
     "rq": ("userlock.outbox.engines.rq",),

@@ -54,7 +54,7 @@ _MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
-_NAME = re.compile(r"[0-9a-f]{28}")
+_NAME = re.compile(r"[0-9a-f]{24,64}")
 
 
 class Cause(NamedTuple):
@@ -400,7 +400,7 @@ def _holding_up(key: Any) -> Any:
     if own is None or not own.ordered:
         return None
     for row in rows[: rows.index(own)]:
-        if row.ordered and (row.attempts or row.dead is not None):
+        if row.ordered and (row.attempts or row.first_error is not None or row.dead is not None):
             return row
     return None
 

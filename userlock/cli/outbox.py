@@ -49,8 +49,8 @@ and then exits with 0. Any number of relays may run. The JSON document has woken
 and shards (--once), or stopped.
 """
 _RUN = """\
-Runs the due jobs of that job's owner here and now, in their order, up to that job. Exits
-with 0 if that job is done. The JSON document has outcome (ran, nothing, busy), done, jobs
+Runs that job here and now, after its owner's earlier ones, and some of the later ones.
+Exits with 0 if that job is done. The JSON document has outcome (ran, nothing, busy), done, jobs
 (job, outcome, attempt, seconds, error) and why (the job is still there).
 """
 _REDRIVE = """\

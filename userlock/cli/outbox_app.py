@@ -18,7 +18,7 @@ from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import JobRan
 from userlock.lock.scope import configure, defaults
-from userlock.outbox.loading import VARIABLE, load_outbox
+from userlock.outbox.apps import VARIABLE, find_outbox
 from userlock.outbox.outbox import Outbox
 from userlock.words import escaped, legible
 
@@ -36,7 +36,7 @@ def opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outb
     form = ids.in_use()
     # The app may print while it is imported or runs jobs: not between the lines of the answer.
     with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-        outbox = load_outbox(name)
+        outbox = find_outbox(name)
         if console.environ.get("USERLOCK_SHOW_IDS"):
             ids.use(form)  # the operator's word counts, not the app's
         if defaults.service is None and invocation.names_store:

@@ -113,7 +113,9 @@ class UserLock:
             app.wsgi_app = self._answer_engines(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
-            self._inspector.init_app(app, self._scope.service)
+            endpoints = self._scope.outbox
+            outbox = None if endpoints is None else endpoints.outbox
+            self._inspector.init_app(app, self._scope.service, outbox)
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)

@@ -1,22 +1,25 @@
-"""The outbox of an app, found by the name of its module: for workers and the command line.
+"""Find an app's outbox by its name, for processes that are not the app: a worker, the command line.
 
-USERLOCK_OUTBOX=shop.jobs:outbox          the object `outbox` of the module shop/jobs.py
+The name is that of a module and an attribute, as gunicorn takes it: `main:outbox`, often in the
+environment variable USERLOCK_OUTBOX.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import re
 import sys
+from pathlib import Path
 
 from userlock.errors import ConfigurationError
 from userlock.outbox.outbox import Outbox
+from userlock.words import legible
 
 #: The environment variable with the name.
 VARIABLE = "USERLOCK_OUTBOX"
-_NAME = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*)")
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SHOWN = 200
 
 
 def outbox_of_environment() -> Outbox:
@@ -29,41 +32,72 @@ def outbox_of_environment() -> Outbox:
     if not name:
         raise ConfigurationError(
             f"{VARIABLE} is not set, so the app's outbox is unknown. To fix it: "
-            f"{VARIABLE}=module:attribute, as in {VARIABLE}=shop.jobs:outbox"
+            f"{VARIABLE}=module:attribute, as in {VARIABLE}=main:outbox"
         )
     return find_outbox(name)
 
 
-@functools.cache
 def find_outbox(name: str) -> Outbox:
-    """Return the outbox of a name, `module:attribute`. Imports the module, as gunicorn does:
-    also from the current directory.
+    """Import an app's outbox. Modules of the current directory are found.
+
+    Args:
+        name: `module:attribute`; both may have dots.
 
     Raises:
-        ConfigurationError: there is no such module or attribute, the import fails, or it is
-            another object.
+        ConfigurationError: there is none of that name, or its module cannot be imported. The error
+            of the import is its `__cause__`.
     """
-    parts = _NAME.fullmatch(name)
-    if parts is None:
+    shown = legible(name, _SHOWN)
+    if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r:.99} names no outbox. To fix it: write module:attribute, as shop.jobs:outbox"
+            f"{shown!r} names no outbox. To fix it: name the module and its attribute, as in "
+            f"main:outbox"
         )
-    here = os.getcwd()  # noqa: PTH109 (sys.path has strings)
-    if not {here, ""}.intersection(sys.path):
+    module_name, _, path = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    module = parts["module"]
-    try:
-        imported = importlib.import_module(module)
-    except Exception as error:
-        raise ConfigurationError(
-            f"the module {module} of the outbox cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    missing = object()
-    found = getattr(imported, parts["attribute"], missing)
-    if found is missing:
-        raise ConfigurationError(f"the module {module} has no attribute {parts['attribute']!r}")
+    found: object = _import(module_name, here)
+    for number, part in enumerate(path.split(".")):
+        if not hasattr(found, part):
+            place = ".".join([module_name, *path.split(".")[:number]])
+            raise ConfigurationError(
+                f"{place} has no {part!r}. To fix it: name the attribute of the outbox, as in "
+                f"{module_name}:outbox"
+            )
+        found = getattr(found, part)
     if not isinstance(found, Outbox):
         raise ConfigurationError(
-            f"{name} is no userlock.outbox.Outbox, but a {type(found).__qualname__}"
+            f"{shown} is a {type(found).__name__}, no userlock.outbox.Outbox. To fix it: name the "
+            f"object that the app's jobs are registered with"
         )
     return found
+
+
+def _import(name: str, here: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigurationError(
+                f"there is no module {error.name}, in {legible(here, _SHOWN)} or on Python's path. "
+                f"To fix it: change to the app's directory"
+            ) from error
+        raise _failed(name, error) from error
+    except SystemExit as error:
+        raise _failed(name, error) from error
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: BaseException) -> ConfigurationError:
+    traceback, place = error.__traceback__, ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith("<"):  # of the import system itself
+            place = f" ({file}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    text = legible(str(error), _SHOWN)
+    return ConfigurationError(
+        f"the module {name} cannot be imported: {type(error).__name__}: {text}{place}"
+    )

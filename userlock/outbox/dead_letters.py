@@ -240,7 +240,7 @@ class DeadLetters:
         query = jobs(JobRow.dead > "")
         if cause:
             # No text is between a job's name and that with a blank: names are printable.
-            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!", namespace="")
+            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
         return query.order(JobRow.dead, JobRow.key)
 
     def _each(self, cause: str) -> Iterator[Any]:

@@ -51,6 +51,7 @@ from userlock.outbox.rows import (
     jobs,
 )
 from userlock.outbox.waking import Due, Waker
+from userlock.words import legible
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +349,7 @@ class Worker:
             row.end_claim()
             pause = None if final else self._pause(row, job, now)
             if pause is None:
-                row.dead, row.died_at = f"{row.job} {cause}"[:MOST_CAUSE], now
+                row.dead, row.died_at = legible(f"{row.job} {cause}", MOST_CAUSE), now
                 if job is None or not job.blocks:
                     row.queued = None
                 row.look_at(None)
@@ -422,8 +423,11 @@ def _is_mine(row: Any, token: str) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    """Return an error and its last call site, for people."""
-    text = f"{type(error).__name__}: {error}"
+    """Return an error and its last call site, for people, in one line that a row can hold."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # a `__str__` that raises
+        text = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{text[: MOST_ERROR - 300]}{place[-300:]}"
+    return legible(text, MOST_ERROR - 300) + legible(place[-300:], 300)

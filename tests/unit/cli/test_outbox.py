@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.terminal import Terminal
 from userlock.cli.entry import main
 from userlock.errors import ConfigurationError
-from userlock.outbox.loading import load_outbox
+from userlock.outbox.apps import find_outbox
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", ["shop:outbox", "shop:site.box", "shopping.main:outbox"])
 def test_it_is_found_in_the_current_directory(name: str) -> None:
-    assert load_outbox(name).jobs == {}
+    assert find_outbox(name).jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_outbox_without_a_client_says_so(terminal: Terminal) -> None:
 
 def test_the_cause_of_a_failed_import_is_kept() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        load_outbox("broken:outbox")
+        find_outbox("broken:outbox")
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -26,7 +26,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     before = set(sys.modules)
-    find_outbox.cache_clear()
 
     def write(name: str, text: str) -> None:
         (tmp_path / f"{name}.py").write_text(text)
@@ -34,7 +33,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield write
     for name in set(sys.modules) - before:
         del sys.modules[name]
-    find_outbox.cache_clear()
 
 
 def test_it_is_imported_from_the_current_directory(
@@ -50,13 +48,13 @@ def test_it_is_imported_from_the_current_directory(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("an_app_of_a_test:nothing", "no attribute 'nothing'"),
-        ("an_app_of_a_test:other", "no userlock.outbox.Outbox, but a object"),
-        ("an_app_of_a_test:none", "but a NoneType"),
-        ("no_such_app_of_a_test:outbox", "cannot be imported: ModuleNotFoundError"),
+        ("an_app_of_a_test:nothing", "has no 'nothing'"),
+        ("an_app_of_a_test:other", "is a object, no userlock.outbox.Outbox"),
+        ("an_app_of_a_test:none", "is a NoneType"),
+        ("no_such_app_of_a_test:outbox", "there is no module no_such_app_of_a_test"),
         ("an_app_that_raises:outbox", "cannot be imported: ZeroDivisionError"),
         *((name, "names no outbox") for name in ("a", "a:", ":a", "a:b:c", "a b:c", "a:b()")),
-        *((name, "names no outbox") for name in ("..a:b", "a:b.c", "/etc/passwd:a", "a:b\n")),
+        *((name, "names no outbox") for name in ("..a:b", "/etc/passwd:a", "a:b\n")),
     ],
 )
 def test_a_wrong_name_is_a_clear_error(
