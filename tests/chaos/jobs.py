@@ -113,6 +113,7 @@ class Jobs:
         self._failures.mkdir(exist_ok=True)
         self._numbers = itertools.count(1)
         self._last = _Last()
+        self._sleep = time.sleep
         self._outbox = Outbox(
             self._mailbox,
             client=client,
@@ -131,7 +132,7 @@ class Jobs:
             with self._recorded(user, staging):
                 if kind.transactional:
                     _append(user, staging)
-                time.sleep(pause)
+                self._sleep(pause)
                 if self._is_to_fail(staging, failures):
                     raise JobFails
                 if not kind.transactional:
@@ -202,6 +203,7 @@ class Jobs:
 
     def settle(self) -> None:
         """Relay and run, with the clock set ahead, as long as there is anything to run."""
+        self._sleep = lambda _: None
         self.clock.seconds = _AHEAD_SECONDS
         idle = 0
         while idle < _MOST_IDLE_ROUNDS and self._unfinished():

@@ -248,8 +248,10 @@ MIXES = {
     "one lock, batch, and jobs": Mix(
         ways={Way.PUT: 1}, users=USERS[:1], batch=True, runs_jobs=True
     ),
-    "jobs": Mix(ways={Way.STAGE: 1}, runs_jobs=True),
-    "jobs without locks": Mix(ways={Way.STAGE: 1}, lengthy=True, runs_jobs=True, locks=False),
+    "jobs": Mix(ways={Way.STAGE: 1}, longest_pause=0.3, runs_jobs=True),
+    "jobs without locks": Mix(
+        ways={Way.STAGE: 1}, longest_pause=1.0, lengthy=True, runs_jobs=True, locks=False
+    ),
 }
 
 

@@ -38,8 +38,7 @@ class Runs:
 
     Attributes:
         writes: all writes but duplicates, which make no job.
-        landed: the ids of the jobs with an effect, each as often as it matters, and of the others
-            that are stored.
+        landed: the ids of the jobs with an effect, each as often as it matters, and of the dead.
         figures: amounts of checked data, by name.
     """
 
@@ -64,7 +63,7 @@ class Runs:
             for each, count in Counter(done).items():
                 yield from [each] * (count if self._is_transactional(each) else 1)
         effects = {each for done in self._stored.ledgers.values() for each in done}
-        for each in (*self._stored.dead, *self._stored.unfinished):
+        for each in self._stored.dead:
             if each not in effects or self._is_transactional(each):
                 yield each
 
@@ -82,8 +81,9 @@ class Runs:
             yield from self._together(runs)
         yield from self._duplicates()
         yield from self._dead()
-        for each in (*self._stored.unfinished, *self._stored.names):
-            yield Finding(Kind.LEFT, each, "a row is left", self._user(each))
+        done = {each for done in self._stored.ledgers.values() for each in done}
+        for each in (*done.intersection(self._stored.unfinished), *self._stored.names):
+            yield Finding(Kind.LEFT, each, "its row", self._user(each))
 
     # --- before the commit ------------------------------------------------------------------
 

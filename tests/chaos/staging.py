@@ -19,9 +19,10 @@ _KINDS = {
     "poisoned transactional": 1,
 }
 _FAILURES = {0: 12, 1: 3, 2: 1}
+_FAILURES_LENGTHY = {0: 1, 1: 1, 2: 2}
 #: The time that a job takes, in seconds. The longest is beyond its claim.
 _LASTS = {0.0: 30, 0.03: 20, 0.3: 2}
-_LASTS_LONG = {0.3: 1, 2.5: 1}
+_LASTS_LENGTHY = {0.0: 1, 2.5: 2}
 _NUMBERS = {1: 6, 2: 2, 3: 1}
 
 
@@ -51,12 +52,13 @@ def stage_jobs(request: Request) -> None:
 def _stage_one(request: Request, random: Random) -> None:
     operation = request.operation
     kind = one_of(random, _KINDS)
-    failures = FOR_EVER if kind.startswith("poisoned") else one_of(random, _FAILURES)
+    usual = _FAILURES_LENGTHY if operation.lengthy else _FAILURES
+    failures = FOR_EVER if kind.startswith("poisoned") else one_of(random, usual)
     named = random.random() < 0.15
     request.stage(
         kind,
         random.choice(operation.users),
-        lasts=one_of(random, _LASTS_LONG if operation.lengthy else _LASTS),
+        lasts=one_of(random, _LASTS_LENGTHY if operation.lengthy else _LASTS),
         failures=failures,
         dedupe="recount" if named else None,
         delay=0.5 if random.random() < 0.1 else None,
