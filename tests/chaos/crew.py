@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.harms import PROCESS_KILLED, PROCESS_STOPPED
+from tests.chaos.programs import MIXES
 from tests.chaos.record import Recorder
-from tests.chaos.worker import Config
+from tests.chaos.worker import SETTLER, Config
 
 _ROOT = Path(__file__).parents[2]
 #: The skews of their wall clocks, one after the other.
@@ -79,6 +80,7 @@ class Crew:
         self._stack = stack
         self._members: list[_Member] = []
         self._mutex = threading.Lock()
+        self._settler: _Member | None = None
 
     def enlist(self, mix: str, threads: int, outage: str) -> _Member:
         """Start another process, which will soon be ready. See `Config`."""
@@ -91,16 +93,27 @@ class Crew:
                 outage=outage,
                 skew=_SKEWS[len(self.notes) % len(_SKEWS)],
             )
-            self.notes.append(config.notes)
-            member = _Member(config)
-            self._stack.callback(member.close)
+            member = self._start(config)
             self._members.append(member)
         return member
+
+    def _start(self, config: Config) -> _Member:
+        self.notes.append(config.notes)
+        member = _Member(config)
+        self._stack.callback(member.close)
+        return member
+
+    def enlist_settler(self) -> None:
+        """Start the process that runs the jobs that are left at the end. No fault harms it."""
+        config = dataclasses.replace(self._config, name=SETTLER, mix=SETTLER, threads=0)
+        self._settler = self._start(config)
 
     def wait_until_ready(self) -> None:
         """Wait for the processes that were started last."""
         for member in self._members:
             member.wait_until_ready()
+        if self._settler is not None:
+            self._settler.wait_until_ready()
 
     def go(self, seconds: float) -> None:
         """Let all processes begin; they begin new operations for this time."""
@@ -136,14 +149,23 @@ class Crew:
             os.kill(member.process.pid, signal.SIGCONT)
 
     def finish(self, patience: float) -> list[Finding]:
-        """Wait for the remaining processes and return those with a wrong end.
+        """Wait for the remaining processes, then for the one that runs the jobs that are left.
+        Return those with a wrong end.
 
         Args:
-            patience: the longest wait, in seconds.
+            patience: the longest wait for either, in seconds.
         """
+        findings = self._ends(self._members, patience)
+        if self._settler is not None:
+            self._settler.go(0.0)
+            findings += self._ends([self._settler], patience)
+        return findings
+
+    @staticmethod
+    def _ends(members: Sequence[_Member], patience: float) -> list[Finding]:
         deadline = time.monotonic() + patience
         findings = []
-        for member in self._members:
+        for member in members:
             wrong = how_it_ended(member.process, deadline - time.monotonic())
             if wrong is not None:
                 kind, how = wrong
@@ -179,5 +201,7 @@ def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterato
         crew = Crew(config, stack)
         for mix, threads, outage in members:
             crew.enlist(mix, threads, outage)
+        if any(MIXES[mix].stages for mix, _, _ in members):
+            crew.enlist_settler()
         crew.wait_until_ready()
         yield crew

@@ -23,6 +23,10 @@ class Kind(enum.Enum):
     STUCK = "never ended"
     CRASHED = "unexpected error"
     LEAK = "resource leak"
+    EARLY = "a job ran before or without its commit"
+    DISORDERED = "jobs of a user out of order"
+    TOGETHER = "a job run twice at once, though claimed"
+    LEFT = "left after all jobs should have run"
 
 
 @dataclasses.dataclass(frozen=True)

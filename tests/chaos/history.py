@@ -76,6 +76,58 @@ class LockedRead:
 
 
 @dataclasses.dataclass(frozen=True)
+class Staging:
+    """A job of the outbox that was staged in a transaction.
+
+    Attributes:
+        id: the id of the write.
+        user: its owner.
+        kind: one of `jobs.KINDS`.
+        key: of its row. Of a duplicate, of the other job's row.
+        duplicate: whether a job of that name was there already.
+        failures: the number of its first runs that fail.
+        ready: the time of a wall clock from which on it may run.
+        since: a moment before its transaction.
+    """
+
+    id: str
+    user: str
+    kind: str
+    key: str
+    duplicate: bool
+    failures: int
+    ready: float
+    since: float
+
+
+@dataclasses.dataclass
+class Run:
+    """A run of a job.
+
+    Attributes:
+        number: unique.
+        id: the id of its staging.
+        who: the process.
+        began: the start.
+        wall: the same by the worker's wall clock.
+        claimed_after: a moment before the claim, by both clocks.
+        locked: whether the worker had the confirmed lock of its owner.
+        ended: the end; None if its process was killed before.
+        error: the error that it ended with; empty for none.
+    """
+
+    number: str
+    id: str
+    who: str
+    began: float
+    wall: float
+    claimed_after: tuple[float, float]
+    locked: bool
+    ended: float | None = None
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Span:
     """An event with a duration, usually a fault.
 
@@ -111,6 +163,12 @@ class History:
     reads: list[LockedRead] = dataclasses.field(default_factory=list)
     spans: list[Span] = dataclasses.field(default_factory=list)
     gauges: list[Facts] = dataclasses.field(default_factory=list)
+    stagings: dict[str, Staging] = dataclasses.field(default_factory=dict)
+    runs: dict[str, Run] = dataclasses.field(default_factory=dict)
+    #: Of each attempt of a transaction that stages jobs, the time just before its commit.
+    sent: dict[str, float] = dataclasses.field(default_factory=dict)
+    #: The number of messages of the outbox by outcome.
+    delivered: Counter[str] = dataclasses.field(default_factory=Counter)
     #: The number of operations by kind and ending.
     operations: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     #: The number of packets and requests that met each fault.
@@ -163,6 +221,11 @@ class _Reader:
             ),
             "gauge": history.gauges.append,
             "operation": self._operation,
+            "staged": self._staged,
+            "sent": lambda facts: history.sent.update({facts["together"]: facts["at"]}),
+            "run": self._run,
+            "ran": self._ran,
+            "delivered": lambda facts: history.delivered.update([facts["outcome"]]),
             "met": lambda facts: history.met.update({facts["kind"]: facts["count"]}),
         }
 
@@ -229,6 +292,21 @@ class _Reader:
 
     def _operation(self, facts: dict[str, Any]) -> None:
         self._history.operations[facts["kind"], facts["ended"]] += 1
+
+    def _staged(self, facts: dict[str, Any]) -> None:
+        del facts["at"]
+        self._history.stagings[facts["id"]] = Staging(**facts)
+
+    def _run(self, facts: dict[str, Any]) -> None:
+        began = facts.pop("at")
+        steady, wall = facts.pop("claimed_after")
+        self._history.runs[facts["number"]] = Run(
+            **facts, began=began, claimed_after=(steady, wall)
+        )
+
+    def _ran(self, facts: dict[str, Any]) -> None:
+        run = self._history.runs[facts["number"]]
+        run.ended, run.error = facts["at"], facts["error"]
 
 
 def _read_of(facts: Facts) -> LockedRead:

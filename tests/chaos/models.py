@@ -9,7 +9,9 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
-from tests.chaos.record import Stored
+from tests.chaos.record import Stored, StoredJobs
+from userlock.outbox.arguments import decode
+from userlock.outbox.rows import JobRow, NameRow
 
 
 class Counter(userlock.UserModel):
@@ -57,6 +59,24 @@ class Entry(userlock.UserModel):
         return "TrialEntry"
 
 
+class Ledger(userlock.UserModel):
+    """The jobs of a user that have taken effect, in that order. Each appends its id."""
+
+    _lock_id_from_key = userlock.root_id
+
+    done = ndb.TextProperty(repeated=True)
+
+    @classmethod
+    def of(cls, user: str) -> Ledger:
+        """Return a user's ledger, a new one if there is none."""
+        key = ndb.Key(cls, "ledger", parent=user_key(user))
+        return key.get() or cls(key=key)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TrialLedger"
+
+
 def user_key(user: str) -> Any:
     """Return the parent key of all of a user's entities."""
     return ndb.Key("TrialUser", user)
@@ -102,3 +122,25 @@ def stored_counters() -> dict[str, Stored]:
 def stored_entries() -> list[str]:
     """Return the writes of all entries as now stored in Datastore."""
     return [each.write for each in Entry.query().fetch()]
+
+
+def stored_jobs() -> StoredJobs:
+    """Return the effects of all jobs, and what is left of them."""
+    dead = [row for row in JobRow.query().fetch() if row.dead is not None]
+    return StoredJobs(
+        ledgers={name_of(each.key).partition("/")[0]: each.done for each in Ledger.query()},
+        dead={_staging_of(row): row.attempts for row in dead},
+        unfinished=[_staging_of(row) for row in unfinished_jobs()],
+        names=[row.key.id() for row in NameRow.query().fetch()],
+    )
+
+
+def unfinished_jobs() -> list[Any]:
+    """Return the rows of jobs that are neither done nor dead."""
+    return [row for row in JobRow.query().fetch(use_cache=False) if row.dead is None]
+
+
+def _staging_of(row: Any) -> str:
+    (_, staging), kwargs = decode(row.arguments)
+    assert kwargs.keys() == {"pause", "failures"}
+    return str(staging)

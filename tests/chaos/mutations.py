@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import enum
 import os
+import random
 import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
+
+from google.cloud import ndb
 
 from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.lock.held_lock import HeldLock
@@ -20,6 +23,8 @@ from userlock.lock.record import Record
 from userlock.ndb import enforcement, fencing, hooks, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
+from userlock.outbox import relay, worker
+from userlock.outbox.job import Job
 from userlock.stores import ShardedMemcacheStore
 from userlock.stores.datastore import store as datastore_store
 from userlock.stores.datastore.rpc import Calls
@@ -41,6 +46,12 @@ class Mutation(enum.Enum):
     AGREED_SERVER = "processes disagree on the server of a lock"
     COMPARED_ROWS = "a row is overwritten, whatever is there"
     SHARED_FALLBACK = "each process has a fallback of its own"
+    JOBS_CLAIMED = "a claimed job is claimed by others"
+    JOBS_CLAIM_CHECKED = "a worker that has lost its claim ends that of another one"
+    JOBS_ONE_COMMIT = "a transactional job and its removal are two commits"
+    JOBS_STAGED_INSIDE = "a job is staged outside of the transaction"
+    JOBS_ORDERED = "the jobs of a user run in any order"
+    JOBS_RELAYED = "the relay asks once for each job"
 
 
 def apply(mutation: Mutation) -> None:
@@ -68,6 +79,18 @@ def apply(mutation: Mutation) -> None:
         _replace(Calls, "commit", _overwrite)
     elif mutation is Mutation.SHARED_FALLBACK:
         _replace(datastore_store, "row_name", lambda _, lock_id: f"{os.getpid()}={lock_id}")
+    elif mutation is Mutation.JOBS_CLAIMED:
+        _replace(worker, "_is_claimed", lambda *_, **__: False)
+    elif mutation is Mutation.JOBS_CLAIM_CHECKED:
+        _replace(worker, "_is_mine", lambda *_: True)
+    elif mutation is Mutation.JOBS_ONE_COMMIT:
+        _replace(worker.Worker, "_call_and_remove", staticmethod(_call_then_remove))
+    elif mutation is Mutation.JOBS_STAGED_INSIDE:
+        _replace(Job, "stage", _stage_apart)
+    elif mutation is Mutation.JOBS_ORDERED:
+        _replace(worker._Queue, "first", _any_job)
+    elif mutation is Mutation.JOBS_RELAYED:
+        _replace(relay, "_AGAIN_SECONDS", (1e9,))
 
 
 def _always(value: object) -> property:
@@ -113,6 +136,27 @@ def _overwrite(self: Calls, mutation: Any) -> Any:
     if operation in ("insert", "update"):
         mutation = RowMutation(upsert=getattr(mutation, operation))
     return _commit(self, mutation)
+
+
+_APART = ndb.TransactionOptions.INDEPENDENT
+
+
+def _call_then_remove(job: Any, claim: Any, args: Any, kwargs: Any) -> None:
+    ndb.transaction(lambda: job.function(*args, **kwargs), propagation=_APART)
+    claim.current()
+    claim.key.delete()
+
+
+_stage = Job.stage
+
+
+def _stage_apart(self: Any, *args: Any, **options: Any) -> Any:
+    return ndb.transaction(lambda: _stage(self, *args, **options), propagation=_APART)
+
+
+def _any_job(self: Any, now: int) -> Any:
+    ready = [row for row in self._rows if row.dead is None and row.ready_at <= now]
+    return random.choice(ready) if ready else None
 
 
 def _replace(owner: object, name: str, replacement: object) -> None:

@@ -16,9 +16,11 @@ from pymemcache.client.base import Client as MemcacheClient
 import userlock
 from sample_app.stack.ports import LOOPBACK
 from tests.chaos import corners
+from tests.chaos.jobs import Jobs
 from tests.chaos.programs import Accident, Guard, Operation, Way
 from tests.chaos.record import Recorder
 from tests.chaos.request import CACHE_TROUBLE, LEASE_SECONDS, Request
+from tests.chaos.staging import stage_jobs
 from userlock.lock.scope import current, current_scope
 
 _PAST_LEASE_SECONDS = 1.2
@@ -39,6 +41,7 @@ class Worker:
         service: the lock service.
         memcached: two clients of ndb's global cache: for this thread, and for a concurrent one.
         recorder: records each write, and each read under a lock.
+        jobs: the outbox.
         homes: the port of each lock's lease server. Empty: Datastore has the leases.
         flush: the command that makes a lease server lose its data.
         fencing: whether writes are fenced.
@@ -50,6 +53,7 @@ class Worker:
         service: userlock.LockService,
         memcached: tuple[MemcacheClient, MemcacheClient],
         recorder: Recorder,
+        jobs: Jobs,
         *,
         homes: Mapping[str, int],
         flush: str,
@@ -59,6 +63,7 @@ class Worker:
         self._service = service
         self._cache, self._cache_beside = map(ndb.MemcacheCache, memcached)
         self._recorder = recorder
+        self.jobs = jobs
         self._homes = homes
         self._flush = flush
         self._fencing = fencing
@@ -244,5 +249,6 @@ WAYS: Mapping[Way, Callable[[Request], None]] = {
     Way.READ_BEFORE: _change_what_was_read_before,
     Way.DELETE_IN_TRANSACTION: lambda request: request.transact(lambda: _delete(request)),
     Way.ENTRY_IN_TRANSACTION: lambda request: request.transact(lambda: _change_and_enter(request)),
+    Way.STAGE: stage_jobs,
     **corners.WAYS,
 }

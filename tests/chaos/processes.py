@@ -13,7 +13,7 @@ from sample_app.stack.ports import LOOPBACK
 from tests.chaos.crew import gathered
 from tests.chaos.harms import Harm
 from tests.chaos.history import History, read
-from tests.chaos.models import stored_counters, stored_entries
+from tests.chaos.models import stored_counters, stored_entries, stored_jobs
 from tests.chaos.mutations import Mutation
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.stage import set_up
@@ -96,5 +96,5 @@ def run(
             notes = [*crew.notes, harm_noted]
         history = read(notes)
         with ndb.Client().context():
-            verdict = judge(history, stored_counters(), stored_entries(), ends, kind)
+            verdict = judge(history, stored_counters(), stored_entries(), stored_jobs(), ends, kind)
     return Result(history, verdict, notes, time.monotonic() - began)

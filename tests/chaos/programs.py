@@ -42,6 +42,7 @@ class Way(enum.Enum):
     RENAME_READ_BEFORE = "the same in a transaction, read before it"
     TASKLETS = "in concurrent tasklets, some of which suppress the checks"
     PAST = "by ndb's functions below `put`, which is refused"
+    STAGE = "stage jobs of the outbox in a transaction"
 
 
 class Guard(enum.Enum):
@@ -100,6 +101,7 @@ class Operation:
         batch: whether it is batch work.
         in_transaction: whether it runs in one, if its way allows that.
         variant: the number of its variant, below `VARIANTS`.
+        lengthy: whether its jobs may take longer than their claims.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Operation:
     batch: bool
     in_transaction: bool = False
     variant: int = 0
+    lengthy: bool = False
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -130,6 +133,9 @@ class Mix:
         longest_pause: the longest time between a read and a write, in seconds.
         users: the users of the entities.
         batch: the priority.
+        lengthy: whether jobs may take longer than their claims.
+        runs_jobs: whether the process also runs jobs of the outbox, and relays.
+        locks: whether its jobs run under locks; otherwise their lease store never answers.
     """
 
     ways: Mapping[Way, int]
@@ -140,6 +146,14 @@ class Mix:
     longest_pause: float = 0.03
     users: tuple[str, ...] = USERS
     batch: bool = False
+    lengthy: bool = False
+    runs_jobs: bool = False
+    locks: bool = True
+
+    @property
+    def stages(self) -> bool:
+        """Return whether it stages jobs."""
+        return Way.STAGE in self.ways
 
 
 _READS = {Read.GET: 45, Read.AGAIN: 15, Read.UNCACHED: 15, Read.QUERY: 15, Read.EARLIER: 10}
@@ -178,6 +192,7 @@ MIXES = {
             Way.RENAME_READ_BEFORE: 4,
             Way.TASKLETS: 8,
             Way.PAST: 3,
+            Way.STAGE: 30,
         },
         guards={
             Guard.LOCK: 40,
@@ -194,12 +209,20 @@ MIXES = {
         waits=(0.0, 0.5, 3.0, 3.0, 3.0),
     ),
     "batch": Mix(
-        ways={Way.JOB: 12, Way.PUT: 3, Way.BATCH: 3, Way.TRANSACTION: 3, Way.LOCK_INSIDE: 1},
+        ways={
+            Way.JOB: 12,
+            Way.PUT: 3,
+            Way.BATCH: 3,
+            Way.TRANSACTION: 3,
+            Way.LOCK_INSIDE: 1,
+            Way.STAGE: 2,
+        },
         guards={Guard.LOCK: 2, Guard.HEARTBEAT: 3, Guard.EXTENSION: 1},
         reads=_READS,
         accidents=_ACCIDENTS,
         waits=(0.0, 2.0, 6.0, 6.0),
         batch=True,
+        runs_jobs=True,
     ),
     "beyond their leases": Mix(
         ways={Way.PUT: 1},
@@ -221,6 +244,14 @@ MIXES = {
     "blocks in tasklets": Mix(ways={Way.TASKLETS: 1}, guards={Guard.NONE: 1}),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),
+    "one lock, and jobs": Mix(ways={Way.PUT: 1}, users=USERS[:1], runs_jobs=True),
+    "one lock, batch, and jobs": Mix(
+        ways={Way.PUT: 1}, users=USERS[:1], batch=True, runs_jobs=True
+    ),
+    "jobs": Mix(ways={Way.STAGE: 1}, longest_pause=0.3, runs_jobs=True),
+    "jobs without locks": Mix(
+        ways={Way.STAGE: 1}, longest_pause=1.0, lengthy=True, runs_jobs=True, locks=False
+    ),
 }
 
 
@@ -259,6 +290,7 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
         batch=mix.batch,
         in_transaction=way in _IN_TRANSACTIONS_TOO and random.random() < 0.3,
         variant=random.randrange(VARIANTS),
+        lengthy=mix.lengthy,
     )
 
 

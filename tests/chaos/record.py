@@ -13,7 +13,7 @@ import enum
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from userlock.clock import SYSTEM_CLOCK
@@ -69,6 +69,23 @@ class Stored:
 
     last: str
     count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredJobs:
+    """The jobs of the outbox at the end.
+
+    Attributes:
+        ledgers: of each user, the ids of the jobs that have taken effect, in that order.
+        dead: the dead letters, with their attempts.
+        unfinished: the jobs that are neither done nor dead.
+        names: the names of jobs that have not begun.
+    """
+
+    ledgers: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    dead: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unfinished: Sequence[str] = ()
+    names: Sequence[str] = ()
 
 
 class Recorder:

@@ -13,6 +13,7 @@ from google.cloud import ndb
 from pymemcache.exceptions import MemcacheError
 
 import userlock
+from tests.chaos.jobs import Jobs
 from tests.chaos.models import Entry, key_of, model_of, user_key
 from tests.chaos.programs import Accident, Guard, Operation, Read, Way
 from tests.chaos.record import Outcome, Recorder, Write
@@ -32,6 +33,13 @@ _BEST_FIRST = (Outcome.ACCEPTED, Outcome.UNKNOWN, Outcome.REFUSED)
 #: after a write.
 CACHE_TROUBLE = (OSError, MemcacheError, ndb.MemcacheCache.KeyNotSet)
 
+_ROLLED_BACK = (
+    userlock.WriteViolation,
+    userlock.LockError,
+    google_errors.Aborted,
+    ndb.exceptions.Rollback,
+)
+
 Found = tuple[str, Any]
 
 
@@ -47,7 +55,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome.UNKNOWN if error.may_have_landed else Outcome.REFUSED
     if isinstance(error, userlock.CommitInDoubt):
         return Outcome.UNKNOWN
-    if isinstance(error, (userlock.WriteViolation, userlock.LockError, google_errors.Aborted)):
+    if isinstance(error, _ROLLED_BACK):
         return Outcome.REFUSED
     if isinstance(error, (google_errors.GoogleAPIError, *CACHE_TROUBLE)):
         return Outcome.UNKNOWN
@@ -74,7 +82,13 @@ def _tenure_of(user: str) -> userlock.HeldLock | None:
 
 
 class RequestScope(Protocol):
-    """The parts of its worker that a request needs."""
+    """The parts of its worker that a request needs.
+
+    Attributes:
+        jobs: the outbox.
+    """
+
+    jobs: Jobs
 
     def befall(self, accident: Accident, user: str) -> None:
         """Cause an accident to the locks, to a user's lock, or in time."""
@@ -107,6 +121,8 @@ class Request:
         #: Of a transaction: the attempt, and its writes.
         self._attempt: str | None = None
         self._attempted: list[Write] = []
+        self._stages = False
+        self._since = 0.0
 
     @contextlib.contextmanager
     def suppressed(self) -> Iterator[None]:
@@ -250,6 +266,43 @@ class Request:
         write = self.write(None, None)
         return Entry(parent=user_key(self.operation.users[0]), write=write.id), write
 
+    def stage(
+        self,
+        kind: str,
+        user: str,
+        *,
+        lasts: float,
+        failures: int,
+        dedupe: str | None,
+        delay: float | None,
+    ) -> None:
+        """Stage a job in the transaction: a write that lands as an effect, or as a dead letter.
+
+        Args:
+            kind: one of `jobs.KINDS`.
+            user: its owner.
+            lasts: the time that it takes, in seconds.
+            failures: the number of its first runs that fail.
+            dedupe, delay: as in `Job.stage`.
+        """
+        write = self.write(None, None, suppressed=True)  # a job needs no lock
+        jobs = self.surroundings.jobs
+        staged = jobs.of_kind[kind].stage(
+            user, write.id, pause=lasts, failures=failures, dedupe=dedupe, delay=delay
+        )
+        self.recorder.note(
+            "staged",
+            id=write.id,
+            user=user,
+            kind=kind,
+            key=staged.key,
+            duplicate=staged.duplicate,
+            failures=failures,
+            ready=jobs.clock.wall() + (delay or 0.0),
+            since=self._since,
+        )
+        self._stages = True
+
     def report(self, write: Write, action: Callable[[], object]) -> bool:
         """Write, and record the outcome. In a transaction, which has one outcome, only write.
 
@@ -296,6 +349,7 @@ class Request:
         Earlier attempts were not applied, because the transaction was retried.
         """
         numbers = itertools.count(1)
+        self._since = SYSTEM_CLOCK.now()
 
         def attempt() -> None:
             for write in self._attempted:
@@ -303,6 +357,8 @@ class Request:
             self._attempted.clear()
             self._attempt = f"{self.operation.name}/{next(numbers)}"
             step()
+            if self._stages:
+                self.recorder.note("sent", together=self._attempt)
 
         error = error_of(lambda: in_transaction(attempt))
         self._attempt = None

@@ -46,8 +46,8 @@ _CONTENDED: Members = (
     ("interactive", 2, "optimistic"),
     ("interactive", 1, "fail"),
     ("one lock", 2, "optimistic"),
-    ("one lock", 2, "fail"),
-    ("one lock, batch", 1, "optimistic"),
+    ("one lock, and jobs", 2, "fail"),
+    ("one lock, batch, and jobs", 1, "optimistic"),
 )
 
 # --- the faults, each with its frequency --------------------------------------------------------

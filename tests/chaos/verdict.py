@@ -6,12 +6,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tests.chaos import writes
+from tests.chaos import runs, writes
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.harms import CLOCK_SET, STOPS
 from tests.chaos.history import Asked, Facts, History, Span
 from tests.chaos.meetings import meetings
-from tests.chaos.record import Outcome, Stored
+from tests.chaos.record import Outcome, Stored, StoredJobs
 from tests.chaos.stores import StoreKind
 from tests.chaos.tenures import Exclusion
 from tests.chaos.waits import Waits
@@ -60,6 +60,7 @@ def judge(
     history: History,
     stored: Mapping[str, Stored],
     single: Sequence[str],
+    jobs: StoredJobs,
     members: list[Finding],
     kind: StoreKind,
 ) -> Verdict:
@@ -69,6 +70,7 @@ def judge(
         history: the records.
         stored: the counters at the end, by name.
         single: the writes of the entries at the end.
+        jobs: the jobs of the outbox at the end.
         members: errors of processes at their end.
         kind: the store, and so what is demanded of it.
     """
@@ -81,12 +83,14 @@ def judge(
     stops = [each for each in history.spans if each.kind in STOPS]
     exclusion = Exclusion(history, losses, [each for each in losses if each.kind == _BROKEN])
     waits = Waits(list(history.attempts.values()), troubles, stops, kind.late_seconds)
-    compared = writes.check(list(history.writes.values()), stored, single)
+    checked = runs.Runs(history, jobs)
+    compared = writes.check(checked.writes, stored, [*single, *checked.landed])
     findings = [
         *members,
         *compared.findings,
         *exclusion.findings(),
         *waits.findings(),
+        *checked.findings(),
         *leaks(history.gauges),
     ]
     reported = Counter(write.outcome for write in history.writes.values())
@@ -105,6 +109,7 @@ def judge(
         "hand-overs in the fallback store": exclusion.compared_backed,
         "reads compared with earlier writes": exclusion.compared_reads,
         "waits checked for order": waits.checked,
+        **checked.figures,
         "processes with releases still pending": sum(g["pending"] for g in history.gauges),
         "longest delay after a timeout, s": round(waits.longest, 3),
     }

@@ -13,7 +13,7 @@ from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
-from userlock.lock.policy import OutagePolicy
+from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
@@ -21,6 +21,9 @@ from userlock.stores.registry import open_store
 #: A delay beyond this time, in seconds, is a pause of the process or the thread: waiters behind may
 #: take it for dead. It is shorter than their patience.
 _PAUSE_SECONDS = 0.1
+
+#: Of jobs. Operations name their own times.
+_POLICY = LockPolicy(heartbeat_lock_timeout=1.0)
 
 _OFFSET = struct.Struct("d")
 
@@ -145,6 +148,7 @@ class WatchedService(LockService):
             open_store(url),
             outage=outage,
             fallback=other,
+            policy=_POLICY,
             clock=clock,
             renewals=SYSTEM_RENEWALS,
             listeners=Listeners([self._hear]),

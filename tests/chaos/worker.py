@@ -1,6 +1,7 @@
 """One process of a run: `python -m tests.chaos.worker CONFIG` (JSON).
 
-It prints "ready", reads the time for which it begins new operations, and begins. On SIGABRT, which
+It prints "ready", reads the time for which it begins new operations, and begins. The one of the mix
+`SETTLER` has no operations: it runs all jobs that are left. On SIGABRT, which
 it gets when stuck, it prints its position.
 """
 
@@ -19,24 +20,32 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
 from tests.chaos.gauges import gauged
+from tests.chaos.jobs import Jobs, hasten
 from tests.chaos.mutations import Mutation, apply
 from tests.chaos.operations import Worker
 from tests.chaos.programs import MIXES, program
 from tests.chaos.record import LOOK_SECONDS, Recorder
 from tests.chaos.watched import WallClockOffset, WatchedService
 from tests.waiting import wait_until
+from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.ndb import capabilities, commits
+from userlock.stores.registry import open_store
 
 _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
 #: The time within which the emulator answers a dozen requests in a row, with any faults.
 _EMULATOR_SECONDS = 60.0
+#: The mix of the process that runs the jobs that are left.
+SETTLER = "settler"
+#: A lease store that never answers.
+_NOWHERE = "memcache://127.0.0.1:1"
 #: The time for which pending releases are retried; longer than a command may take.
 _PENDING_SECONDS = 20.0
 
@@ -48,7 +57,7 @@ class Config:
     Attributes:
         seed: the seed of all programs.
         name: the unique name of the process.
-        mix: its programs' mix, one of `MIXES`.
+        mix: its programs' mix, one of `MIXES`, or `SETTLER`.
         threads: number of threads, each with a program of its own.
         url: URL of the lease store.
         fallback: URL of the fallback store; empty if there is none.
@@ -103,6 +112,18 @@ class _Process:
         self._client = ndb.Client()
         #: Of each thread, and of one that works beside it.
         self._caches = [(self._new_cache(), self._new_cache()) for _ in range(config.threads)]
+        self._mix = MIXES.get(config.mix)
+        self._jobs = Jobs(
+            self._client,
+            self._service if self._mix is None or self._mix.locks else self._without_locks(),
+            self._recorder,
+            Path(config.out),
+            config.name,
+            None if self._mix is None else Random(f"{config.seed}/{config.name}"),
+        )
+
+    def _without_locks(self) -> LockService:
+        return LockService(open_store(_NOWHERE), clock=self._service.clock)
 
     def _new_cache(self) -> MemcacheClient:
         return MemcacheClient(tuple(self._config.memcached), timeout=_CACHE_SECONDS)
@@ -113,13 +134,19 @@ class _Process:
 
     def run(self, seconds: float) -> None:
         """Begin new operations for this time, and leave nothing behind."""
+        if self._mix is None:
+            self._jobs.settle()
+            return
         end = time.monotonic() + seconds
         self._gauge("before")
-        with ThreadPoolExecutor(self._config.threads) as threads:
+        with ThreadPoolExecutor(self._config.threads + 2) as threads:
             working = [
                 threads.submit(self._work, number, caches, end)
                 for number, caches in enumerate(self._caches)
             ]
+            if self._mix.runs_jobs:
+                for act in (self._jobs.deliver, self._jobs.relay):
+                    working.append(threads.submit(act, lambda: time.monotonic() > end))
             self._look_on(working, seconds)
             for each in working:
                 each.result()
@@ -154,12 +181,14 @@ class _Process:
             self._service,
             caches,
             self._recorder,
+            self._jobs,
             homes=self._config.homes,
             flush=self._config.flush,
             fencing=self._config.mutation != Mutation.FENCING.value,
         )
         performer = f"{self._config.name}.{number}"
-        for operation in program(self._config.seed, performer, MIXES[self._config.mix]):
+        assert self._mix is not None
+        for operation in program(self._config.seed, performer, self._mix):
             if time.monotonic() > end:
                 break
             worker.carry_out(operation)
@@ -180,6 +209,7 @@ def main() -> None:
     ndb._retry._DEFAULT_INITIAL_DELAY = 0.01
     ndb._retry._DEFAULT_MAXIMUM_DELAY = 0.05
     commits.RESEND_DELAYS = (0.01, 0.02, 0.04)
+    hasten()
     apply(Mutation(config.mutation))
     process = _Process(config)
     process.prepare()

@@ -17,12 +17,11 @@ from google.cloud import ndb
 from userlock.clock import Clock
 from userlock.errors import LockTimeout
 from userlock.lock.api import global_lock
-from userlock.lock.lease import Priority
-from userlock.lock.scope import default_service, scope
 from userlock.lock.service import LockService
 from userlock.outbox.arguments import decode
 from userlock.outbox.rows import JobRow, jobs
 from userlock.outbox.waking import Due, Waker, text_of
+from userlock.outbox.worker import batch_scope
 
 _BATCH = 100
 #: A redrive that is stopped ends within this time. In seconds.
@@ -160,9 +159,8 @@ class DeadLetters:
             row.put()
             return row
 
-        service = self._service or default_service()
         with (
-            scope(service, priority=Priority.BATCH, request=f"redrive {row.job}"),
+            batch_scope(self._service, f"redrive {row.job}"),
             global_lock(owner, wait_timeout=wait_timeout),
         ):
             row = ndb.transaction(revive)

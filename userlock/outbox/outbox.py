@@ -133,7 +133,7 @@ class Outbox:
             ConfigurationError: the name is taken, or the function cannot be a job.
         """
         if function is not None:
-            return self._register(function)
+            return self._register(function, **options)
         return lambda function: self._register(function, **options)
 
     def _register(

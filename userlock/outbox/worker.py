@@ -180,20 +180,13 @@ class Worker:
         row = key.get(use_cache=False, use_global_cache=False)
         if row is None or row.dead is not None:
             return Outcome.NOTHING
-        outer = current_scope()
-        service = self._service or (default_service() if outer is None else outer.service)
-        with scope(
-            service,
-            settings=None if outer is None else outer.settings,
-            priority=Priority.BATCH,
-            request=f"job {row.job}",
-        ) as opened:
+        with batch_scope(self._service, f"job {row.job}") as opened:
             try:
                 with global_lock(
                     row.owner,
                     wait_timeout=_BUSY_WAITS[row.wakes > 0],
                     max_waiting=_MOST_WAITING,
-                    heartbeat=not service.requests_only,
+                    heartbeat=not opened.service.requests_only,
                 ) as tenure:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure)
@@ -407,6 +400,17 @@ class Worker:
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
+
+
+def batch_scope(service: LockService | None, request: str) -> Any:
+    """Open a batch scope: with that service, that of the scope around it, or the configured one."""
+    outer = current_scope()
+    return scope(
+        service or (default_service() if outer is None else outer.service),
+        settings=None if outer is None else outer.settings,
+        priority=Priority.BATCH,
+        request=request,
+    )
 
 
 def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:

@@ -12,7 +12,7 @@ from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import outbox as reading
 from userlock.cli import outbox_app
-from userlock.outbox import loading
+from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
 
 FORMS = ["plain", "masked", "hashed"]
@@ -136,13 +136,11 @@ def test_a_job_is_found_by_its_part_of_the_key_and_its_owner(
 def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_another(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = loading.load_outbox
-
     def load_and_configure(name: str) -> object:
         ids.use(ids.form_of("masked"))
-        return load(name)
+        return find_outbox(name)
 
-    monkeypatch.setattr(outbox_app, "load_outbox", load_and_configure)
+    monkeypatch.setattr(outbox_app, "find_outbox", load_and_configure)
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"
