@@ -8,8 +8,9 @@ second one's rows are only read together with the first one's, which is done, de
 the ledger, its first effect comes first. That needs no lock: the claims keep the order too. Only
 a job that was not due yet, by its worker's wall clock, is passed.
 
-At once: two runs of a job overlap, and the later one was claimed while the earlier one's claim was
-in force. That is right if both have the lock: then the first has lost it (`tenures` checks this).
+At once: two runs of a job overlap, and whichever claim came later, the other one was in force. That
+is right if both have the lock: then the first has lost it (`tenures` checks this). A claim lies
+between a moment before it and the begin of its first run; ndb may run a transaction again.
 
     A   claimed ▐▀▀▀ runs ▀▀▀▀▀▀▀▀▀▌                    two seconds long
     B                 claimed ▐▀▀▀ runs ▀▀▀▌            a finding, unless both had the lock
@@ -153,15 +154,19 @@ class Runs:
 
     def _together(self, runs: Sequence[Run]) -> Iterator[Finding]:
         runs = sorted(runs, key=lambda run: run.began)
+        first: dict[tuple[str, tuple[float, float]], Run] = {}
+        for run in runs:
+            first.setdefault((run.who, run.claimed_after), run)
         for number, later in enumerate(runs):
             for earlier in runs[:number]:
                 if earlier.ended is None or earlier.ended <= later.began:
                     continue
                 if (earlier.locked and later.locked) or later.who == earlier.who:
                     continue
-                if _clock_was_set(earlier) or _clock_was_set(later):
+                one, other = (first[run.who, run.claimed_after] for run in (earlier, later))
+                if _clock_was_set(one) or _clock_was_set(other):
                     continue
-                if later.wall < earlier.claimed_after[1] + CLAIM_SECONDS:
+                if _is_before_the_end(one, other) and _is_before_the_end(other, one):
                     yield Finding(
                         Kind.TOGETHER,
                         later.id,
@@ -229,6 +234,11 @@ class Runs:
 def _reported(write: Write) -> float:
     assert write.reported is not None
     return write.reported if write.outcome is Outcome.ACCEPTED else float("inf")
+
+
+def _is_before_the_end(run: Run, other: Run) -> bool:
+    """Return whether it was claimed before the other one's claim ran out."""
+    return run.wall < other.claimed_after[1] + CLAIM_SECONDS
 
 
 def _clock_was_set(run: Run) -> bool:

@@ -107,7 +107,6 @@ _BEYOND = [("beyond their leases", 4, "optimistic")]
 _ONE_LOCK = [("one lock", 2, "optimistic")]
 _JOBS = [("jobs", 2, "optimistic")] * 2
 _JOBS_WITHOUT_LOCKS = [("jobs without locks", 1, "optimistic")] * 3
-_ON_DATASTORE = frozenset({Harm.DATASTORE})
 _STORE_AND_NETWORK = frozenset({Harm.STORE, Harm.NETWORK})
 
 CONTROLS = [
@@ -141,7 +140,7 @@ CONTROLS = [
     Control(Mutation.JOBS_STAGED_INSIDE, Kind.EARLY, _JOBS, 6.0),
     Control(Mutation.JOBS_ORDERED, Kind.DISORDERED, _JOBS, 6.0),
     Control(Mutation.JOBS_RELAYED, Kind.LOST, _JOBS, 6.0),
-    Control(Mutation.JOBS_ONE_COMMIT, Kind.TWICE, _JOBS, harms=_ON_DATASTORE),
+    Control(Mutation.JOBS_ONE_COMMIT, Kind.TWICE, _JOBS_WITHOUT_LOCKS),
     Control(Mutation.JOBS_CLAIMED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS),
     Control(Mutation.JOBS_CLAIM_CHECKED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS, 12.0),
     # Of the other kinds of store.

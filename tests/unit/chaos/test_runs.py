@@ -205,6 +205,13 @@ class TestTogether:
     def test_legitimate(self, second: Run) -> None:
         assert found([A], [self.FIRST, second], ["a"]) == []
 
+    def test_the_second_try_of_a_claim_that_has_run_out(self) -> None:
+        tries = [ran("a", 1.5, 3.0), ran("a", 5.0, 3.0, claimed_after=1.4)]
+        taken_over = ran("a", 4.8, 1.0, who="q", claimed_after=4.7)
+        assert found([A], [*tries, taken_over], ["a"]) == []
+        at_once = ran("a", 1.6, 1.0, who="q")
+        assert found([A], [*tries, at_once], ["a"]) == [(Kind.TOGETHER, "a")]
+
     def test_both_have_the_lock(self) -> None:
         first = dataclasses.replace(self.FIRST, locked=True)
         second = ran("a", 2.0, who="q", locked=True)
