@@ -250,7 +250,8 @@ def hasten() -> None:
             "_AGAIN_SECONDS": (0.5, 1.0, 2.0),
             "IDLE_SECONDS": (0.2, 1.0),
         },
-        worker: {"BUSY_WAIT_SECONDS": 1.0, "_BUSY_PAUSE_SECONDS": (0.1, 0.5)},
+        worker: {"_BUSY_WAITS": (1.0, 0.0), "_BUSY_PAUSES": (0.1, 0.5), "_RUNNING_PAUSE": 1.0},
     }
     for module, times in short.items():
-        mock.patch.multiple(module, **times).start()
+        for name, seconds in times.items():
+            mock.patch.object(module, name, seconds).start()

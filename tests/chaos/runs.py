@@ -82,8 +82,8 @@ class Runs:
             yield from self._together(runs)
         yield from self._duplicates()
         yield from self._dead()
-        done = {each for done in self._stored.ledgers.values() for each in done}
-        for each in (*done.intersection(self._stored.unfinished), *self._stored.names):
+        effects = {each for done in self._stored.ledgers.values() for each in done}
+        for each in (*effects.intersection(self._stored.unfinished), *self._stored.names):
             yield Finding(Kind.LEFT, each, "its row", self._user(each))
 
     # --- before the commit ------------------------------------------------------------------
