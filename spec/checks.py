@@ -149,7 +149,7 @@ LONG_CHECKS = (
     Check("jobs: the lock works; unknown jobs", "outbox.pml", (*_WORKERS, "-DUNKNOWN_JOBS")),
     Check("jobs: the lock works; 2 owners, 3 jobs", "outbox.pml", (*_WORKERS, "-DJOBS=3")),
     Check("jobs: the lock fails, transactional; redrive and purge", "outbox.pml",
-          (*_WORKERS, "-DLOCK_FAILS", "-DTRANSACTIONAL", "-DOPERATORS=1")),
+          (*_WORKERS, "-DLOCK_FAILS", "-DTRANSACTIONAL", "-DOPERATORS=1", "-DATTEMPTS=1")),
     Check("two relays: 2 jobs, 1 worker", "outbox.pml", ("-DWORKERS=1",)),
     Check("two relays: 1 job, 2 workers, the lock fails", "outbox.pml",
           ("-DJOBS=1", "-DLOCK_FAILS")),
