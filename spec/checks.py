@@ -133,7 +133,7 @@ CHECKS = (
     Check("the same name for all messages of an attempt", "outbox.pml",
           (*_SMALLEST, "-DNAMES_BY_ATTEMPT"), holds=False, claim="no_job_is_lost"),
     Check("a retry's message has a new name", "outbox.pml",
-          (*_WORKERS, "-DLIVE", "-DJOBS=1", "-DUNKNOWN_JOBS", "-DOWN_NAMES"), holds=False),
+          (*_WORKERS, "-DLIVE", "-DJOBS=1", "-DUNKNOWN_JOBS", "-DOWN_NAMES")),
 )  # fmt: skip
 
 #: Checks that take minutes and gigabytes: `make spec SPEC=--full`.

@@ -181,16 +181,8 @@ inline deliver(j) {
 #else
 #define REMEMBER(j) name_known[j] = 1
 #endif
-bit counts_again[ROWS];
-/* A message's name: the job, the attempt, and how often it was asked for. A job that was redriven,
- * or was unknown to a process, counts again, and may meet names that it has had. */
-inline new_name(j) {
-    if
-    :: name_known[j] = 0
-    :: counts_again[j] && !calm -> name_known[j] = 1
-    fi
-}
-#define OLD_NAME(j) counts_again[j] = 1; NEW_WAKE(j)
+/* A message's name: the job, the attempt, and how often it was asked for, which never counts again. */
+#define new_name(j) name_known[j] = 0
 #ifdef SAME_NAMES               /* ... the job alone */
 #define NEW_WAKE(j) skip
 #define NEW_ATTEMPT(j) skip
@@ -201,7 +193,7 @@ inline new_name(j) {
 #define NEW_WAKE(j) new_name(j)
 #define NEW_ATTEMPT(j) new_name(j)
 #endif
-#define NEW_REDRIVE(j) counts_again[j] = 1; name_known[j] = 0
+#define NEW_REDRIVE(j) new_name(j)
 #ifdef OWN_NAMES                /* is the name of a retry's message new? */
 #define NAME_IS_NEW(j) (!name_known[j])
 #else

@@ -218,12 +218,13 @@ note:
             row[job] = LETTER; look_at(job, NEVER)
         :: else ->
             printf("worker %d: job %d will run again\n", w, job);
+            NEW_WAKE(job);
             assert(NAME_IS_NEW(job));
             look_at(job, LATER); ask(job, took); took = 0
 #ifdef UNKNOWN_JOBS             /* of another version of the app: it spends no attempt */
         :: !calm ->
             printf("worker %d: job %d is unknown\n", w, job);
-            attempts[job]--; OLD_NAME(job);
+            attempts[job]--; NEW_WAKE(job);
             assert(NAME_IS_NEW(job));
             look_at(job, LATER); ask(job, took); took = 0
 #endif

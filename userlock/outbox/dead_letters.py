@@ -152,7 +152,8 @@ class DeadLetters:
             if not _is_meant(row, stamp, died_by):
                 return None
             row.dead, row.died_at, row.queued = None, 0, row.ordered or None
-            row.attempts, row.wakes = 0, row.wakes + 1
+            row.attempts = row.tries = 0
+            row.wakes += 1
             row.redriven += 1
             row.ready_at = round(self._clock.wall() * 1e6)
             row.look_at(row.ready_at)
@@ -167,7 +168,7 @@ class DeadLetters:
         if row is None:
             return False
         # Another name than before: its first messages may not be forgotten yet.
-        self._waker.wake([Due(row.key, row.tier, row.redriven * 1000, row.wakes)])
+        self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes)])
         return True
 
     def redrive_all(

@@ -2,7 +2,7 @@
 
 Any number of relays may run. Each works on one shard at a time, under a lease.
 The lease is a row, which the transaction of each batch reads and writes: a relay
-that was paused, and has lost its lease, cannot commit (`spec/outbox.py`).
+that was paused, and has lost its lease, cannot commit (`spec/relay.pml`).
 
     relay A                     lease       relay B
     take it ──────────────────▶ A
@@ -151,9 +151,8 @@ class Relay:
             for row in ndb.get_multi(list(seen)):
                 if row is None or row.due != seen[row.key]:
                     continue  # it has run meanwhile, or is about to
-                again = _AGAIN_SECONDS[min(row.wakes, len(_AGAIN_SECONDS) - 1)]
-                row.wakes += 1
-                row.look_at(now + round(again * random.uniform(0.8, 1) * 1e6))
+                again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
+                row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
                 row.put()
 
         ndb.transaction(push_back)

@@ -67,7 +67,8 @@ class JobRow(Model):
         dedupe: the name of its `NameRow`; empty for none.
         staged_at: in microseconds since 1970.
         attempts: the runs that have begun.
-        wakes: how often the engine was asked to run this attempt.
+        wakes: how often an engine may have been asked, for the names of messages: never less.
+        tries: how often it was asked for again since it was last claimed, for the pauses.
         claim: the token of the worker that runs it; empty for none.
         claimed_until: when others may take it over, in microseconds since 1970.
         claimed_locked: whether that worker has the owner's lock for certain. Then another one that
@@ -96,6 +97,7 @@ class JobRow(Model):
     staged_at = ndb.IntegerProperty(indexed=False)
     attempts = ndb.IntegerProperty(indexed=False, default=0)
     wakes = ndb.IntegerProperty(indexed=False, default=0)
+    tries = ndb.IntegerProperty(indexed=False, default=0)
     claim = ndb.TextProperty(default="")
     claimed_until = ndb.IntegerProperty(indexed=False, default=0)
     claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
@@ -123,6 +125,12 @@ class JobRow(Model):
     def look_at(self, micros: int | None) -> None:
         """Let the relay look after it at that time; None: never."""
         self.due = None if micros is None else due_index(self.key, micros)
+
+    def ask_again_at(self, micros: int) -> None:
+        """Note that an engine was asked for it, or is about to be, and will be again then."""
+        self.wakes += 1
+        self.tries += 1
+        self.look_at(micros)
 
     def end_claim(self) -> None:
         """Note that no worker runs it."""

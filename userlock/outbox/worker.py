@@ -184,7 +184,7 @@ class Worker:
             try:
                 with global_lock(
                     row.owner,
-                    wait_timeout=_BUSY_WAITS[row.wakes > 0],
+                    wait_timeout=_BUSY_WAITS[row.tries > 0],
                     max_waiting=_MOST_WAITING,
                     heartbeat=not opened.service.requests_only,
                 ) as tenure:
@@ -221,7 +221,9 @@ class Worker:
             if self._clock.now() >= ends:
                 return ran
             queue.remove(row)
-            tenure = tenure.yield_to_waiters()
+            before, tenure = tenure, tenure.yield_to_waiters()
+            if tenure is not before:  # others had the lock
+                queue = _Queue(until.root())
         return ran
 
     # --- claim ------------------------------------------------------------------------------
@@ -241,7 +243,8 @@ class Worker:
             if current.dedupe:
                 self._free_name(current)
             current.attempts += 1
-            current.wakes = 0
+            current.wakes += 1
+            current.tries = 0
             current.claim, current.claimed_locked = token, locked
             current.claimed_until = now + round(self._claim_seconds * 1e6)
             pause = _RUNNING_PAUSE if locked else self._claim_seconds
@@ -348,7 +351,7 @@ class Worker:
                 row.look_at(None)
             else:
                 row.ready_at = now + round(pause * 1e6)
-                row.look_at(row.ready_at)
+                row.ask_again_at(row.ready_at)
             row.put()
             return row
 
@@ -383,10 +386,9 @@ class Worker:
                 return None, 0.0
             running = bool(row.claim) and row.claimed_until > self._now()
             first, most = _BUSY_PAUSES
-            pause = _RUNNING_PAUSE if running else min(first * 2.0 ** min(row.wakes, 9), most)
+            pause = _RUNNING_PAUSE if running else min(first * 2.0 ** min(row.tries, 9), most)
             pause *= random.uniform(0.5, 1)
-            row.wakes += 1
-            row.look_at(self._now() + round(pause * 1e6))
+            row.ask_again_at(self._now() + round(pause * 1e6))
             row.put()
             return None if running else row, pause
 

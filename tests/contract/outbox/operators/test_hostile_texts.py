@@ -93,6 +93,7 @@ def test_broken_arguments_are_shown_as_such(shop: Shop, terminal: Terminal) -> N
 def test_the_control_unescaped_texts_are_found(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("userlock.outbox.worker.legible", lambda text, most: text)
     key = shop.kill(shop.pay, "ann", error=RuntimeError("\x1b[2J"))
     assert printed(terminal.run("outbox", "show", key))
     monkeypatch.setattr(reading, "legible", lambda text, most: text)
