@@ -5,10 +5,10 @@ is a dead letter: the same as of a new entity, so `writes` compares that. Here:
 
 Order: of two jobs of a user, the first was reported as committed before the second was made. So the
 second one's rows are only read together with the first one's, which is done, dead, or the next. In
-the ledger, its first effect comes first. That needs no lock: the claims keep the order too. Only
-two are passed. One is a job that was not due yet, by its worker's wall clock. The other is a known
-limit (`passed`): a worker reads the first 30 jobs of a user by the time when they were to run, which
-is of the wall clock of the process that staged them; a job behind 30 others is not read.
+the ledger, its first effect comes first. That needs no lock: the claims keep the order too. Only two
+are passed. One is a job that was not due yet, by its worker's wall clock. The other is a known limit
+(`passed`): a worker reads the first 30 jobs of a user by the time when they were to run, which is of
+the wall clock of the process that staged them, and more when fewer than 15 of these are left.
 
 At once: two runs of a job overlap, and whichever claim came later, the other one was in force. That
 is right if both have the lock: then the first has lost it (`tenures` checks this). A claim lies
@@ -30,8 +30,8 @@ from tests.chaos.record import Outcome, StoredJobs, Write
 
 #: A wall clock was set meanwhile, if it and the steady clock differ by so much, in seconds.
 _SET_SECONDS = 0.02
-#: The jobs of a user that a worker reads at once.
-_WINDOW = 30
+#: The fewest jobs of a user that keep a worker from reading more.
+_WINDOW = 15
 
 
 class Runs:
