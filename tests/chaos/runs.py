@@ -3,12 +3,13 @@
 A job appends its id to its user's ledger. A committed job is there, once if it is transactional, or
 is a dead letter: the same as of a new entity, so `writes` compares that. Here:
 
-Order: of two jobs of a user, the first was reported as committed before the second was made. So the
-second one's row is only read together with the first one's, or when that is gone. In the ledger, the
-first one's first effect comes first. That needs no lock: the claims keep the order too. Only two are
-passed. One is a job that was not due yet, by its worker's wall clock. The other is a known limit
-(`passed`): a worker reads the first 30 jobs of a user by the time when they were to run, of the wall
-clock of the process that staged them, and more when fewer than 15 of these are left.
+Order: of two jobs of a user, the first was reported as committed before the second was made. So
+the second one's row is only read together with the first one's, or when that is gone. In the
+ledger, the first one's first effect comes first. That needs no lock: the claims keep the order
+too. Only two are passed. One is a job that was not due yet, by its worker's wall clock. The other
+is a known limit (`passed`): a worker reads the first 30 jobs of a user by the time when they were
+to run, of the wall clock of the process that staged them, and more when fewer than 15 of these
+are left.
 
 At once: two runs of a job overlap, and whichever claim came later, the other one was in force. That
 is right if both have the lock: then the first has lost it (`tenures` checks this). A claim lies
