@@ -244,7 +244,7 @@ def _append(user: str, staging: str) -> None:
 
 def hasten() -> None:
     """Shorten the pauses and leases of this process's outbox, for good."""
-    short: Mapping[Any, Mapping[str, object]] = {
+    short: Mapping[Any, Mapping[str, Any]] = {
         relay: {
             "LEASE_SECONDS": 1.5,
             "_AGAIN_SECONDS": (0.5, 1.0, 2.0),

@@ -3,10 +3,13 @@
 A job appends its id to its user's ledger. A committed job is there, once if it is transactional, or
 is a dead letter: the same as of a new entity, so `writes` compares that. Here:
 
-Order: of two jobs of a user, the first was reported as committed before the second was made. So the
-second one's rows are only read together with the first one's, which is done, dead, or the next. In
-the ledger, its first effect comes first. That needs no lock: the claims keep the order too. Only
-a job that was not due yet, by its worker's wall clock, is passed.
+Order: of two jobs of a user, the first was reported as committed before the second was made. So
+the second one's row is only read together with the first one's, or when that is gone. In the
+ledger, the first one's first effect comes first. That needs no lock: the claims keep the order
+too. Only two are passed. One is a job that was not due yet, by its worker's wall clock. The other
+is a known limit (`passed`): a worker reads the first 30 jobs of a user by the time when they were
+to run, of the wall clock of the process that staged them, and more when fewer than 15 of these
+are left.
 
 At once: two runs of a job overlap, and whichever claim came later, the other one was in force. That
 is right if both have the lock: then the first has lost it (`tenures` checks this). A claim lies
@@ -28,6 +31,8 @@ from tests.chaos.record import Outcome, StoredJobs, Write
 
 #: A wall clock was set meanwhile, if it and the steady clock differ by so much, in seconds.
 _SET_SECONDS = 0.02
+#: The fewest jobs of a user that keep a worker from reading more.
+_WINDOW = 15
 
 
 class Runs:
@@ -39,6 +44,7 @@ class Runs:
 
     Attributes:
         writes: all writes but duplicates, which make no job.
+        passed: number of jobs that were passed because too many others waited.
         landed: the ids of the jobs with an effect, each as often as it matters, and of the dead.
         figures: amounts of checked data, by name.
     """
@@ -51,7 +57,7 @@ class Runs:
         self._runs: dict[str, list[Run]] = defaultdict(list)
         for run in history.runs.values():
             self._runs[run.id].append(run)
-        self._ordered = self._pairs = 0
+        self._ordered = self._pairs = self.passed = 0
         self.writes = [w for w in history.writes.values() if not self._is_duplicate(w.id)]
         self.landed = list(self._landed())
 
@@ -120,6 +126,9 @@ class Runs:
                     and _reported(accepted[passed]) < made
                     and self._stagings[passed].ready <= chosen
                 ):
+                    if self._is_beyond_the_window(passed, later, user):
+                        self.passed += 1
+                        continue
                     yield Finding(
                         Kind.DISORDERED,
                         later,
@@ -129,6 +138,27 @@ class Runs:
                         self._runs[later][0].began,
                     )
                     break
+
+    def _is_beyond_the_window(self, passed: str, later: str, user: str) -> bool:
+        """Return whether so many jobs may have been read before that one, and not it."""
+        ready = self._stagings[passed].ready
+        chosen = min(run.claimed_after[0] for run in self._runs[later])
+        before = [
+            each
+            for each in self._stagings.values()
+            if each.user == user
+            and KINDS[each.kind].ordered
+            and not each.duplicate
+            and each.ready < ready
+            and self._history.writes[each.id].outcome is not Outcome.REFUSED
+            and not self._is_over(each.id, chosen)
+        ]
+        return len(before) >= _WINDOW
+
+    def _is_over(self, staging_id: str, at: float) -> bool:
+        """Return whether its last run had ended by then."""
+        ends = [run.ended for run in self._runs[staging_id]]
+        return bool(ends) and all(ended is not None and ended < at for ended in ends)
 
     def _has_order(self, staging_id: str) -> bool:
         """Return whether it counts in its user's order. A dead one may run late."""
@@ -227,6 +257,7 @@ class Runs:
             "runs of jobs killed": sum(run.ended is None for run in runs),
             "jobs checked for order": self._ordered,
             "pairs of jobs checked for order": self._pairs,
+            "jobs passed beyond the window": self.passed,
             **{f"messages: {o}": n for o, n in sorted(self._history.delivered.items())},
         }
 

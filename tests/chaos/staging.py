@@ -19,10 +19,10 @@ _KINDS = {
     "poisoned transactional": 1,
 }
 _FAILURES = {0: 12, 1: 3, 2: 1}
-_FAILURES_LENGTHY = {0: 1, 1: 1, 2: 2}
+_FAILURES_LENGTHY = {0: 1, 1: 2, 2: 1}
 #: The time that a job takes, in seconds. The longest is beyond its claim.
-_LASTS = {0.0: 30, 0.03: 20, 0.3: 2}
-_LASTS_LENGTHY = {0.0: 1, 2.5: 2}
+_LASTS = {0.0: 25, 0.03: 20, 0.3: 7}
+_LASTS_LENGTHY = {0.0: 1, 3.5: 4}
 _NUMBERS = {1: 6, 2: 2, 3: 1}
 
 

@@ -31,6 +31,8 @@ from tests.chaos.record import Outcome, Write
 
 #: The number of latest writes under earlier tenures that each read is compared with.
 _LATEST = 20
+#: The time within which the reply to a request may still come.
+_REPLY_SECONDS = 1.5
 
 
 class Exclusion:
@@ -87,7 +89,10 @@ class Exclusion:
                 first, second = sorted((earlier, later), key=_held_from)
                 if min(first.held_until, second.held_until) <= _held_from(second):
                     continue  # the first one was over, or the second one never began
-                why = _loss(losses, later.lock_id, first.began, _held_from(second))
+                # The grant that is reported last may have been made first, and then lost.
+                sent = max(second.began, _held_from(second) - _REPLY_SECONDS)
+                since = min(first.began, sent)
+                why = _loss(losses, later.lock_id, since, _held_from(second))
                 if why:
                     self.explained[why] += 1
                     continue

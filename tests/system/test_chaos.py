@@ -140,9 +140,9 @@ CONTROLS = [
     Control(Mutation.JOBS_STAGED_INSIDE, Kind.EARLY, _JOBS, 6.0),
     Control(Mutation.JOBS_ORDERED, Kind.DISORDERED, _JOBS, 6.0),
     Control(Mutation.JOBS_RELAYED, Kind.LOST, _JOBS, 6.0),
-    Control(Mutation.JOBS_ONE_COMMIT, Kind.TWICE, _JOBS_WITHOUT_LOCKS),
+    Control(Mutation.JOBS_ONE_COMMIT, Kind.TWICE, _JOBS_WITHOUT_LOCKS, 15.0),
     Control(Mutation.JOBS_CLAIMED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS),
-    Control(Mutation.JOBS_CLAIM_CHECKED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS, 12.0),
+    Control(Mutation.JOBS_CLAIM_CHECKED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS, 15.0),
     # Of the other kinds of store.
     Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, _BEYOND * 2, store="redis"),
     Control(Mutation.AGREED_SERVER, Kind.OVERLAP, _ONE_LOCK * 3, store="memcacheds"),

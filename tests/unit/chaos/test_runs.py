@@ -182,6 +182,17 @@ class TestOrder:
     def test_a_dead_letter_may_have_run_late(self) -> None:
         assert found([A, B], self.RUNS, ["b", "a"], dead={"a": ATTEMPTS}) == []
 
+    @pytest.mark.parametrize(("waiting", "passes"), [(14, False), (15, True)])
+    def test_a_late_job_behind_many_others(self, waiting: int, passes: bool) -> None:
+        """A known limit of the outbox; without late jobs there is none."""
+        others = [Staged(f"o{number:02}", 1.95) for number in range(waiting - 1)]
+        late = dataclasses.replace(A, ready=2.3)
+        runs = [*self.RUNS, *(ran(each.id, 3.0) for each in others)]
+        done = ["b", "a", *(each.id for each in others)]
+        expected = [] if passes else [(Kind.DISORDERED, "b")]
+        assert found([late, B, *others], runs, done) == expected
+        assert (Kind.DISORDERED, "b") in found([A, B, *others], runs, done)
+
     def test_the_wall_clock_was_set(self) -> None:
         runs = [ran("b", 2.5, set_by=5.0), ran("a", 2.7)]
         assert found([A, B], runs, ["b", "a"]) == []

@@ -142,6 +142,18 @@ def backed(
 RESTART = Span("restart", 1.4, 1.6)
 
 
+@pytest.mark.parametrize(("sent", "explains"), [(0.9, True), (1.3, False)])
+def test_a_loss_before_the_request_of_the_first_one(sent: float, explains: bool) -> None:
+    """The second one's record was lost, and its reply came late."""
+    tenures = [tenure("a", 1.9, 2.2, began=1.5), tenure("b", 2.0, 3.0, began=sent)]
+    assert (checked(tenures, Span("restart", 1.0, 1.2))[0] == []) == explains
+
+
+def test_a_loss_long_before_the_grant_of_a_waiter_explains_nothing() -> None:
+    tenures = [tenure("a", 8.0, 9.5, began=7.9), tenure("b", 9.0, 9.2, began=0.5)]
+    assert checked(tenures, Span("restart", 1.0, 1.2))[0] == [(Kind.OVERLAP, "b")]
+
+
 def test_leases_in_the_fallback_store_exclude_each_other() -> None:
     """Whatever happens to the first store."""
     two = [backed("a", 1.0, 2.0), backed("b", 1.5, 3.0)]
