@@ -187,7 +187,8 @@ class Outbox:
 
         Raises:
             ValueError: the text is no key of a job.
-            GoogleAPIError: Datastore does not answer.
+            GoogleAPIError, CommitInDoubt: Datastore does not answer. The engine may come again, and
+                so does the relay.
         """
         with self.context():
             return self._worker.run(job_key(key))
