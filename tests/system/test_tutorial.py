@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import userlock
-from sample_app.stack import ports
 from tests.documents import Block, Page
+from tests.system.desk import Desk
 from tests.waiting import wait_until
 
 PAGE = Page("docs/tutorial.md")
@@ -40,75 +34,11 @@ REFUSED = PAGE.take("console", "essay.txt")
 pytestmark = pytest.mark.slow
 
 
-class Desk:
-    """The terminals of a user.
-
-    Args:
-        folder: their working directory.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._ports = {port: str(ports.any_free()) for port in ("8081", "11211", "5001")}
-        programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.env = {**os.environ, "PATH": programs, "PYTHONUNBUFFERED": "1"}
-
-    def here(self, text: str) -> str:
-        """Replace the ports with free ones."""
-        return re.sub(r"\b(8081|11211|5001)\b", lambda match: self._ports[match[0]], text)
-
-    def write(self, block: Block) -> Path:
-        """Create the file that the block names in its first line."""
-        path = self.folder / block.text.split("\n", 1)[0].removeprefix("# ")
-        path.write_text(self.here(block.text))
-        return path
-
-    def run(self, line: str) -> str:
-        """Run a command; return its output."""
-        done = subprocess.run(
-            ["bash", "-c", self.here(line)],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return done.stdout
-
-    @contextmanager
-    def goes_on(self, line: str, port: str, log: Path) -> Iterator[None]:
-        """Run a command in a terminal of its own, from its start of service until Ctrl-C."""
-        address = ("127.0.0.1", int(self._ports[port]))
-
-        def serves() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(address) == 0
-
-        with (
-            log.open("w") as output,
-            subprocess.Popen(
-                shlex.split(self.here(line)),
-                cwd=self.folder,
-                env=self.env,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            ) as process,
-        ):
-            try:
-                wait_until(serves, seconds=60)
-                yield
-            finally:
-                process.terminate()
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """Provide terminals, and the two servers of the page."""
     desk = Desk(tmp_path)
-    for assignment in shlex.split(desk.here(WHERE.text), comments=True):
-        name, equals, value = assignment.partition("=")
-        if equals:
-            desk.env[name] = value
+    desk.export(WHERE)
     *_, start = SERVERS.text.splitlines()
     with desk.goes_on(start, "11211", tmp_path / "servers.txt"):
         yield desk

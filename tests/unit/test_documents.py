@@ -24,6 +24,7 @@ RUN_BY = {
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
+    "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
