@@ -112,7 +112,18 @@ class Outbox:
         tier: str = "",
     ) -> Callable[[Callable[_P, _R]], Job[_P, _R]]: ...
 
-    def job(self, function: Any = None, **options: Any) -> Any:
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        never_retry: Iterable[type[BaseException]] = (),
+        transactional: bool = False,
+        ordered: bool = True,
+        on_dead: str = "skip",
+        tier: str = "",
+    ) -> Any:
         """Register a function as a job; a decorator.
 
         Args:
@@ -132,38 +143,28 @@ class Outbox:
         Raises:
             ConfigurationError: the name is taken, or the function cannot be a job.
         """
-        if function is not None:
-            return self._register(function, **options)
-        return lambda function: self._register(function, **options)
 
-    def _register(
-        self,
-        function: Any,
-        *,
-        name: str | None = None,
-        retry: Retry | None = None,
-        never_retry: Iterable[type[BaseException]] = (),
-        transactional: bool = False,
-        ordered: bool = True,
-        on_dead: str = "skip",
-        tier: str = "",
-    ) -> Job[..., Any]:
-        job = Job(
-            function,
-            self._waker,
-            self._clock,
-            name=name,
-            retry=self._retry if retry is None else retry,
-            never_retry=tuple(never_retry),
-            transactional=transactional,
-            ordered=ordered,
-            on_dead=on_dead,
-            tier=tier,
-        )
-        if job.name in self._jobs:
-            raise ConfigurationError(f"two jobs have the name {job.name}. To fix it: give name=")
-        self._jobs[job.name] = job
-        return job
+        def register(function: Callable[..., Any]) -> Job[..., Any]:
+            job = Job(
+                function,
+                self._waker,
+                self._clock,
+                name=name,
+                retry=self._retry if retry is None else retry,
+                never_retry=tuple(never_retry),
+                transactional=transactional,
+                ordered=ordered,
+                on_dead=on_dead,
+                tier=tier,
+            )
+            if job.name in self._jobs:
+                raise ConfigurationError(
+                    f"two jobs have the name {job.name}. To fix it: give name="
+                )
+            self._jobs[job.name] = job
+            return job
+
+        return register if function is None else register(function)
 
     @property
     def engines(self) -> list[Engine]:
