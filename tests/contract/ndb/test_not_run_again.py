@@ -81,7 +81,7 @@ class TestOwnErrors:
 
     def test_ndb_alone_disguises_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control: ndb alone."""
-        monkeypatch.setattr(transactions, "_with_its_error", lambda future: future)
+        monkeypatch.setattr(transactions, "_with_its_error", lambda future, _: future)
         slow = Learner.get_by_id_async("ann", use_cache=False)
         with pytest.raises(ndb.exceptions.NestedRetryException):
             ndb.transaction(add_points)
