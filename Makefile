@@ -16,7 +16,7 @@ PYTEST := $(VENV)/bin/pytest -q
 BOTH := -n 2 --dist loadfile
 LIBRARY := $(addprefix tests/unit/,cli lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 TOOLS := tests/unit/tools tests/unit/benchmarks
-CHAOS := tests/system/test_chaos.py
+CHAOS := tests/system/test_chaos.py tests/faults/outbox
 
 .DEFAULT_GOAL := help
 
@@ -74,7 +74,7 @@ test-servers: $(VENV)/.ready-dev
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) $(BOTH) -m 'not slow' $(TOOLS)
 	$(PYTEST) $(BOTH) -m slow tests/unit tests/property tests/contract tests/browser $(CHAOS)
-	$(PYTEST) -m slow tests/faults tests/system --ignore=$(CHAOS)
+	$(PYTEST) -m slow tests/faults tests/system $(CHAOS:%=--ignore=%)
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
 # allows, in an environment of its own.
