@@ -129,6 +129,7 @@ def _staging(client: Any, rounds: int) -> Table:
             metric="round trips",
             value=_round_trips(client, partial(change, jobs)),
             unit="count",
+            samples=1,
         )
         for name, jobs in ways.items()
     ]
