@@ -1,7 +1,7 @@
 """Runs that were started on the page: processes of their own, kept as files.
 
-Any worker process may show a run, so its whole state is in the folder: `RUN.jsonl` has lines of
-progress and finally the outcome, `RUN.pid` the process that writes it.
+Any worker process may show a run, so its whole state is its file: lines of progress and finally
+the outcome. The process that writes it holds an advisory lock on it until it ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 import re
 import secrets
 import subprocess
@@ -24,7 +23,6 @@ from sample_app.lab.plan import Plan
 from sample_app.stack.services import ROOT
 
 _MOST_KEPT = 20
-_START_SECONDS = 10.0
 _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
@@ -82,9 +80,10 @@ class Desk:
                     raise Busy(run.name)
             name = f"{int(time.time()):010d}-{secrets.token_hex(3)}"
             with (self._folder / f"{name}.jsonl").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # inherited with the file
                 file.write(json.dumps({"plan": dataclasses.asdict(plan)}) + "\n")
                 file.flush()
-                process = subprocess.Popen(
+                subprocess.Popen(
                     [
                         *(sys.executable, "-m", "sample_app", "lab"),
                         *("--json", "--progress", *plan.options),
@@ -95,7 +94,6 @@ class Desk:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-            (self._folder / f"{name}.pid").write_text(str(process.pid))
             self._forget_the_oldest()
         return name
 
@@ -133,23 +131,13 @@ class Desk:
 
     def _is_at_work(self, name: str) -> bool:
         try:
-            pid = int((self._folder / f"{name}.pid").read_text())
-        except (OSError, ValueError):
-            return self._has_just_begun(name)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # if it was our child and has ended
-        try:
-            return b"sample_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            with (self._folder / f"{name}.jsonl").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
-
-    def _has_just_begun(self, name: str) -> bool:
-        """Return whether its process is about to start, unless the starting worker has died."""
-        try:
-            age = time.time() - (self._folder / f"{name}.jsonl").stat().st_mtime
-        except OSError:
-            return False
-        return age < _START_SECONDS
+        return False
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -161,4 +149,3 @@ class Desk:
     def _forget_the_oldest(self) -> None:
         for file in sorted(self._folder.glob("*.jsonl"), reverse=True)[_MOST_KEPT:]:
             file.unlink(missing_ok=True)
-            file.with_suffix(".pid").unlink(missing_ok=True)

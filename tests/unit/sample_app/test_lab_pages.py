@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -27,11 +29,10 @@ def client(tmp_path: Path) -> FlaskClient:
     return app.test_client()
 
 
-def keep(folder: Path, name: str, plan: Plan, *lines: object, pid: int | None = None) -> None:
+def keep(folder: Path, name: str, plan: Plan, *lines: object) -> None:
     entries = [{"plan": dataclasses.asdict(plan)}, *lines]
     text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in entries)
     (folder / f"{name}.jsonl").write_text(text + "\n")
-    (folder / f"{name}.pid").write_text(str(os.getpid() if pid is None else pid))
 
 
 OVER = outcome.document(PLAN, VISITS, Outcome.of(VISITS, stored=2))
@@ -39,8 +40,6 @@ LOST = outcome.document(
     Plan(between=Between.NOTHING), [visit(), visit(1)], Outcome.of([visit(), visit(1)], stored=1)
 )
 FIRST, SECOND = "1700000000-aaaaaa", "1700000001-bbbbbb"
-#: No Linux process has this id.
-NOBODY = 1 << 30
 
 
 def test_a_site_without_a_folder_has_no_lab() -> None:
@@ -82,7 +81,7 @@ def test_the_form_begins_with_defaults(client: FlaskClient) -> None:
 
 
 def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
-    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 8}, OVER, pid=NOBODY)
+    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 8}, OVER)
     page = client.get(f"/lab/runs/{FIRST}").text
     assert "<svg" in page
     assert "user lock" in page
@@ -91,8 +90,8 @@ def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
 
 
 def test_two_runs_side_by_side(client: FlaskClient, tmp_path: Path) -> None:
-    keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)
-    keep(tmp_path, SECOND, Plan(between=Between.NOTHING), LOST, pid=NOBODY)
+    keep(tmp_path, FIRST, PLAN, OVER)
+    keep(tmp_path, SECOND, Plan(between=Between.NOTHING), LOST)
     page = client.get(f"/lab/runs/{SECOND}?other={FIRST}").text
     assert page.count('<svg class="timeline"') == 2
     assert "No protection vs. user lock" in page
@@ -103,8 +102,8 @@ def test_side_by_side_runs_are_described_and_have_one_scale(
     client: FlaskClient, tmp_path: Path
 ) -> None:
     short = Plan(between=Between.NOTHING, clients=2, requests=1)
-    keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)  # a second
-    keep(tmp_path, SECOND, short, LOST, pid=NOBODY)  # a fifth of a second
+    keep(tmp_path, FIRST, PLAN, OVER)  # a second
+    keep(tmp_path, SECOND, short, LOST)  # a fifth of a second
     assert ">1 s</text>" not in client.get(f"/lab/runs/{SECOND}").text
     page = client.get(f"/lab/runs/{SECOND}?other={FIRST}").text
     assert page.count(">1 s</text>") == 2
@@ -136,7 +135,7 @@ def test_a_run_that_is_under_way(
     ],
 )
 def test_a_run_that_failed(client: FlaskClient, tmp_path: Path, last: object, trouble: str) -> None:
-    keep(tmp_path, FIRST, PLAN, last, pid=NOBODY)
+    keep(tmp_path, FIRST, PLAN, last)
     page = client.get(f"/lab/runs/{FIRST}").text
     assert trouble in page
     assert client.get(f"/lab/runs/{FIRST}.json").get_json()["over"] is True
@@ -146,27 +145,40 @@ def test_a_run_that_ends_while_it_is_looked_up(
     client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process writes the outcome and ends between the two questions: that is no failure."""
-    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 79}, pid=NOBODY)
+    keep(tmp_path, FIRST, PLAN, {"doing": "running", "done": 79})
 
     def end(*_: object) -> bool:
-        keep(tmp_path, FIRST, PLAN, OVER, pid=NOBODY)
+        keep(tmp_path, FIRST, PLAN, OVER)
         return False
 
     monkeypatch.setattr(Desk, "_is_at_work", end)
     assert "The run was stopped" not in client.get(f"/lab/runs/{FIRST}").text
 
 
-def test_an_interrupted_start_blocks_no_other_run(tmp_path: Path) -> None:
-    """A worker may die between writing the two files."""
-    keep(tmp_path, FIRST, PLAN)
-    (tmp_path / f"{FIRST}.pid").unlink()
-    begun = Desk(tmp_path).find(FIRST)
-    assert begun is not None
-    assert not begun.over
-    os.utime(tmp_path / f"{FIRST}.jsonl", (0, 0))
-    later = Desk(tmp_path).find(FIRST)
-    assert later is not None
-    assert later.over
+def test_a_run_is_under_way_as_long_as_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process keeps the lock that the worker has taken; the worker may end before it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(_: object, **how: Any) -> None:
+        read = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        started.append(popen(read, **{**how, "stdin": subprocess.PIPE}))
+
+    popen = subprocess.Popen
+    monkeypatch.setattr("sample_app.lab.desk.subprocess.Popen", start)
+    desk = Desk(tmp_path)
+    name = desk.start(PLAN)
+    with started[0] as process:
+        begun = desk.find(name)
+        assert begun is not None
+        assert not begun.over
+        with pytest.raises(Busy):
+            desk.start(PLAN)
+        process.communicate()
+    ended = desk.find(name)
+    assert ended is not None
+    assert "stopped before its end" in ended.trouble
 
 
 @pytest.mark.parametrize("name", ["1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"])
@@ -176,14 +188,9 @@ def test_there_is_no_such_run(client: FlaskClient, name: str) -> None:
 
 def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(25):
-        keep(tmp_path, f"17000000{number:02}-aaaaaa", PLAN, OVER, pid=NOBODY)
-    monkeypatch.setattr("sample_app.lab.desk.subprocess.Popen", lambda *_, **__: _Started())
+        keep(tmp_path, f"17000000{number:02}-aaaaaa", PLAN, OVER)
+    monkeypatch.setattr("sample_app.lab.desk.subprocess.Popen", lambda *_, **__: None)
     name = Desk(tmp_path).start(PLAN)
     kept = [run.name for run in Desk(tmp_path).runs()]
     assert len(kept) == 20
     assert kept[0] == name
-    assert len(list(tmp_path.glob("*.pid"))) == 20
-
-
-class _Started:
-    pid = NOBODY
