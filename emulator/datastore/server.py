@@ -4,7 +4,6 @@ import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from emulator.datastore.clock import wall_clock_microseconds
 from emulator.datastore.concurrency import Optimistic
@@ -22,7 +21,7 @@ from emulator.datastore.transfer import Transfer
 from emulator.exports import datastore_variables
 from emulator.limits import DEFAULTS, Limits
 from emulator.port.reply import Reply
-from emulator.port.server import Port, address_of, bind
+from emulator.port.server import Port, Running, address_of, bind
 from emulator.port.server import PortInUseError as PortInUseError
 
 DEFAULT_PORT = 8081
@@ -38,7 +37,7 @@ DEFAULT_PROJECT = "emulator"
 _log = logging.getLogger(__name__)
 
 
-class Emulator:
+class Emulator(Running):
     """A running Datastore emulator, and a context manager that stops it.
 
     Created by `start()`.
@@ -118,21 +117,6 @@ class Emulator:
             give_up=self._engine.close,
             close=self._storage.close,
         )
-
-    def wait(self) -> None:
-        """Block until the emulator has stopped."""
-        self._port.wait()
-
-    def __enter__(self) -> "Emulator":
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def start(

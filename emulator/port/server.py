@@ -1,5 +1,6 @@
 """The port as a whole: a socket, gRPC and HTTP/1.1 behind it, threads, start and stop."""
 
+import abc
 import errno
 import math
 import os
@@ -7,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import grpc
 
@@ -140,6 +142,26 @@ class Port:
     def wait(self) -> None:
         """Block until the port has stopped."""
         self._stopped.wait()
+
+
+class Running(abc.ABC):
+    """A server that runs behind a port, and a context manager that stops it."""
+
+    _port: Port
+
+    @abc.abstractmethod
+    def stop(self, grace_seconds: float = 1.0) -> None:
+        """Stop serving; a second call does nothing."""
+
+    def wait(self) -> None:
+        """Block until the server has stopped."""
+        self._port.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:

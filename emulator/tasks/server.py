@@ -4,12 +4,11 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from emulator.exports import tasks_variables
 from emulator.limits import DEFAULTS, Limits
 from emulator.port.reply import Reply
-from emulator.port.server import Port, address_of, bind
+from emulator.port.server import Port, Running, address_of, bind
 from emulator.port.status import RpcError, StorageError
 from emulator.tasks import protos
 from emulator.tasks.batches import Batches
@@ -28,7 +27,7 @@ from emulator.tasks.tokens import GOOGLE, Signer
 _log = logging.getLogger(__name__)
 
 
-class CloudTasks:
+class CloudTasks(Running):
     """A running Cloud Tasks emulator, and a context manager that stops it.
 
     Created by `start()`.
@@ -167,21 +166,6 @@ class CloudTasks:
             give_up=self._dispatcher.stop,
             close=self._storage.close,
         )
-
-    def wait(self) -> None:
-        """Block until the emulator has stopped."""
-        self._port.wait()
-
-    def __enter__(self) -> "CloudTasks":
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def start(
