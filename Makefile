@@ -7,6 +7,7 @@
 # make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
 # make audit     known vulnerabilities of the installed packages
 # make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
+# make bench-appengine  App Engine's own transactional tasks, an hour without their engine
 # make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation  a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
@@ -118,6 +119,11 @@ audit: $(VENV)/.ready-dev $(VENV)/audit/bin/pip-audit
 bench: $(VENV)/.ready-bench
 	@$(PY) -m benchmarks $(ARGS)
 
+# Its pins differ from those of the library, so it has an environment of its own.
+.PHONY: bench-appengine
+bench-appengine: $(VENV)/appengine/.ready
+	@$(VENV)/appengine/bin/python -W ignore benchmarks/appengine.py
+
 .PHONY: simulation
 simulation: $(VENV)/.ready-dev
 	@$(PY) -m tools.traffic $(ARGS)
@@ -141,6 +147,12 @@ clean:
 
 $(VENV)/.ready-% $(VENV)/oldest/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*
+
+$(VENV)/appengine/.ready: | $(VENV)/.ready-run
+	@$(PY) -m venv $(VENV)/appengine
+	@$(VENV)/appengine/bin/pip install --quiet --disable-pip-version-check \
+		appengine-python-standard==3.1.0 google-cloud-tasks
+	@touch $@
 
 $(VENV)/audit/bin/pip-audit:
 	@$(PY) -m venv $(VENV)/audit
