@@ -29,6 +29,7 @@ from userlock.outbox.rows import (
     SHARDS,
     JobRow,
     Standing,
+    dead_jobs,
     jobs,
     owner_key,
     standing_index,
@@ -281,11 +282,8 @@ def _keys(wanted: Search, most: int) -> Iterator[Any]:
         yield from rows.fetch(_MOST_READ + 1, keys_only=True)
         return
     if wanted.dead or wanted.cause:
-        query = jobs(JobRow.dead > "")
-        cause = wanted.cause or wanted.job
-        if cause:
-            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
-        yield from query.order(JobRow.dead, JobRow.key).fetch(_MOST_READ + 1, keys_only=True)
+        query = dead_jobs(wanted.cause or wanted.job)
+        yield from query.fetch(_MOST_READ + 1, keys_only=True)
         return
     # More than are asked for, as some may go before they are read; all if some do not match.
     of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH

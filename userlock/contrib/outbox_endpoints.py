@@ -26,6 +26,7 @@ from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
+from userlock.errors import CommitInDoubt
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Header, Refused
 from userlock.outbox.outbox import job_key
@@ -148,7 +149,7 @@ class OutboxEndpoints:
             log.log(level, "%s refused with %d: %s", path, refused.status, refused.reason)
             named = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
             return _answer(refused.status, named)
-        except GoogleAPIError:
+        except (GoogleAPIError, CommitInDoubt):
             log.exception("%s failed; it will be called again", path)
             return _answer(503)
         except Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, TypedDict
@@ -19,6 +18,7 @@ from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, default_service, defaults, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
+from userlock.ndb.client import ClientOfProcess
 from userlock.outbox import Outbox
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
@@ -136,8 +136,7 @@ class RequestScope:
             raise TypeError("trusted_headers must be a list of names, not one string")
         if contention_status not in (503, 409):
             raise ValueError(f"contention_status must be 503 or 409, not {contention_status!r:.99}")
-        self._client = client
-        self._made: tuple[int, Any] = (0, None)
+        self._client = ClientOfProcess(client)
         self.service = None if service is None else check_service(service)
         self._batch_paths = BatchPaths(batch_prefixes)
         self._trusted_headers = tuple(trusted_headers)
@@ -184,7 +183,7 @@ class RequestScope:
 
     def _open(self, request: str, priority: Priority, *, batch_work: bool) -> ExitStack:
         with ExitStack() as stack:
-            client = self._client_of_this_process()
+            client = self._client.get()
             # Inside an open context (of a test, or an outer request) ndb would refuse another.
             if client is not None and get_context(False) is None:
                 stack.enter_context(client.context(**self._context_options))
@@ -217,15 +216,6 @@ class RequestScope:
         return answer_wsgi(
             self.outbox, environ, path_of(environ), self.open_for_jobs, shared=app_shares_addresses
         )
-
-    def _client_of_this_process(self) -> Any:
-        if not callable(self._client):
-            return self._client
-        made_in, client = self._made
-        if made_in != os.getpid():
-            client = self._client()
-            self._made = os.getpid(), client
-        return client
 
     def problem_of(self, error: UserLockError) -> Problem:
         """Return the answer to a request that failed."""

@@ -7,7 +7,6 @@ redrive that was ended midway is resumed by another one, and none runs twice.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from userlock.errors import LockTimeout
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
 from userlock.outbox.arguments import decode
-from userlock.outbox.rows import JobRow, jobs
+from userlock.outbox.rows import dead_jobs
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.outbox.worker import batch_scope
 
@@ -116,11 +115,11 @@ class DeadLetters:
             cause: a job's name, or that and the class of the error, as in `Letter.cause`.
             most: how many at most.
         """
-        return [letter_of(row) for row in self._query(cause).fetch(most, use_cache=False)]
+        return [letter_of(row) for row in dead_jobs(cause).fetch(most, use_cache=False)]
 
     def count(self, cause: str = "", *, most: int = 100_000) -> int:
         """Return how many there are, counted up to `most`."""
-        counted: int = self._query(cause).count(most)
+        counted: int = dead_jobs(cause).count(most)
         return counted
 
     def redrive(
@@ -235,18 +234,11 @@ class DeadLetters:
             if self.delete(key, died_by=died_by):
                 yield text_of(key)
 
-    def _query(self, cause: str) -> Any:
-        query = jobs(JobRow.dead > "")
-        if cause:
-            # No text is between a job's name and that with a blank: names are printable.
-            query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
-        return query.order(JobRow.dead, JobRow.key)
-
     def _each(self, cause: str) -> Iterator[Any]:
         """Yield the keys, from the first to the last, each once."""
         cursor, more = None, True
         while more:
-            keys, cursor, more = self._query(cause).fetch_page(
+            keys, cursor, more = dead_jobs(cause).fetch_page(
                 _BATCH, start_cursor=cursor, keys_only=True
             )
             yield from keys
@@ -260,10 +252,3 @@ def _is_meant(row: Any, stamp: int | None, died_by: float) -> bool:
         and stamp in (None, row.write_id)
         and row.died_at <= died_by * 1e6 + 1  # rounded
     )
-
-
-def when(seconds: float) -> str:
-    """Return a time for people; empty for none."""
-    if not seconds:
-        return ""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

@@ -83,6 +83,11 @@ class Job(Generic[_P, _R]):
         on_dead: str,
         tier: str,
     ) -> None:
+        if not callable(function) or isinstance(function, type):
+            raise ConfigurationError(
+                f"a job is a function, not {function!r:.80}. To fix it: write @outbox.job above a "
+                f"function, or @outbox.job(name=…)"
+            )
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or f"{function.__module__}.{function.__qualname__}"

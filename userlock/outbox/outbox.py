@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -13,13 +12,14 @@ from google.cloud.ndb.context import get_context
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
+from userlock.ndb.client import ClientOfProcess
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
 from userlock.outbox.engines.registry import open_engine
 from userlock.outbox.job import Job
 from userlock.outbox.relay import Relay, Relayed
 from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow
+from userlock.outbox.rows import JobRow, OwnerRow
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
 
@@ -74,8 +74,7 @@ class Outbox:
                 raise ValueError(f"a tier's name is a word, not {name!r:.80}")
             engines[name] = open_engine(each)
         self._jobs: dict[str, Job[..., Any]] = {}
-        self._client = client
-        self._made: tuple[int, Any] = (0, None)
+        self._client = ClientOfProcess(client)
         self._retry = Retry() if retry is None else retry
         self._clock = clock
         service = None if service is None else check_service(service)
@@ -87,7 +86,6 @@ class Outbox:
             service=service,
             claim_seconds=claim_seconds,
         )
-        self._relay = Relay(self._waker, clock)
         #: The dead letters.
         self.dead = DeadLetters(self._waker, clock, service)
         for each in self._waker.engines:
@@ -184,7 +182,8 @@ class Outbox:
     # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:
-        """Run the due jobs of an owner, up to the one with that key (as in a message).
+        """Run the due jobs of an owner up to the one with that key (as in a message), and for some
+        seconds those after it.
 
         Raises:
             ValueError: the text is no key of a job.
@@ -206,11 +205,15 @@ class Outbox:
             GoogleAPIError: Datastore does not answer.
         """
         with self.context():
-            return self._relay.run_once(seconds=seconds)
+            return self._new_relay().run_once(seconds=seconds)
 
     def relay_until(self, stopped: Callable[[], bool]) -> None:
         """Relay on and on, with pauses when there is nothing to do."""
-        self._relay.run(stopped, self.context)
+        self._new_relay().run(stopped, self.context)
+
+    def _new_relay(self) -> Relay:
+        """Return a relay with a lease of its own: threads and forked processes share an outbox."""
+        return Relay(self._waker, self._clock)
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
@@ -218,22 +221,13 @@ class Outbox:
         if get_context(False) is not None:
             yield
             return
-        client = self._client_of_this_process()
+        client = self._client.get()
         if client is None:
             raise ConfigurationError(
                 "the outbox is used outside of an ndb context. To fix it: give it client=ndb.Client"
             )
         with client.context():
             yield
-
-    def _client_of_this_process(self) -> Any:
-        if not callable(self._client):
-            return self._client
-        made_in, client = self._made
-        if made_in != os.getpid():
-            client = self._client()
-            self._made = os.getpid(), client
-        return client
 
     def close(self) -> None:
         """Close the engines."""
@@ -248,9 +242,10 @@ def job_key(text: str) -> Any:
     """
     try:
         key = ndb.Key(urlsafe=text.encode("ascii"))
-        kind, path = key.kind(), key.pairs()
+        path = key.pairs()
     except Exception:
         raise ValueError(f"{text[:80]!r} is no key of a job") from None
-    if kind != JobRow._get_kind() or len(path) != 2:
-        raise ValueError(f"{text[:80]!r} is the key of another kind than a job")
+    kinds = [OwnerRow._get_kind(), JobRow._get_kind()]
+    if [each for each, _ in path] != kinds or key.namespace():
+        raise ValueError(f"{text[:80]!r} is the key of something else than a job")
     return key

@@ -63,7 +63,7 @@ class _LeaseLost(Exception):
 
 
 class Relay:
-    """A relay.
+    """A relay, for one thread: its leases are its own.
 
     Args:
         waker: the engines.
@@ -135,8 +135,8 @@ class Relay:
         rows = self._due(shard, _BATCH)
         if not rows:
             return 0, 0, False
-        jobs = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
-        taken = self._waker.wake(jobs, timeout=_WAKE_SECONDS)
+        due = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
+        taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row, took in zip(rows, taken, strict=True) if took]
         if woken:
             self._push_back(shard, woken)

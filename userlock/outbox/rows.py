@@ -168,6 +168,15 @@ def jobs(*filters: Any, **options: Any) -> Any:
     return JobRow.query(*filters, namespace="", **options)
 
 
+def dead_jobs(cause: str = "") -> Any:
+    """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
+    query = jobs(JobRow.dead > "")
+    if cause:
+        # No text is between a job's name and that with a blank: names are printable.
+        query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
+    return query.order(JobRow.dead, JobRow.key)
+
+
 # --- keys ---------------------------------------------------------------------------------------
 
 
@@ -219,11 +228,6 @@ def due_index(key: Any, micros: int) -> str:
 def due_before(shard: int, micros: int) -> tuple[str, str]:
     """Return the least value of `due` in a shard, and the first after that time."""
     return f"{shard:02d}|", f"{shard:02d}|{micros + 1:016d}"
-
-
-def due_micros(due: str) -> int:
-    """Return the time in a value of `due`."""
-    return int(due.partition("|")[2])
 
 
 # --- where a job stands ---------------------------------------------------------------------------

@@ -88,9 +88,12 @@ class Waker:
             log.exception("the engine of tier %r failed", tier)
             errors = [EngineError(str(error))] * len(jobs)
         failures = [error for error in errors if error is not None]
-        if failures:
+        if len(failures) < len(jobs):
+            breaker.succeeded()  # it answers: what it refuses is these messages
+        else:
             cost = max(self._clock.now() - began, 0.01)
             breaker.failed(cost_seconds=cost, reason=str(failures[0]))
+        if failures:
             log.warning(
                 "the engine of tier %r has not taken %d of %d jobs, which the relay will send: %s",
                 tier,
@@ -98,8 +101,6 @@ class Waker:
                 len(jobs),
                 failures[0],
             )
-        else:
-            breaker.succeeded()
         return [error is None for error in errors]
 
     def close(self) -> None:

@@ -9,7 +9,7 @@
     remove if a ────────────────▶ refused: `ClaimLost`
 
 A message names a job; the worker runs the due jobs of its owner up to that one,
-in their order. So any message does for any of them.
+in their order, and for some seconds those after it. So any message does for any of them.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
     JobRow,
+    NameRow,
     jobs,
 )
 from userlock.outbox.waking import Due, Waker
@@ -172,7 +173,7 @@ class Worker:
         self._claim_seconds = claim_seconds
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, up to the one with that key. In an ndb context.
+        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context.
 
         Raises:
             GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
@@ -258,7 +259,7 @@ class Worker:
     @staticmethod
     def _free_name(row: Any) -> None:
         """From its begin on, a job of the same name may be staged again."""
-        key = ndb.Key("UserLockJobName", row.dedupe, parent=row.key.parent())
+        key = ndb.Key(NameRow, row.dedupe, parent=row.key.parent())
         name = key.get()
         if name is not None and name.job_key == row.key:
             key.delete()

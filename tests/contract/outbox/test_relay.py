@@ -101,6 +101,7 @@ def test_an_engine_that_takes_a_part(outbox: Outbox, mailbox: Mailbox, job: Any)
     relayed = outbox.relay()
     assert (relayed.woken, relayed.refused) == (4, 6)
     mailbox.wake = wake  # type: ignore[method-assign]
+    assert outbox.relay().woken == 6, "the breaker is for an engine that takes none"
 
 
 @pytest.mark.parametrize("protected", [True, False])
@@ -141,6 +142,32 @@ def test_two_relays_share_the_shards(
     assert taken[0].shards == 0
     clock.advance(400)
     assert second.run_once().woken == 1, "the lease was given back"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_calls_of_one_outbox_have_leases_of_their_own(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    job: Any,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    shared: bool,
+) -> None:
+    """Threads share an outbox, and so do processes that were forked. The control: one relay."""
+    if shared:
+        relay = outbox._new_relay()
+        monkeypatch.setattr(outbox, "_new_relay", lambda: relay)
+    stage(job, mailbox, ["ann"])
+    wake, taken = mailbox.wake, []
+
+    def wake_beside(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        mailbox.wake = wake  # type: ignore[method-assign]
+        taken.append(outbox.relay().shards)
+        return wake(messages, timeout)
+
+    mailbox.wake = wake_beside  # type: ignore[method-assign]
+    outbox.relay()
+    assert taken == [1 if shared else 0]
 
 
 def test_the_lease_of_a_relay_that_died_runs_out(

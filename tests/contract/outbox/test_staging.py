@@ -310,6 +310,9 @@ class TestBadInput:
         for wrong, text in ((nobody, "owner"), (later, "coroutine"), (taken, "'delay'")):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(wrong)
+        for none in ("fine", None.__class__, 7):
+            with pytest.raises(ConfigurationError, match="a job is a function"):
+                outbox.job(none)  # type: ignore[arg-type]
         outbox.job(fine)
         with pytest.raises(ConfigurationError, match="two jobs"):
             outbox.job(fine)
@@ -329,7 +332,9 @@ class TestBadInput:
 
     def test_a_message_that_is_no_key(self, outbox: Outbox) -> None:
         other = ndb.Key("Learner", "ann").urlsafe().decode()
-        for wrong in ("", "x", "\u00e4", other, other[:-3]):
+        root = ndb.Key("Other", "ann", "UserLockJob", "x").urlsafe().decode()
+        child = ndb.Key("UserLockOwner", "=a", "UserLockJob", "x", namespace="n").urlsafe().decode()
+        for wrong in ("", "x", "\u00e4", other, other[:-3], root, child):
             with pytest.raises(ValueError, match="key"):
                 outbox.run(wrong)
 

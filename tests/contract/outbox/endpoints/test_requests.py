@@ -10,9 +10,9 @@ import flask
 import pytest
 import werkzeug.test
 from django.core.exceptions import ImproperlyConfigured
+from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
 
-import emulator
 import userlock
 from tests.contract.outbox.endpoints import issuer as issuers
 from tests.contract.outbox.endpoints.conftest import (
@@ -28,6 +28,7 @@ from tests.contract.outbox.endpoints.sites import SITES, Call
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, OutboxEndpoints
+from userlock.errors import CommitInDoubt
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, SharedSecret
 
@@ -213,17 +214,22 @@ def test_a_job_that_fails_needs_no_second_delivery(site: Callable[..., Call], sh
     assert (answer.status, json.loads(answer.body)) == (200, {"outcome": "ran"})
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceUnavailable("the-address-of-datastore"),
+        CommitInDoubt(key=None, kind="the-address-of-datastore", lock_id=None, put_at=None),
+    ],
+)
 def test_datastore_does_not_answer(
     site: Callable[..., Call],
     shop: Shop,
-    datastore: emulator.Emulator,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    error: Exception,
 ) -> None:
-    from google.api_core.exceptions import ServiceUnavailable
-
     def fail(key: str) -> None:
-        raise ServiceUnavailable("the-address-of-datastore")
+        raise error
 
     call, key = site(Anybody()), shop.stage().encode()
     with monkeypatch.context() as patched:
