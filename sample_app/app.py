@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 import flask
 
-from sample_app import lock_notes, private_pages, problems, same_origin
+from sample_app import jobs, lock_notes, private_pages, problems, same_origin
 from sample_app.api import api
-from sample_app.background import Background
 from sample_app.config import Settings
 from sample_app.lab.bench import bench
 from sample_app.lab.pages import pages as lab_pages
@@ -19,15 +19,17 @@ from sample_app.tasks import tasks
 from sample_app.web import utc_now
 from sample_app.words import counted
 from userlock import LockService
+from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.contrib.flask import UserLock
+from userlock.outbox import Outbox
 
 
 def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     """Build the site from `config`, and otherwise from the environment.
 
-    Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION, THINK_MS, LAB_DIR
-    and SECRET_KEY (see `sample_app.config`), and for tests NOW (a function that returns the time,
-    naive and in UTC) and LOCK_SERVICE. Other keys are Flask's.
+    Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION, THINK_MS, LAB_DIR,
+    OUTBOX and SECRET_KEY (see `sample_app.config`), and for tests NOW (a function that returns the
+    time, naive and in UTC), LOCK_SERVICE and CLOCK, the outbox's. Other keys are Flask's.
 
     It opens connections. Call it in the process that serves, not in one that forks afterwards. A
     gRPC channel does not survive a fork.
@@ -52,10 +54,19 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     if not isinstance(service, LockService):
         service = lock_service(settings)
     checks = model_layer(settings)
+    outbox = Outbox(
+        settings.outbox,
+        client=client,
+        service=service,
+        claim_seconds=300,
+        clock=cast(Clock, config.get("CLOCK", SYSTEM_CLOCK)),
+    )
+    jobs.install(app, outbox)
     UserLock(
         app,
         client=client,
         service=service,
+        outbox=outbox,
         batch_prefixes=("/tasks/",),
         # The lab sends crowds for one learner, and shows how they wait. A public site keeps the
         # default, so that one user cannot occupy all threads.
@@ -64,7 +75,6 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         fencing=checks.fencing,
         inspector=_is_here if settings.inspector else None,
     )
-    Background(app, client=client, service=service, settings=checks)
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
     if settings.lab_bench:

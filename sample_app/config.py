@@ -51,7 +51,8 @@ class Settings:
     demonstrations and tests only: every action pauses for that time between its get and its put,
     which makes lost updates likely. `lab_dir` is the folder of the contention lab's runs; without
     it there is no lab. `inspector` shows userlock's inspector to requests from this machine.
-    `lab_bench` serves the contention lab's endpoint, on a site of its own. `lease_seconds` is the
+    `lab_bench` serves the contention lab's endpoint, on a site of its own. `outbox` is the URL of
+    the jobs' engine. `lease_seconds` is the
     lifetime of a lock whose process died.
     """
 
@@ -62,6 +63,7 @@ class Settings:
     think_ms: int
     lease_seconds: int
     secret_key: str
+    outbox: str
     lab_bench: bool
     lab_dir: str | None
     inspector: bool
@@ -82,6 +84,7 @@ class Settings:
             # The key that signs the session cookie. Workers must share it, so a site with several
             # processes needs SECRET_KEY.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
+            outbox=str(given.get("OUTBOX") or "inline://"),
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,
             inspector=bool(given.get("INSPECTOR")),

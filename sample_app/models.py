@@ -183,6 +183,25 @@ class Bonus(userlock.UserModel):
         return ndb.Key(cls, f"{hand_out}:{learner_id}")
 
 
+class Mail(userlock.UserModel):
+    """A mail that has arrived."""
+
+    _lock_id = "learner_id"
+
+    learner_id = ndb.StringProperty(required=True)
+    subject = ndb.TextProperty(required=True)
+    text = ndb.TextProperty(default="")
+    at = ndb.DateTimeProperty(auto_now_add=True)
+
+
+class PostOffice(userlock.UserModel):
+    """The site's post office. There is one entity."""
+
+    _lock_id_from_key = userlock.key_id
+
+    is_open = ndb.BooleanProperty(default=True, indexed=False)
+
+
 class NightlyRun(userlock.UserModel):
     """The current or last run of the nightly job. There is one entity."""
 
@@ -190,6 +209,7 @@ class NightlyRun(userlock.UserModel):
 
     began = ndb.DateTimeProperty(required=True)
     over = ndb.BooleanProperty(default=False)
+    after = ndb.TextProperty(default="")
     learners = ndb.IntegerProperty(default=0, indexed=False)
     done = ndb.IntegerProperty(default=0, indexed=False)
     badges_awarded = ndb.IntegerProperty(default=0, indexed=False)

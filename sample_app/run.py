@@ -17,6 +17,7 @@ from sample_app.stack import ChildDied, PortTaken, Stack, ports
 PORT = 8080
 DATASTORE_PORT = 8081
 MEMCACHED_PORT = 11211
+TASKS_PORT = 8123
 MEMCACHED_PAUSE_SECONDS = 10.0
 POLL_SECONDS = 0.2
 
@@ -32,7 +33,7 @@ def run(environ: Mapping[str, str] | None = None) -> int:
     try:
         stack = _configured(environ)
         with _signals_interrupt():
-            _say("Starting the Datastore emulator, memcached and the site …")
+            _say("Starting the emulator, memcached, the site and its relay …")
             with stack:
                 _seed(stack)
                 _say(_summary(stack, time.monotonic() - started))
@@ -58,17 +59,22 @@ def _configured(environ: Mapping[str, str]) -> Stack:
     port = ports.from_environment(environ, "PORT")
     if port is None:
         port = PORT
-    # Nobody types these two, so any free port will do unless one is configured.
+    # Nobody types the others, so any free port will do unless one is configured.
     datastore_port = ports.from_environment(environ, "DATASTORE_PORT")
     if datastore_port is None:
         datastore_port = ports.prefer(DATASTORE_PORT, taken=(port,))
     memcached_port = ports.from_environment(environ, "MEMCACHED_PORT")
     if memcached_port is None:
         memcached_port = ports.prefer(MEMCACHED_PORT, taken=(port, datastore_port))
+    tasks_port = ports.from_environment(environ, "TASKS_PORT")
+    if tasks_port is None:
+        tasks_port = ports.prefer(TASKS_PORT, taken=(port, datastore_port, memcached_port))
     return Stack(
         port=port,
         datastore_port=datastore_port,
         memcached_port=memcached_port,
+        tasks_port=tasks_port,
+        relay=True,
         protection=settings.protection,
         think_ms=settings.think_ms,
         log_dir=Path(environ.get("LOG_DIR") or ".run"),
@@ -135,13 +141,15 @@ Ready in {seconds:.1f} s.
 
   The site    {url}   ({workers} worker processes, protection: {stack.protection})
   Datastore   export DATASTORE_EMULATOR_HOST={stack.datastore_host}
+  Cloud Tasks export CLOUD_TASKS_EMULATOR_HOST={stack.tasks_host}
   memcached   {stack.memcached_address}   ({kind})
-  Logs        {_short(stack.log_dir)}/site.log, memcached.log, emulator.log
+  Logs        {_short(stack.log_dir)}/site.log, memcached.log, emulator.log, relay.log
 
 Try this:
 
   open {url} in a browser: sign in as a learner or a coach, see the streak grow
   open {url}/nightly : the nightly job and its progress
+  open {url}/jobs : mails as jobs of the outbox; close the post office, and see them wait
   open {url}/lab/ : lost updates without a lock and with one
   open {url}/userlock/ : the inspector: the holder and the waiters of each lock
   curl -X POST {url}/api/learners/ada/exercises/primes/finish

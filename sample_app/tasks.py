@@ -9,17 +9,17 @@ from __future__ import annotations
 import flask
 
 from sample_app import seed
-from sample_app.learning.nightly import award_badges
+from sample_app.learning import nightly
 from sample_app.web import today
 
 tasks = flask.Blueprint("tasks", __name__, url_prefix="/tasks")
 
 
 @tasks.post("/award-badges")
-def award_badges_endpoint() -> flask.Response:
-    """Run the nightly job and report its result. A second one at the same time gets a 503 and is
-    retried."""
-    return flask.jsonify(award_badges().to_dict(exclude=("began", "over")))
+def award_badges_endpoint() -> tuple[flask.Response, int]:
+    """Start the nightly job. A second one waits for the first."""
+    nightly.start()
+    return flask.jsonify({"report": flask.url_for("views.nightly_document")}), 202
 
 
 @tasks.post("/seed")

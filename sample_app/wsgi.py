@@ -1,4 +1,7 @@
-"""The module that a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`."""
+"""The module that a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`.
+
+The outbox is for `userlock outbox … --app sample_app.wsgi:outbox`.
+"""
 
 from __future__ import annotations
 
@@ -12,3 +15,4 @@ logging.basicConfig(
 )
 
 app = create_app()
+outbox = app.extensions["outbox"]

@@ -9,10 +9,11 @@ from sample_app import catalogue, demonstration
 from sample_app.errors import NotEnoughPoints
 from sample_app.learning.learners import find_learner
 from sample_app.models import Certificate, Learner
+from sample_app.outbox import job
 
 
 def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learner, bool]:
-    """Spend points on a certificate: both happen or neither.
+    """Spend points on a certificate, and send a receipt: all of it happens or nothing.
 
     The lock is outside the transaction. The other order works too, but a transaction may read the
     state of its beginning. A wait for the lock then makes its read stale and its commit fail.
@@ -34,6 +35,7 @@ def award_certificate(learner_id: str, course: catalogue.Course) -> tuple[Learne
             key=key, learner_id=learner_id, course=course.slug, price=course.price
         )
         ndb.put_multi([learner, certificate])
+        job("receipt").stage(learner_id, course.slug, price=course.price)
         return learner, True
 
     with userlock.global_lock(learner_id, wait_timeout=5):

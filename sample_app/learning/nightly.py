@@ -10,17 +10,20 @@ from google.cloud import ndb
 import userlock
 from sample_app import badges, demonstration, web
 from sample_app.models import Learner, NightlyRun
+from sample_app.outbox import job
 
 log = logging.getLogger(__name__)
 
-#: The job's own lock. The job takes learners' locks while it holds this one, so this one must come
-#: first in the canonical order: `*` sorts before every letter and digit.
+#: The owner of the job, so that one of it runs at a time. The job takes learners' locks while its
+#: owner's is held, so this one must come first in the canonical order: `*` sorts before every
+#: letter and digit.
 LOCK_ID = "*nightly"
 #: The interval at which the job stores its progress.
 REPORT_SECONDS = 0.25
-#: The longest wait for a learner. The job's own lease is longer.
-WAIT_SECONDS = 10
-LEASE_SECONDS = 30
+#: The learners of one job. It stages the next one, so none takes long.
+PAGE = 100
+#: The longest wait for a learner.
+WAIT_SECONDS = 2
 
 
 def latest_run() -> NightlyRun | None:
@@ -29,42 +32,58 @@ def latest_run() -> NightlyRun | None:
     return run
 
 
-def award_badges() -> NightlyRun:
-    """Give every learner the badges earned by now; running it again changes nothing.
+def start() -> None:
+    """Start a run, or let the one that waits go on."""
+    job("nightly").stage_now(LOCK_ID, dedupe="start")
+
+
+def award_badges(_lock_id: str = LOCK_ID) -> None:
+    """Give a page of learners the badges earned by now, and stage the job of the next page.
 
     It takes one learner's lock at a time, for one get and at most one put, and waits only behind
     requests for that learner. A learner whose lock times out is skipped, so that one stuck lock
-    does not stop the job.
-
-    One run at a time: a second one raises `userlock.LockTimeout` at once. The job's own lock has a
-    heartbeat. It is held for the whole run, and expires within half a minute if the process is
-    killed.
+    does not stop the job. Run again after a crash it goes on where the stored run is; a badge is
+    awarded once.
     """
-    with userlock.global_lock(
-        LOCK_ID, wait_timeout=0, lock_timeout=LEASE_SECONDS, heartbeat=True, priority="batch"
-    ):
-        keys = list(Learner.query().iter(keys_only=True))
-        run = _begin(len(keys))
-        started = reported = time.perf_counter()
-        for key in keys:
-            _award(key, run)
-            run.done += 1
-            now = time.perf_counter()
-            run.seconds = round(now - started, 3)
-            if now - reported >= REPORT_SECONDS:
-                run.put()
-                reported = now
-        run.over = True
-        run.put()
-    return run
+    run = latest_run()
+    if run is None or run.over:
+        run = _begin(run)
+    keys = _page_after(run.after)
+    before, started = run.seconds, time.perf_counter()
+    reported = started
+    for key in keys:
+        _award(key, run)
+        run.done += 1
+        run.after = key.id()
+        now = time.perf_counter()
+        run.seconds = round(before + now - started, 3)
+        if now - reported >= REPORT_SECONDS:
+            run.put()
+            reported = now
+    ndb.transaction(lambda: _end_page(run, over=len(keys) < PAGE))
 
 
-def _begin(learners: int) -> NightlyRun:
-    run = latest_run() or NightlyRun(id=LOCK_ID)
+def _page_after(learner_id: str) -> list[ndb.Key]:
+    query = Learner.query().order(Learner.key)
+    if learner_id:
+        query = query.filter(Learner.key > ndb.Key(Learner, learner_id))
+    return list(query.fetch(PAGE, keys_only=True))
+
+
+def _end_page(run: NightlyRun, *, over: bool) -> None:
+    run.over = over
+    run.put()
+    if not over:
+        job("nightly").stage(LOCK_ID)
+
+
+def _begin(run: NightlyRun | None) -> NightlyRun:
+    run = run or NightlyRun(id=LOCK_ID)
     run.populate(
         began=web.now(),
         over=False,
-        learners=learners,
+        after="",
+        learners=Learner.query().count(),
         done=0,
         badges_awarded=0,
         skipped=0,
@@ -89,7 +108,7 @@ def _award(key: ndb.Key, run: NightlyRun) -> None:
             earned = badges.newly_earned(learner, learner.badges)
             if earned:
                 learner.badges += earned
-                learner.put()
+                ndb.transaction(lambda: _put_and_tell(learner, earned))
         held = time.perf_counter() - granted
     except (userlock.LockTimeout, userlock.StaleWriteError) as problem:
         log.warning("the nightly job skipped a learner: %s", problem)
@@ -101,3 +120,9 @@ def _award(key: ndb.Key, run: NightlyRun) -> None:
     run.mean_wait_ms = round(run.mean_wait_ms + (waited - run.mean_wait_ms) / had, 3)
     run.longest_wait_ms = max(run.longest_wait_ms, round(waited, 2))
     run.longest_hold_ms = max(run.longest_hold_ms, round(held * 1000, 2))
+
+
+def _put_and_tell(learner: Learner, earned: list[str]) -> None:
+    """Award badges and send the mail about them: both happen or neither."""
+    learner.put()
+    job("badge-mail").stage(learner.id, earned)

@@ -11,6 +11,7 @@ from sample_app.pages import (
     coach,  # noqa: F401
     exercises,  # noqa: F401
     home,  # noqa: F401
+    jobs,  # noqa: F401
     nightly,  # noqa: F401
     projects,  # noqa: F401
     record,  # noqa: F401

@@ -15,7 +15,7 @@ views = flask.Blueprint("views", __name__)
 
 #: The pages that need nobody, and those that need a coach. All others need a learner.
 _PUBLIC = ("home", "create", "record", "sign_in", "sign_out", "nightly", "nightly_document",
-           "start_nightly")  # fmt: skip
+           "start_nightly", "jobs", "jobs_document", "set_post_office", "redrive")  # fmt: skip
 _OF_COACHES = ("coach", "give_bonus")
 
 

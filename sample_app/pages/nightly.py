@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import flask
 from werkzeug.wrappers import Response
 
-import userlock
-from sample_app.background import background
 from sample_app.learning import nightly as job
 from sample_app.models import NightlyRun
+from sample_app.outbox import outbox
 from sample_app.pages.blueprint import to, views
-
-log = logging.getLogger(__name__)
 
 
 @views.get("/nightly")
@@ -26,53 +22,43 @@ def nightly() -> str:
 
 @views.get("/nightly.json")
 def nightly_document() -> dict[str, Any]:
-    """Return the same as JSON, for the page's progress bar."""
+    """Return the same as JSON, for the page's progress bar and for tools."""
     run = job.latest_run()
     return {
-        "over": _shown_state(run) in {"over", "cut short", "never"},
+        "over": _shown_state(run) in {"over", "dead", "never"},
         "done": run.done if run else 0,
         "of": run.learners if run else 0,
+        "report": run.to_dict(exclude=("began", "over", "after")) if run else None,
     }
 
 
 @views.post("/nightly")
 def start_nightly() -> Response:
-    """Start the job in the background, or show the one in progress."""
+    """Start the job, or show the run in progress."""
     run = job.latest_run()
-    if _is_running(run) or not background().start("nightly job", _run):
+    if _state(run) == "running":
         return to("views.nightly")
-    # The thread may not have stored anything yet. The page therefore gets the name of the previous
-    # run.
+    job.start()
+    # It may not have stored anything yet. The page therefore gets the name of the previous run.
     return to("views.nightly", after=_name(run))
 
 
-def _run() -> None:
-    try:
-        job.award_badges()
-    except userlock.LockTimeout:
-        log.info("the nightly job is running already")  # begun in another process at the same time
+def _state(run: NightlyRun | None) -> str:
+    """Return `never`, `running`, `over`, or `dead` if it has failed too often to be tried again.
 
-
-def _is_running(run: NightlyRun | None) -> bool:
-    """Return whether the job holds its lock: also before it has stored anything."""
-    try:
-        return userlock.holder(job.LOCK_ID) is not None
-    except userlock.LockServiceUnavailable:
-        return run is not None and not run.over  # Unknown for now; the next refresh shows it.
+    A run whose process has died is running: another one goes on with it.
+    """
+    if run is None or run.over:
+        return "never" if run is None else "over"
+    return "dead" if outbox().dead.list("nightly", most=1) else "running"
 
 
 def _shown_state(run: NightlyRun | None) -> str:
-    """Return `never`, `beginning`, `running`, `over`, or `cut short` if its process has died.
+    """Return the state, or `beginning`.
 
     For display only: `after`, the run before the one that was begun, is the client's word.
     """
-    if flask.request.args.get("after") == _name(run):
-        return "beginning"
-    if run is None:
-        return "never"
-    if run.over:
-        return "over"
-    return "running" if _is_running(run) else "cut short"
+    return "beginning" if flask.request.args.get("after") == _name(run) else _state(run)
 
 
 def _name(run: NightlyRun | None) -> str:

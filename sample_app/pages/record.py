@@ -7,7 +7,7 @@ from google.cloud import ndb
 
 from sample_app import badges, catalogue, validation
 from sample_app.learning import learners
-from sample_app.models import Bonus, Certificate, ExerciseLog, VideoLog
+from sample_app.models import Bonus, Certificate, ExerciseLog, Mail, VideoLog
 from sample_app.pages.blueprint import shown_streak, views
 
 LOG_LINES = 8
@@ -27,6 +27,7 @@ def record(learner_id: str) -> str:
             for each in (*catalogue.EXERCISES, *catalogue.VIDEOS, *catalogue.COURSES)
         },
         certificates=_latest(Certificate, learner_id),
+        mails=_latest(Mail, learner_id),
         bonuses=_latest(Bonus, learner_id),
         exercise_log=_latest(ExerciseLog, learner_id),
         video_log=_latest(VideoLog, learner_id),

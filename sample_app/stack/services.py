@@ -1,10 +1,11 @@
-"""The three children: their commands, and their health checks."""
+"""The children: their commands, and their health checks."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -25,21 +26,44 @@ class OnPath(enum.Enum):
 ON_PATH = OnPath.ON_PATH
 ROOT = Path(__file__).resolve().parents[2]
 _ANSWER_SECONDS = 1.0
+_SETTING_SECONDS = 10.0
 
 
-def emulator(port: int, *, concurrency_mode: str | None, log_file: Path) -> Child:
-    """Return the Datastore emulator, in memory; a mode of None is its own default.
+def emulator(
+    port: int,
+    *,
+    concurrency_mode: str | None,
+    log_file: Path,
+    tasks_port: int | None = None,
+    queue: str = "",
+) -> Child:
+    """Return the Datastore emulator, in memory, and with `tasks_port` Cloud Tasks with one queue.
 
-    Only its accepting connections is checked here. The site's health check reads from it.
+    A mode of None is its own default. Only its accepting connections is checked here. The site's
+    health check reads from it.
     """
     mode = [] if concurrency_mode is None else ["--concurrency-mode", concurrency_mode]
+    tasks = [] if tasks_port is None else ["--tasks", str(tasks_port), "--tasks-queue", queue]
     return Child(
-        "the Datastore emulator",
-        [sys.executable, "-m", "emulator", "start", "--port", str(port), *mode],
-        answers=lambda: accepts(port),
+        "the emulator",
+        [sys.executable, "-m", "emulator", "start", "--port", str(port), *mode, *tasks],
+        answers=lambda: accepts(port) and (tasks_port is None or accepts(tasks_port)),
         log_file=log_file,
         cwd=ROOT,
     )
+
+
+def limit_queue(tasks_port: int, queue: str, *, most: int) -> None:
+    """Let a queue call the site for at most so many tasks at a time, as its settings would."""
+    limit = "rateLimits.maxConcurrentDispatches"
+    connection = http.client.HTTPConnection(LOOPBACK, tasks_port, timeout=_SETTING_SECONDS)
+    with contextlib.closing(connection):
+        body = json.dumps({"name": queue, "rateLimits": {"maxConcurrentDispatches": most}})
+        headers = {"Content-Type": "application/json"}
+        connection.request("PATCH", f"/v2/{queue}?updateMask={limit}", body, headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise OSError(f"Cloud Tasks has refused the queue's limit: {answer.read(500)!r}")
 
 
 def memcached_binary() -> str | None:
@@ -82,16 +106,31 @@ def site(
         *("--workers", str(workers), "--threads", str(threads)),
         *("--graceful-timeout", "3", "--access-logfile", "-", "--no-control-socket"),
     ]
-    # A proxy for the machine must not apply to loopback.
-    env = {**os.environ, "no_grpc_proxy": LOOPBACK, **settings}
     return Child(
         "the site",
         command,
         answers=lambda: _site_answers(port),
         log_file=log_file,
-        env=env,
+        env=_environment(settings),
         cwd=ROOT,
     )
+
+
+def relay(*, outbox: str, settings: Mapping[str, str], log_file: Path) -> Child:
+    """Return the relay of the site's outbox, as a process. A scheduler may call it instead."""
+    return Child(
+        "the relay",
+        [sys.executable, "-m", "userlock", "outbox", "relay", "--app", outbox],
+        answers=lambda: True,  # it serves nobody
+        log_file=log_file,
+        env=_environment(settings),
+        cwd=ROOT,
+    )
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    # A proxy for the machine must not apply to loopback.
+    return {**os.environ, "no_grpc_proxy": LOOPBACK, "no_proxy": LOOPBACK, **settings}
 
 
 def accepts(port: int) -> bool:

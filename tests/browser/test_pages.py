@@ -22,6 +22,7 @@ PAGES = [
     ("", "/learners/ada"),
     ("", "/learners/nobody"),
     ("", "/nightly"),
+    ("", "/jobs"),
     ("Ada Lindqvist", "/"),
     ("Ada Lindqvist", "/exercises/primes"),
     ("Ada Lindqvist", "/videos/sundials"),
@@ -156,7 +157,7 @@ def test_the_keyboard_reaches_everything(page: Page, who: str, path: str) -> Non
     assert [each for each in wanted if each not in reached] == []
 
 
-@pytest.mark.parametrize("path", ["/", "/nightly", "/lab/", "/userlock/"])
+@pytest.mark.parametrize("path", ["/", "/nightly", "/jobs", "/lab/", "/userlock/"])
 def test_nothing_that_is_put_into_a_page_runs(page: Page, path: str) -> None:
     """The negative control of the pages without errors: the policy is in force."""
     page.goto(path)

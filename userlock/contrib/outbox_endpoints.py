@@ -74,7 +74,8 @@ class OutboxEndpoints:
         outbox: the outbox.
         callers: who may call. By default those that the outbox's engines name: for
             `cloudtasks://…?target=…&service_account=…` tokens of that account, without a target
-            App Engine's headers.
+            App Engine's headers. Engines that run jobs in processes of their own name none: then
+            there are no endpoints.
         url_prefix: the address of the endpoints.
         relay_seconds: the longest round of the relay.
 
@@ -82,7 +83,7 @@ class OutboxEndpoints:
         outbox: the outbox.
 
     Raises:
-        ConfigurationError: nobody may call.
+        ConfigurationError: `callers` is empty.
     """
 
     def __init__(
@@ -98,20 +99,21 @@ class OutboxEndpoints:
         prefix = url_prefix.rstrip("/")
         if prefix and not prefix.startswith("/"):
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
+        self.outbox = outbox
+        self._relay_seconds = relay_seconds
+        self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
+        self._methods: dict[str, tuple[str, ...]] = {}
         if callers is None:
             named = (getattr(engine, "caller", None) for engine in outbox.engines)
             callers = [each for each in named if each is not None]
+            if not callers:
+                return
         callers = tuple(callers)
-        self.outbox = outbox
         self._callers = Callers(callers)
-        self._relay_seconds = relay_seconds
-        self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
         # App Engine's cron sends GET. Its header cannot be sent by a link or a form.
         by_cron = any(isinstance(each, AppEngineHeader) for each in callers)
-        self._methods = {
-            self._jobs: ("POST",),
-            self._relay: ("POST", "GET") if by_cron else ("POST",),
-        }
+        self._methods[self._jobs] = ("POST",)
+        self._methods[self._relay] = ("POST", "GET") if by_cron else ("POST",)
 
     def answer(
         self,

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import flask
 import pytest
@@ -15,6 +15,8 @@ from flask.testing import FlaskClient
 import emulator
 import userlock
 from sample_app import create_app
+from userlock.outbox import Outbox
+from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
 
 NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
@@ -43,6 +45,7 @@ class Site:
     app: flask.Flask
     client: FlaskClient
     service: userlock.LockService
+    clock: LeapingClock
     time: list[datetime.datetime] = field(default_factory=lambda: [NOW])
 
     def the_next_day(self, days: int = 1) -> None:
@@ -50,6 +53,27 @@ class Site:
 
     def later(self, seconds: float) -> None:
         self.time[0] += datetime.timedelta(seconds=seconds)
+
+    def run_jobs(self) -> int:
+        """Deliver the messages of the outbox; return how many."""
+        engine = outbox_of(self.app).engines[0]
+        assert isinstance(engine, InlineEngine)
+        return engine.run_pending()
+
+    def relay(self, seconds: float = 3600) -> int:
+        """Let time pass, relay, and deliver the messages."""
+        self.clock.sleep(seconds)
+        outbox_of(self.app).relay()
+        return self.run_jobs()
+
+    def nightly(self) -> dict[str, Any]:
+        """Run the nightly job, and return its report."""
+        assert self.client.post("/tasks/award-badges").status_code == 202
+        self.run_jobs()
+        document = self.client.get("/nightly.json").get_json()
+        assert document["over"], document
+        report: dict[str, Any] = document["report"]
+        return report
 
     def sign_in(self, learner: str = "ada") -> FlaskClient:
         """Return a client in which this learner is signed in."""
@@ -70,6 +94,11 @@ class Site:
             yield
         finally:
             self.service.release(lease)
+
+
+def outbox_of(app: flask.Flask) -> Outbox:
+    found: Outbox = app.extensions["outbox"]
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -99,10 +128,12 @@ def open_site(datastore: emulator.Emulator) -> OpenSite:
                 "DATASTORE_EMULATOR_HOST": datastore.host,
                 "LOCK_SERVICE": service,
                 "NOW": lambda: time[0],
+                "OUTBOX": "inline://?threads=0",
+                "CLOCK": clock,
                 **config,
             }
         )
-        site = Site(app, app.test_client(), service, time)
+        site = Site(app, app.test_client(), service, clock, time)
         answer = site.client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
         assert answer.status_code == 201, answer.text
         return site

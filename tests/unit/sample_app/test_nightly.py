@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,8 +12,9 @@ from sample_app import demonstration
 from sample_app.learning import nightly
 from sample_app.pages import nightly as nightly_page
 from tests.unit.sample_app.conftest import Site
+from userlock.outbox import Retry
 
-FINISH = "/api/learners/ada/exercises/primes/finish"
+FINISH = "/api/learners/{}/exercises/primes/finish"
 
 
 def shown_name(site: Site) -> str:
@@ -19,10 +22,6 @@ def shown_name(site: Site) -> str:
     with site.app.test_request_context():
         site.app.preprocess_request()
         return nightly_page._name(nightly.latest_run())
-
-
-def wait(site: Site) -> None:
-    site.app.extensions["background"].wait(30)
 
 
 class Step:
@@ -37,6 +36,18 @@ class Step:
         self.reached.set()
         assert self.go_on.wait(30)
 
+    @contextmanager
+    def inside(self, site: Site) -> Iterator[None]:
+        """Run the jobs in another thread, and stop in the first learner."""
+        thread = threading.Thread(target=site.run_jobs)
+        thread.start()
+        try:
+            assert self.reached.wait(30)
+            yield
+        finally:
+            self.go_on.set()
+            thread.join(30)
+
 
 @pytest.fixture
 def step(monkeypatch: pytest.MonkeyPatch) -> Step:
@@ -45,14 +56,16 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Step:
 
 def test_before_its_first_run(site: Site) -> None:
     assert "The job has not run yet." in site.client.get("/nightly").text
-    assert site.client.get("/nightly.json").get_json() == {"over": True, "done": 0, "of": 0}
+    document = {"over": True, "done": 0, "of": 0, "report": None}
+    assert site.client.get("/nightly.json").get_json() == document
 
 
 def test_from_its_button_to_its_report(site: Site) -> None:
-    site.client.post(FINISH)
+    site.client.post(FINISH.format("ada"))
     answer = site.client.post("/nightly")
     assert answer.status_code == 303
-    wait(site)
+    assert "The job is starting." in site.client.get(answer.location).text
+    site.run_jobs()
     shown = site.client.get(answer.location).text
     assert "Latest run" in shown
     assert "<dt>New badges</dt><dd>1</dd>" in shown
@@ -61,51 +74,26 @@ def test_from_its_button_to_its_report(site: Site) -> None:
 
 def test_it_is_watched_while_it_runs(site: Site, step: Step) -> None:
     answer = site.client.post("/nightly")
-    assert step.reached.wait(30)
-    shown = site.client.get(answer.location).text
-    assert "0 of 1 learners done." in shown
-    assert '<a href="">Refresh</a>' in shown, "for browsers without JavaScript"
     document = answer.location.replace("/nightly", "/nightly.json")
-    assert site.client.get(document).get_json() == {"over": False, "done": 0, "of": 1}
-    # A second press shows the run that is under way.
-    assert site.client.post("/nightly").location == "/nightly"
-    step.go_on.set()
-    wait(site)
-    assert site.client.get(document).get_json() == {"over": True, "done": 1, "of": 1}
+    with step.inside(site):
+        shown = site.client.get(answer.location).text
+        assert "0 of 1 learners done." in shown
+        assert '<a href="">Refresh</a>' in shown, "for browsers without JavaScript"
+        found = site.client.get(document).get_json()
+        assert (found["over"], found["done"], found["of"]) == (False, 0, 1)
+        # A second press shows the run that is under way.
+        assert site.client.post("/nightly").location == "/nightly"
+    found = site.client.get(document).get_json()
+    assert (found["over"], found["done"], found["of"]) == (True, 1, 1)
 
 
-def test_until_the_thread_has_begun_the_last_run_is_not_taken_for_this_one(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.client.post("/nightly")
-    wait(site)
-    may_begin = threading.Event()
-    award_badges = nightly.award_badges
-
-    def begin_late() -> object:
-        assert may_begin.wait(30)
-        return award_badges()
-
-    monkeypatch.setattr(nightly, "award_badges", begin_late)
+def test_until_the_job_has_begun_the_last_run_is_not_taken_for_this_one(site: Site) -> None:
+    site.nightly()
     site.later(1)
     location = site.client.post("/nightly").location
     assert "The job is starting." in site.client.get(location).text
-    may_begin.set()
-    wait(site)
+    site.run_jobs()
     assert "Latest run" in site.client.get(location).text
-
-
-def test_a_run_that_was_cut_short_is_said_to_be(site: Site, step: Step) -> None:
-    """Its process was killed, and its lease has run out."""
-    site.client.post("/nightly")
-    assert step.reached.wait(30)
-    site.service.break_lock(nightly.LOCK_ID)
-    shown = site.client.get("/nightly").text
-    assert "was interrupted after 0 of 1 learners" in shown
-    assert "Run it now" in shown
-    assert site.client.get("/nightly.json").get_json()["over"] is True
-    step.go_on.set()
-    wait(site)
 
 
 @pytest.mark.parametrize("run_before", [True, False])
@@ -113,52 +101,80 @@ def test_no_parameter_starts_a_second_run(site: Site, step: Step, run_before: bo
     """`after` is for display. It does not decide whether the job is running."""
     if run_before:
         step.go_on.set()
-        site.client.post("/nightly")
-        wait(site)
+        site.nightly()
         step.go_on.clear()
         step.reached.clear()
         site.later(1)
     site.client.post("/nightly")
-    assert step.reached.wait(30)
-    began = []
-    site.app.extensions["background"].start = lambda *_: began.append(1)
-    names = ["never", shown_name(site), "", "x", "9" * 5000]
-    for after in names:
-        answer = site.client.post("/nightly", query_string={"after": after}, data={"after": after})
-        assert answer.location == "/nightly"
-    assert began == []
-    step.go_on.set()
-    wait(site)
+    with step.inside(site):
+        for after in ("never", shown_name(site), "", "x", "9" * 5000):
+            values = {"after": after}
+            answer = site.client.post("/nightly", query_string=values, data=values)
+            assert answer.location == "/nightly"
+    assert site.run_jobs() == 0
     # The negative control: when none is running, the same request starts one.
     site.client.post("/nightly", query_string={"after": "never"})
-    assert began == [1]
+    assert site.run_jobs() == 1
 
 
-def test_a_run_that_has_stored_nothing_yet_is_running(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two presses at once start one job."""
-    may_begin = threading.Event()
-    begun = []
-
-    def begin_late() -> None:
-        begun.append(1)
-        assert may_begin.wait(30)
-
-    monkeypatch.setattr(nightly, "award_badges", begin_late)
+def test_presses_before_it_has_begun_start_one(site: Site) -> None:
     for _ in range(3):
         assert site.client.post("/nightly").status_code == 303
-    may_begin.set()
-    wait(site)
-    assert begun == [1]
+    assert site.run_jobs() == 1
 
 
-def test_a_run_of_another_process_is_left_alone(
-    site: Site, caplog: pytest.LogCaptureFixture
+def test_it_goes_on_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "PAGE", 2)
+    for number in range(4):
+        site.client.post("/api/learners", json={"id": f"learner-{number}", "name": "Somebody"})
+    for each in ("ada", "learner-3"):
+        site.client.post(FINISH.format(each))
+    report = site.nightly()
+    assert (report["learners"], report["done"], report["badges_awarded"]) == (5, 5, 2)
+    for each in ("ada", "learner-3"):
+        assert site.learner(each)["badges"] == ["first-step"]
+
+
+def test_a_run_that_failed_goes_on_where_it_was(
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took the lock after this process had looked."""
-    with site.somebody_else_holds(nightly.LOCK_ID):
-        assert site.client.post("/nightly").location == "/nightly"
-        site.app.extensions["background"].start("nightly job", nightly_page._run)
-        wait(site)
-    assert "has failed" not in caplog.text
+    """Its worker ends with an error between two pages; the outbox runs the job again."""
+    monkeypatch.setattr(nightly, "PAGE", 1)
+    site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
+    award = nightly._award
+    failed: list[object] = []
+
+    def fail_once(key: object, run: object) -> None:
+        if getattr(key, "id")() == "bruno" and not failed:  # noqa: B009
+            failed.append(key)
+            raise RuntimeError("out of memory")
+        award(key, run)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nightly, "_award", fail_once)
+    site.client.post("/nightly")
+    site.run_jobs()
+    assert "1 of 2 learners done." in site.client.get("/nightly").text
+    site.relay()
+    assert failed
+    report = site.client.get("/nightly.json").get_json()["report"]
+    assert (report["learners"], report["done"]) == (2, 2)
+
+
+def test_a_run_that_fails_for_good_is_said_to(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(nightly, "_award", fail)
+        site.client.post("/nightly")
+        site.run_jobs()
+        for _ in range(Retry().attempts - 1):
+            assert site.client.get("/nightly.json").get_json()["over"] is False
+            assert site.relay() == 1
+    assert "has failed after 0 of 1 learners" in site.client.get("/nightly").text
+    assert site.client.get("/nightly.json").get_json()["over"] is True
+    site.client.post("/jobs/redrive")
+    site.run_jobs()
+    assert "Latest run" in site.client.get("/nightly").text

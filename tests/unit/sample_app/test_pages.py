@@ -145,25 +145,35 @@ def test_a_locked_learner_is_explained(site: Site) -> None:
     assert "Another request is changing this learner right now" in page.text
 
 
-@pytest.mark.parametrize(
-    ("path", "form", "points"),
-    [
-        ("exercises/primes", ALL_RIGHT, 75),  # StaleWriteError.may_have_landed
-        ("certificates", {"course": "numbers"}, 0),  # CommitInDoubt
-    ],
-)
-def test_a_write_in_doubt_is_not_to_be_retried(
-    site: Site, datastore: emulator.Emulator, path: str, form: dict[str, str], points: int
+def test_a_write_in_doubt_is_not_to_be_retried(site: Site, datastore: emulator.Emulator) -> None:
+    """Of a put (`StaleWriteError.may_have_landed`), and of a transaction (`CommitInDoubt`)."""
+    site.client.post("/tasks/seed")
+    ada, mira = site.sign_in(), site.app.test_client()
+    mira.post("/sign-in", data={"coach": "coach:mira"})
+    bonus = {"learner": "ada", "points": "5", "word": "", "hand_out": "one"}
+    for client, path, form, points in (
+        (ada, "/exercises/primes", ALL_RIGHT, 15),
+        (mira, "/coach", bonus, 20),
+    ):
+        datastore.faults.drop_reply(kind="Learner")
+        page = client.post(path, data=form)
+        assert page.status_code == 500
+        assert "Check the learner before you try again" in page.text
+        assert "Retry-After" not in page.headers
+        assert site.learner()["points"] == points, "it has landed"
+
+
+def test_a_payment_whose_reply_is_lost_is_found_out(
+    site: Site, datastore: emulator.Emulator
 ) -> None:
+    """The row of its job is in the same commit: the library looks whether it is there."""
     for _ in range(4):
         site.client.post("/api/learners/ada/exercises/primes/finish")
     ada = site.sign_in()
     datastore.faults.drop_reply(kind="Learner")
-    page = ada.post(f"/{path}", data=form)
-    assert page.status_code == 500
-    assert "Check the learner before you try again" in page.text
-    assert "Retry-After" not in page.headers
-    assert site.learner()["points"] == points, "it has landed"
+    assert ada.post("/certificates", data={"course": "numbers"}).status_code == 303
+    assert site.learner()["points"] == 0
+    assert site.run_jobs() == 1
 
 
 def test_while_datastore_does_not_answer_only_looking_is_to_be_tried_again(
