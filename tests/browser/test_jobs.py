@@ -11,14 +11,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from sample_app.stack import Stack
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.conftest import SCHEMES
 from tests.browser.people import join
 
 
 @pytest.fixture(params=SCHEMES)
 def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
     with browser.new_context(
-        base_url=site.app_url, viewport=VIEWPORTS["desktop"], color_scheme=request.param
+        base_url=site.app_url, viewport={"width": 1280, "height": 800}, color_scheme=request.param
     ) as context:
         yield context.new_page()
 
