@@ -1,7 +1,8 @@
 """A site on App Engine that counts points, one lock per user around each change.
 
 `app.yaml` keeps the locks in Memorystore, `bundled.yaml` in App Engine's own memcache.
-USERLOCK_STORE selects the store.
+USERLOCK_STORE selects the store. USERLOCK_QUEUE names the queue of `queue.yaml`, which runs the
+jobs of the outbox; `cron.yaml` calls its relay.
 """
 
 import logging
@@ -12,20 +13,24 @@ from google.cloud import ndb
 
 import userlock
 from userlock.contrib.flask import UserLock, user_lock
+from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
 store = os.environ["USERLOCK_STORE"]
+outbox = Outbox(os.environ["USERLOCK_QUEUE"])
 app = flask.Flask(__name__)
-if store.startswith("appengine:"):
-    from google.appengine.api import wrap_wsgi_app
-
-    app.wsgi_app = wrap_wsgi_app(app.wsgi_app)
 UserLock(
     app,
     client=ndb.Client,  # created in each worker: a gRPC channel does not survive a fork
     service=userlock.LockService.from_url(store),
     batch_prefixes=["/tasks/"],
+    outbox=outbox,
 )
+if store.startswith("appengine:"):
+    from google.appengine.api import wrap_wsgi_app
+
+    # After UserLock, as jobs need the memcache too, and run before the app.
+    app.wsgi_app = wrap_wsgi_app(app.wsgi_app)
 
 
 class Wallet(userlock.UserModel):
@@ -34,12 +39,21 @@ class Wallet(userlock.UserModel):
     write_id = userlock.WriteIdProperty()
 
 
+@outbox.job(name="points.congratulate")
+def congratulate(user_id, points):
+    """Send a mail: run by the queue, after the commit."""
+    logging.info("mail to %s: %d points", user_id, points)
+
+
 @app.post("/users/<user_id>/points")
 @user_lock("user_id", wait_timeout=5)
+@ndb.transactional()  # the points and the job, or neither
 def add_points(user_id):
     wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
     wallet.points += 5
     wallet.put()
+    if wallet.points % 50 == 0:
+        congratulate.stage(user_id, points=wallet.points)
     return {"points": wallet.points}
 
 

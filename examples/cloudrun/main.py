@@ -1,6 +1,7 @@
 """A service on Cloud Run that counts points, one lock per user around each change.
 
 USERLOCK_STORE selects the store of the locks. During its outages they are taken in Datastore.
+USERLOCK_QUEUE names the queue, made by `setup.sh`, that runs the jobs of the outbox.
 """
 
 import logging
@@ -12,9 +13,11 @@ from google.cloud import ndb
 import userlock
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.opentelemetry import instrument
+from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
 instrument()  # reports lock events, once the app has set up an SDK
+outbox = Outbox(os.environ["USERLOCK_QUEUE"])
 app = flask.Flask(__name__)
 UserLock(
     app,
@@ -24,6 +27,7 @@ UserLock(
         fallback=os.environ.get("USERLOCK_FALLBACK") or None,
     ),
     batch_prefixes=["/tasks/"],
+    outbox=outbox,
 )
 
 
@@ -33,12 +37,21 @@ class Wallet(userlock.UserModel):
     write_id = userlock.WriteIdProperty()
 
 
+@outbox.job(name="points.congratulate")
+def congratulate(user_id, points):
+    """Send a mail: run by the queue, after the commit."""
+    logging.info("mail to %s: %d points", user_id, points)
+
+
 @app.post("/users/<user_id>/points")
 @user_lock("user_id", wait_timeout=5)
+@ndb.transactional()  # the points and the job, or neither
 def add_points(user_id):
     wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
     wallet.points += 5
     wallet.put()
+    if wallet.points % 50 == 0:
+        congratulate.stage(user_id, points=wallet.points)
     return {"points": wallet.points}
 
 

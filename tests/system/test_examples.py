@@ -13,22 +13,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
-import yaml
+from google.cloud import tasks_v2
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 import emulator
+from emulator import tasks
 from sample_app.stack import ports
 from sample_app.stack.children import Child
 from tests.servers import Memcached, RedisServer
+from tests.system.examples import EXAMPLES, FILLED, environment_of, read, run_setup
+from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 #: Without a socket for `gunicornc` in the home directory.
 QUIET = "--no-control-socket"
-
-
-def read(path: str) -> Any:
-    return yaml.safe_load((EXAMPLES / path).read_text())
+QUEUE = f"projects/{FILLED['PROJECT']}/locations/{FILLED['REGION']}/queues/jobs"
+BUNDLED = f"--config {Path(__file__).with_name('bundled_memcache.py')}"
+CRON = {"X-Appengine-Cron": "true"}
+MAIL = "mail to ann: 50 points"
 
 
 def command_of(dockerfile: str) -> str:
@@ -39,19 +42,20 @@ def command_of(dockerfile: str) -> str:
 
 
 class Site:
-    """A running example."""
+    """A running example, with its queue."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, cloud_tasks: tasks.CloudTasks) -> None:
         self._url = url
         self._log = log
+        self.cloud_tasks = cloud_tasks
 
     @property
     def log(self) -> str:
         return self._log.read_text()
 
-    def post(self, path: str) -> tuple[int, Any]:
+    def post(self, path: str, **headers: str) -> tuple[int, Any]:
         """Return status and body."""
-        return self._send("POST", path, {})
+        return self._send("POST", path, headers)
 
     def get(self, path: str, **headers: str) -> tuple[int, Any]:
         """Return status and body."""
@@ -65,6 +69,21 @@ class Site:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+    def call_as_scheduled(self, options: dict[str, str]) -> None:
+        """Call as Cloud Scheduler does: a task stands for it, with the same kind of token."""
+        site = f"https://{FILLED['HOST']}"
+        audience, account = options["oidc-token-audience"], options["oidc-service-account-email"]
+        request = tasks_v2.HttpRequest(
+            url=options["uri"].replace(site, self._url),
+            http_method=options["http-method"],
+            oidc_token=tasks_v2.OidcToken(
+                service_account_email=account, audience=audience.replace(site, self._url)
+            ),
+        )
+        with grpc.insecure_channel(self.cloud_tasks.host) as channel:
+            client = tasks_v2.CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
+            client.create_task(parent=QUEUE, task=tasks_v2.Task(http_request=request))
 
     def post_often(self, path: str, times: int) -> list[int]:
         """Post concurrently, again after a 429; return the statuses."""
@@ -83,9 +102,14 @@ class Site:
 def running(
     folder: str, command: str, tmp_path: Path, gunicorn: str = "", **environment: str
 ) -> Iterator[Site]:
-    """Run the example in a folder, started by its own command."""
+    """Run the example in a folder, started by its own command, as on its platform."""
     port = ports.any_free()
-    with emulator.start() as datastore:
+    address = f"{ports.LOOPBACK}:{port}"
+    queue = environment["USERLOCK_QUEUE"].replace(f"https://{FILLED['HOST']}", f"http://{address}")
+    with (
+        emulator.start() as datastore,
+        tasks.start(queues=[QUEUE], app_engine=address) as cloud_tasks,
+    ):
         log = tmp_path / "site.log"
         child = Child(
             folder,
@@ -95,7 +119,9 @@ def running(
             env={
                 **os.environ,
                 **datastore.env,
+                **cloud_tasks.env,
                 **environment,
+                "USERLOCK_QUEUE": queue,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PORT": str(port),
                 "no_grpc_proxy": ports.LOOPBACK,
@@ -106,7 +132,7 @@ def running(
         child.start()
         try:
             child.wait_until_it_answers()
-            yield Site(f"http://{ports.LOOPBACK}:{port}", log)
+            yield Site(f"http://{address}", log, cloud_tasks)
         finally:
             child.stop()
 
@@ -115,31 +141,40 @@ def _accepts(port: int) -> bool:
     return not ports.is_free(port)
 
 
+def app_engine(file: str, tmp_path: Path, gunicorn: str = "", **changes: str) -> Any:
+    """Run the example for App Engine, with the environment of its file."""
+    app = read(f"appengine/{file}")
+    environment = {"GAE_ENV": "standard", **environment_of(app), **changes}
+    return running("appengine", app["entrypoint"], tmp_path, gunicorn, **environment)
+
+
+def cloud_run(tmp_path: Path, store: str) -> Any:
+    """Run the example for Cloud Run, with the environment of its file."""
+    environment = {
+        **environment_of(read("cloudrun/service.yaml")),
+        "USERLOCK_STORE": store,
+        "USERLOCK_FALLBACK": "datastore://?prefix=points-production&timeout=10",
+    }
+    return running("cloudrun", command_of("cloudrun/Dockerfile"), tmp_path, **environment)
+
+
 def test_app_engine_with_memorystore(own_memcached: Memcached, tmp_path: Path) -> None:
-    app = read("appengine/app.yaml")
     store = own_memcached.url("points-production")
-    with running("appengine", app["entrypoint"], tmp_path, USERLOCK_STORE=store) as site:
+    with app_engine("app.yaml", tmp_path, USERLOCK_STORE=store) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
         assert site.post_often("/users/ann/points", 16) == [200] * 16
         assert site.post("/users/ann/points") == (200, {"points": 90})
         # Only App Engine's own cron may begin the sweep. It sends GET.
-        (job,) = read("appengine/cron.yaml")["cron"]
-        assert site.get(job["url"])[0] == 403
-        assert site.get(job["url"], **{"X-Appengine-Cron": "true"}) == (200, {"skipped": 0})
+        (_relay, sweep) = read("appengine/cron.yaml")["cron"]
+        assert site.get(sweep["url"])[0] == 403
+        assert site.get(sweep["url"], **CRON) == (200, {"skipped": 0})
         assert site.post("/users/ann/points") == (200, {"points": 50})
         assert "degraded" not in site.log
 
 
 def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
-    bundled = read("appengine/bundled.yaml")
-    assert bundled["app_engine_apis"] is True
-    with running(
-        "appengine",
-        bundled["entrypoint"],
-        tmp_path,
-        f"--config {Path(__file__).with_name('bundled_memcache.py')}",
-        USERLOCK_STORE=bundled["env_variables"]["USERLOCK_STORE"],
-    ) as site:
+    assert read("appengine/bundled.yaml")["app_engine_apis"] is True
+    with app_engine("bundled.yaml", tmp_path, BUNDLED) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
         # Each worker has a memcache of its own here, so locks do not exclude across the workers:
         # conflicts are refused, and nothing is lost.
@@ -150,12 +185,80 @@ def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
 
 
 def test_without_the_stub_locks_are_degraded(tmp_path: Path) -> None:
-    """The control of the test above: it would have noticed an outage of memcache."""
-    bundled = read("appengine/bundled.yaml")
-    store = bundled["env_variables"]["USERLOCK_STORE"]
-    with running("appengine", bundled["entrypoint"], tmp_path, USERLOCK_STORE=store) as site:
+    """The control of the tests with it: they would have noticed an outage of memcache."""
+    with app_engine("bundled.yaml", tmp_path) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
         assert "degraded" in site.log
+
+
+@pytest.mark.parametrize("file", ["app.yaml", "bundled.yaml"])
+def test_a_job_on_app_engine(file: str, own_memcached: Memcached, tmp_path: Path) -> None:
+    gunicorn, changes = BUNDLED, {}
+    if file == "app.yaml":
+        gunicorn, changes = "", {"USERLOCK_STORE": own_memcached.url("points-production")}
+    (relay, _sweep) = read("appengine/cron.yaml")["cron"]
+    with app_engine(file, tmp_path, gunicorn, **changes) as site:
+        stage_a_job(site)
+        assert site.get(relay["url"])[0] == 403
+        assert site.post("/userlock/jobs")[0] == 403
+        assert site.get(relay["url"], **CRON)[0] == 200
+        site.cloud_tasks.wait_empty()
+        assert site.log.count(MAIL) == 1
+        # The engine misses a job; the relay does not.
+        with site.cloud_tasks.faults.outage(3600):
+            stage_a_job(site)
+        assert site.log.count(MAIL) == 1
+        wait_until(lambda: site.get(relay["url"], **CRON)[1]["woken"], 30)  # a breaker is open
+        site.cloud_tasks.wait_empty()
+        assert site.log.count("mail to ann") == 2
+        assert "degraded" not in site.log
+
+
+def test_elsewhere_app_engine_s_headers_prove_nothing(
+    own_memcached: Memcached, tmp_path: Path
+) -> None:
+    """The control: the same headers, not removed from requests of others."""
+    store = own_memcached.url("points-production")
+    with app_engine("app.yaml", tmp_path, USERLOCK_STORE=store, GAE_ENV="") as site:
+        stage_a_job(site)
+        assert site.get("/userlock/relay", **CRON)[0] == 403
+        assert site.post("/userlock/jobs", **{"X-AppEngine-QueueName": "jobs"})[0] == 403
+        site.cloud_tasks.wait_idle()
+        assert MAIL not in site.log
+
+
+def test_a_job_on_cloud_run(own_memcached: Memcached, tmp_path: Path) -> None:
+    with cloud_run(tmp_path, own_memcached.url()) as site:
+        stage_a_job(site)
+        site.cloud_tasks.wait_empty()
+        assert site.log.count(MAIL) == 1
+        strangers = {"X-AppEngine-QueueName": "jobs", "X-CloudTasks-QueueName": "jobs", **CRON}
+        for path in ("/userlock/jobs", "/userlock/relay"):
+            assert site.post(path)[0] == 401
+            assert site.post(path, **strangers)[0] == 401
+            assert site.get(path, **strangers)[0] == 405
+        # The engine misses a job. The schedule calls the relay, by the options of `setup.sh`.
+        with site.cloud_tasks.faults.outage(3600):
+            stage_a_job(site)
+        assert "mail to ann: 100 points" not in site.log
+        setup = run_setup((EXAMPLES / "cloudrun/setup.sh").read_text(), tmp_path)
+
+        def relayed() -> bool:
+            site.call_as_scheduled(setup["scheduler jobs create http"].options)
+            site.cloud_tasks.wait_empty()
+            return "mail to ann: 100 points" in site.log
+
+        wait_until(relayed, 30)  # a breaker is open
+        assert site.log.count("mail to ann") == 2
+
+
+def stage_a_job(site: Site) -> None:
+    """Bring a user to the next 50 points."""
+    points = 1
+    while points % 50:
+        status, answer = site.post("/users/ann/points")
+        assert status == 200
+        points = answer["points"]
 
 
 @pytest.mark.parametrize("kind", ["memcached", "redis"])
@@ -164,13 +267,7 @@ def test_cloud_run(
 ) -> None:
     server = own_memcached if kind == "memcached" else own_redis
     url = own_memcached.url() if kind == "memcached" else own_redis.url
-    with running(
-        "cloudrun",
-        command_of("cloudrun/Dockerfile"),
-        tmp_path,
-        USERLOCK_STORE=url,
-        USERLOCK_FALLBACK="datastore://?prefix=points-production&timeout=10",
-    ) as site:
+    with cloud_run(tmp_path, url) as site:
         assert site.post("/users/ann/points") == (200, {"points": 5})
         assert site.post_often("/users/ann/points", 16) == [200] * 16
         assert "fallback" not in site.log

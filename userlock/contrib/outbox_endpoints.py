@@ -1,7 +1,8 @@
 """The web endpoints of an outbox: engines deliver messages to one, a schedule calls the other.
 
     POST /userlock/jobs       the key of a job as the body: runs the owner's due jobs up to it
-    POST /userlock/relay      asks the engines again for all jobs that are due
+    POST /userlock/relay      asks the engines again for all jobs that are due; GET for App Engine's
+                              cron
 
 They are answered before the app, so that none of its hooks (log-ins, protection
 against forged forms, redirections) is in the way of an engine. Only the outbox's
@@ -102,18 +103,19 @@ class OutboxEndpoints:
         self.outbox = outbox
         self._relay_seconds = relay_seconds
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
-        self._methods: dict[str, tuple[str, ...]] = {}
+        #: For each address its methods, with those who may use them.
+        self._methods: dict[str, dict[str, Callers]] = {}
         if callers is None:
             named = (getattr(engine, "caller", None) for engine in outbox.engines)
             callers = [each for each in named if each is not None]
             if not callers:
                 return
         callers = tuple(callers)
-        self._callers = Callers(callers)
+        posts = {"POST": Callers(callers)}
         # App Engine's cron sends GET. Its header cannot be sent by a link or a form.
-        by_cron = any(isinstance(each, AppEngineHeader) for each in callers)
-        self._methods[self._jobs] = ("POST",)
-        self._methods[self._relay] = ("POST", "GET") if by_cron else ("POST",)
+        crons = [each for each in callers if isinstance(each, AppEngineHeader)]
+        gets = {"GET": Callers(crons)} if crons else {}
+        self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
 
     def answer(
         self,
@@ -141,7 +143,7 @@ class OutboxEndpoints:
         try:
             if method not in methods:
                 return _answer(405, {"Allow": ", ".join(methods)})
-            self._callers.check(header)
+            methods[method].check(header)
             if path == self._relay:
                 return self._run_relay(open_scope)
             return self._run_job(_body(header, read), open_scope)

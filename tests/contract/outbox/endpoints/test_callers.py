@@ -58,6 +58,7 @@ TOKENS: dict[str, tuple[str | None, int]] = {
     "of tomorrow": (f"Bearer {token(iat=4_000_000_000, exp=4_000_003_600)}", 401),
     "other issuer": (f"Bearer {token(iss='https://accounts.example')}", 401),
     "no issuer": (f"Bearer {token(iss=None)}", 401),
+    "as Cloud Run passes it on": (f"Bearer {_HEAD}.{_BODY}.SIGNATURE_REMOVED_BY_GOOGLE", 401),
     "unsigned": (f"Bearer {token(header={'alg': 'none'})}", 401),
     "no algorithm": (f"Bearer {token(header={'alg': None})}", 401),
     "signed with the public key": (f"Bearer {token(header={'alg': 'HS256'})}", 401),

@@ -272,16 +272,57 @@ def test_the_relay_asks_for_jobs_that_are_due(site: Callable[..., Call], shop: S
     assert json.loads(answer.body)["woken"] == 2
 
 
+#: Headers of a GET of the relay, with its status on App Engine. Elsewhere none is let in.
+GETS: dict[str, tuple[dict[str, str], int]] = {
+    "cron": ({"X-AppEngine-Cron": "true"}, 200),
+    "cron, lower case": ({"x-appengine-cron": "true"}, 200),
+    "nothing": ({}, 403),
+    "empty": ({"X-AppEngine-Cron": ""}, 403),
+    "another value": ({"X-AppEngine-Cron": "false"}, 403),
+    "two values": ({"X-AppEngine-Cron": "true, true"}, 403),
+    "Cloud Scheduler": ({"X-CloudScheduler": "true"}, 403),
+    "a secret that nobody gave": ({"Authorization": f"Bearer {SECRET}"}, 403),
+}
+
+
+@pytest.mark.parametrize("name", GETS)
 def test_app_engine_s_cron_sends_get(
-    site: Callable[..., Call], shop: Shop, monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., Call], shop: Shop, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    headers, status = GETS[name]
     call = site(AppEngineHeader())
-    cron = {"X-AppEngine-Cron": "true"}
-    assert call("GET", RELAY, cron).status == 403
+    shop.stage()
+    answer = call("GET", RELAY, headers)
+    assert (answer.status, is_bare(answer)) == (403, True)
     monkeypatch.setenv("GAE_ENV", "standard")
-    assert call("GET", RELAY).status == 403
-    assert call("GET", RELAY, cron).status == 200
-    assert call("GET", JOBS, cron).status == 405
+    answer = call("GET", RELAY, headers)
+    assert answer.status == status
+    if status == 200:
+        assert json.loads(answer.body)["woken"] == 1
+    for method, path in (("GET", JOBS), ("HEAD", RELAY), ("PUT", RELAY)):
+        assert call(method, path, headers).status == 405
+
+
+def test_no_other_caller_sends_get(
+    site: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAE_ENV", "standard")
+    secret = {"Authorization": f"Bearer {SECRET}"}
+    call = site(SharedSecret(SECRET))
+    answer = call("GET", RELAY, {**secret, "X-AppEngine-Cron": "true"})
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert call("POST", RELAY, secret).status == 200
+
+
+def test_beside_cron_others_send_post(
+    site: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAE_ENV", "standard")
+    secret = {"Authorization": f"Bearer {SECRET}"}
+    call = site(AppEngineHeader(), SharedSecret(SECRET))
+    assert call("GET", RELAY, secret).status == 403
+    assert call("POST", RELAY, secret).status == 200
+    assert call("GET", RELAY, {"X-AppEngine-Cron": "true"}).status == 200
 
 
 # --- beside the inspector, and the start --------------------------------------------------------

@@ -1,0 +1,197 @@
+"""The examples' files agree with each other, and with the endpoints that they call.
+
+A mistyped word in any of them is found: so say the tests that mistype each.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.system.examples import EXAMPLES, FILLED, environment_of, fill, run_setup
+from userlock.contrib.outbox_endpoints import OutboxEndpoints
+from userlock.outbox import Outbox
+from userlock.outbox.engines.cloudtasks import JOBS_PATH, Address, parse
+
+with warnings.catch_warnings():  # of its YAML library
+    warnings.simplefilter("ignore", PendingDeprecationWarning)
+    from google.appengine.api import croninfo, queueinfo
+
+PROJECT, REGION, HOST = FILLED["PROJECT"], FILLED["REGION"], FILLED["HOST"]
+APP = f"points@{PROJECT}.iam.gserviceaccount.com"
+JOBS = f"jobs@{PROJECT}.iam.gserviceaccount.com"
+
+#: The texts of a folder, by name.
+Texts = dict[str, str]
+
+
+def load(text: str) -> Any:
+    return yaml.safe_load(fill(text))
+
+
+def no_header(name: str) -> None:
+    return None
+
+
+def methods(url: str, path: str) -> str:
+    """Return the methods that the endpoints of a queue's outbox take at an address."""
+    outbox = Outbox(url)
+    endpoints = OutboxEndpoints(outbox)
+    answer = endpoints.answer("PUT", path, no_header, lambda _: b"", lambda _: nullcontext())
+    outbox.close()
+    assert answer is not None, f"there is no endpoint at {path}"
+    assert answer.status == 405
+    return answer.headers["Allow"]
+
+
+def check_app_engine(texts: Texts, _: Path) -> None:
+    """Raise some error unless the files agree."""
+    (queue,) = queueinfo.LoadSingleQueue(fill(texts["queue.yaml"])).queue
+    (relay, _sweep) = croninfo.LoadSingleCron(fill(texts["cron.yaml"])).cron
+    for name in ("app.yaml", "bundled.yaml"):
+        app = load(texts[name])
+        assert "service" not in app, "the queue and cron call the default service"
+        url = environment_of(app)["USERLOCK_QUEUE"]
+        assert parse(url) == Address(PROJECT, REGION, queue.name)
+        assert "POST" in methods(url, JOBS_PATH)
+        assert "GET" in methods(url, relay.url), "App Engine's cron sends GET"
+        threads = app["automatic_scaling"]["max_concurrent_requests"]
+        assert queue.max_concurrent_requests == threads // 2
+    assert relay.schedule == "every 1 minutes"
+    assert (queue.rate, queue.bucket_size) == ("50/s", 50)
+    retry = queue.retry_parameters
+    assert (retry.task_retry_limit, retry.min_backoff_seconds) == (3, 5)
+
+
+def check_cloud_run(texts: Texts, folder: Path) -> None:
+    """Raise some error unless the files agree."""
+    service = load(texts["service.yaml"])
+    url = environment_of(service)["USERLOCK_QUEUE"]
+    address = parse(url)
+    site = f"https://{HOST}"
+    target = f"{site}{JOBS_PATH}"
+    assert address == Address(PROJECT, REGION, "jobs", target, JOBS, target)
+    assert service["metadata"]["annotations"] == {"run.googleapis.com/invoker-iam-disabled": "true"}
+    spec = service["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == APP
+    relay = f"{site}/userlock/relay"
+    for each in (target, relay):
+        assert "POST" in methods(url, each.removeprefix(site))
+
+    there = {"project": PROJECT, "location": REGION}
+    may_use = {"member": f"serviceAccount:{APP}"}
+    binding = "add-iam-policy-binding"
+    calls = run_setup(texts["setup.sh"], folder)
+    assert calls == {
+        "services enable cloudtasks.googleapis.com": (
+            "services enable cloudtasks.googleapis.com cloudscheduler.googleapis.com",
+            {"project": PROJECT},
+        ),
+        "iam service-accounts create": ("iam service-accounts create jobs", {"project": PROJECT}),
+        "tasks queues create": (
+            f"tasks queues create {address.queue}",
+            {
+                **there,
+                "max-dispatches-per-second": "50",
+                "max-concurrent-dispatches": f"{spec['containerConcurrency'] // 2}",
+                "max-attempts": "3",
+                "min-backoff": "5s",
+            },
+        ),
+        f"tasks queues {binding}": (
+            f"tasks queues {binding} {address.queue}",
+            {**there, **may_use, "role": "roles/cloudtasks.enqueuer"},
+        ),
+        f"iam service-accounts {binding}": (
+            f"iam service-accounts {binding} {address.service_account}",
+            {"project": PROJECT, **may_use, "role": "roles/iam.serviceAccountUser"},
+        ),
+        "scheduler jobs create http": (
+            "scheduler jobs create http relay",
+            {
+                **there,
+                "schedule": "* * * * *",
+                "uri": relay,
+                "http-method": "POST",
+                "oidc-service-account-email": address.service_account,
+                "oidc-token-audience": address.audience,
+            },
+        ),
+    }
+
+
+#: For each folder its check, and the lines that must agree, by a part of them; "" for all.
+FOLDERS: dict[str, tuple[Callable[[Texts, Path], None], dict[str, list[str]]]] = {
+    "appengine": (
+        check_app_engine,
+        {
+            "queue.yaml": [""],
+            "cron.yaml": ["cron:", "/userlock/relay", "every 1 minutes"],
+            "app.yaml": ["cloudtasks://", "max_concurrent_requests"],
+            "bundled.yaml": ["cloudtasks://", "max_concurrent_requests"],
+        },
+    ),
+    "cloudrun": (
+        check_cloud_run,
+        {
+            "setup.sh": [""],
+            "service.yaml": [
+                *("cloudtasks://", "USERLOCK_QUEUE", "serviceAccountName"),
+                *("invoker-iam", "containerConcurrency"),
+            ],
+        },
+    ),
+}
+
+
+def texts_of(folder: str) -> Texts:
+    return {name: (EXAMPLES / folder / name).read_text() for name in FOLDERS[folder][1]}
+
+
+def mistyped(text: str, parts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield a text with each word mistyped in turn, of some lines, without comments."""
+    start = 0
+    for line in text.splitlines(keepends=True):
+        code = re.split(r"(?:^|\s)#", line)[0]
+        if any(part in line for part in parts) and code.strip() != "set -eu":
+            for word in re.finditer(r"[A-Za-z0-9_]+", code):
+                end = start + word.end()
+                yield f"{line.strip()}: {word[0]}7", f"{text[:end]}7{text[end:]}"
+        start += len(line)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_files_agree(folder: str, tmp_path: Path) -> None:
+    FOLDERS[folder][0](texts_of(folder), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [(folder, name) for folder in FOLDERS for name in FOLDERS[folder][1]]
+)
+def test_a_mistyped_word_is_found(folder: str, name: str, tmp_path: Path) -> None:
+    check, lines = FOLDERS[folder]
+    texts = texts_of(folder)
+    missed, tried = [], 0
+    for where, text in mistyped(texts[name], lines[name]):
+        tried += 1
+        with suppress(Exception):
+            check({**texts, name: text}, tmp_path)
+            missed.append(where)
+    assert tried >= 5
+    assert not missed
+
+
+def test_the_script_is_for_any_shell() -> None:
+    script = EXAMPLES / "cloudrun/setup.sh"
+    for tool in ("sh -n", "bash -n", "shellcheck"):
+        if shutil.which(tool.split()[0]):
+            subprocess.run([*tool.split(), str(script)], check=True, timeout=60)
