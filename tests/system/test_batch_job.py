@@ -130,10 +130,10 @@ def test_no_request_waits_longer_than_one_critical_section(start_stack: StartSta
     # Without contention, a lock costs two round trips. Any delay per learner, even a single poll,
     # would show in the mean.
     assert quiet["mean_wait_ms"] < 5.0
-    # With contention, it shares two cores and writes badges (hence twice). It waits for the
-    # requests that it meets, and for nothing else.
+    # With contention, it shares two cores, awards badges, and their mails are sent meanwhile (hence
+    # four times). It waits for the requests that it meets, and for nothing else.
     waits = BUSY * report["longest_wait_ms"] / 1000
-    assert report["seconds"] < 2 * quiet["seconds"] + waits
+    assert report["seconds"] < 4 * quiet["seconds"] + waits
     assert report["seconds"] < LEARNERS * FIXED_DELAY_2016 / 10
 
 
