@@ -36,6 +36,7 @@ from userlock.errors import CommitInDoubt, LockIdError, LockTimeout, UserLockErr
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
+from userlock.ndb.commits import MAX_GROUPS
 from userlock.outbox.arguments import decode
 from userlock.outbox.rows import dead_jobs, owner_key, owner_of
 from userlock.outbox.waking import Due, Waker, text_of
@@ -45,9 +46,9 @@ log = logging.getLogger(__name__)
 
 #: The keys that are read at once.
 _BATCH = 300
-#: A batch of a redrive has as many jobs as the oldest mode of Datastore allows entity groups in a
-#: transaction, and no more than the rate allows in this time, in seconds.
-_MOST_TOGETHER = 25
+#: The most jobs of a batch: each may be of another owner, and so of another entity group.
+_MOST_TOGETHER = MAX_GROUPS
+#: A batch has no more than the rate allows in this time, in seconds.
 _TOGETHER_SECONDS = 0.1
 #: A batch takes less. When a redrive is killed, its owners are busy for so long. In seconds.
 _LOCK_SECONDS = 10.0
@@ -268,23 +269,23 @@ class DeadLetters:
         redriven = {row.key for row in rows}
         for key in alone:
             try:
-                if self.redrive(key, wait_timeout=wait_timeout, died_by=died_by):
+                if any(key.root() == each.root() for each in busy):
+                    busy.append(key)  # its owner was waited for
+                elif self.redrive(key, wait_timeout=wait_timeout, died_by=died_by):
                     redriven.add(key)
-            except LockTimeout:
-                busy.append(key)
             except Exception as error:
-                if _is_conflict(error):
+                if isinstance(error, LockTimeout) or _is_conflict(error):
                     busy.append(key)
-                elif not _is_of_row(error):
-                    raise
-                else:
+                elif _is_of_row(error):
                     _report(key, "redriven", error)
+                else:
+                    raise
         return redriven, set(busy)
 
     def _revive(self, keys: Sequence[Any], stamp: int | None, died_by: float) -> Sequence[Any]:
         """Let those run again that are still as they are meant, in a transaction; return them."""
         revived = []
-        for row in ndb.get_multi(keys):
+        for row in ndb.get_multi(keys, use_cache=False):
             if not _is_meant(row, stamp, died_by):
                 continue
             if owner_key(row.owner) != row.key.root():
@@ -295,7 +296,7 @@ class DeadLetters:
             row.redriven += 1
             row.ready_at = round(self._clock.wall() * 1e6)
             row.look_at(row.ready_at)
-            row.put()
+            row.put(use_cache=False)  # the caller's context would keep them all
             revived.append(row)
         return revived
 
@@ -311,8 +312,7 @@ class DeadLetters:
         If it held up its owner's later jobs, they go on.
         """
         row = self._delete(key, stamp, died_by)
-        if row is not None:
-            self._wake_next(row)
+        self._wake_next(row)
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
@@ -326,7 +326,7 @@ class DeadLetters:
         """
         died_by = self._clock.wall() if died_by is None else died_by
         for _, keys in itertools.groupby(self._each(cause), key=lambda key: key.root()):
-            latest = None
+            blocker = None
             try:
                 for key in keys:
                     try:
@@ -337,31 +337,30 @@ class DeadLetters:
                         _report(key, "purged", error)
                         continue
                     if row is not None:
-                        latest = row if row.queued or latest is None else latest
+                        blocker = row if row.queued else blocker
                         yield text_of(key)
             finally:  # the caller may have had enough
-                if latest is not None:
-                    self._wake_next(latest)
+                self._wake_next(blocker)
 
     @staticmethod
     def _delete(key: Any, stamp: int | None, died_by: float) -> Any:
         """Delete a dead letter; return its row, or None if it is not the one that is meant."""
 
         def delete() -> Any:
-            row = key.get()
+            row = key.get(use_cache=False)
             if not _is_meant(row, stamp, died_by):
                 return None
-            key.delete()
+            key.delete(use_cache=False)
             return row
 
         return ndb.transaction(delete)
 
     def _wake_next(self, gone: Any) -> None:
-        """Let the jobs go on that a deleted one held up: their own messages were for nothing.
+        """Let the jobs go on that a deleted one held up: their own messages had no effect.
 
         Never raises: the relay sends messages as well, but later.
         """
-        if not gone.queued:
+        if gone is None or not gone.queued:
             return
         try:
             row = Queue(gone.key.root()).first(round(self._clock.wall() * 1e6))

@@ -136,6 +136,7 @@ def test_a_second_ctrl_c_leaves_each_job_as_it_was_or_redriven(cli: Cli) -> None
     assert set(counts()) <= {(True, 0), (False, 1)}
 
 
+@pytest.mark.timeout(120 + JOBS / 50)
 def test_a_redrive_that_is_killed_is_resumed(cli: Cli) -> None:
     """Killed midway and resumed: none is redriven twice, none is left.
 

@@ -134,6 +134,15 @@ def test_each_row_is_changed_under_its_owners_lock(
     assert locked == Counter({**dict.fromkeys(OWNERS, 1), "ann": 2, LONG_OWNER: 1})
 
 
+@pytest.mark.parametrize("action", ["redrive_all", "purge"])
+def test_the_callers_context_keeps_no_row(shop: Shop, action: str) -> None:
+    """There may be a million, of a megabyte each."""
+    shop.put_dead(OWNERS)
+    with shop.outbox.context():
+        assert len(list(getattr(shop.outbox.dead, action)(""))) == 20
+        assert len(ndb.get_context().cache) == 0
+
+
 def test_an_owner_whose_key_does_not_tell(shop: Shop) -> None:
     shop.put_dead([LONG_OWNER, "ann", LONG_OWNER])
     assert [done for _, done in redrive_all(shop)] == [True] * 3
@@ -423,7 +432,7 @@ Way = Callable[[Shop, str], None]
 def test_jobs_that_a_dead_one_held_up_go_on_at_once(
     shop: Shop, clock: ManualClock, free: Way
 ) -> None:
-    names = []
+    names: list[str] = []
     wake = shop.engine.wake
 
     def noted(messages: Sequence[Wake], timeout: float) -> Any:
