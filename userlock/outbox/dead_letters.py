@@ -26,13 +26,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import Aborted, GoogleAPIError, InvalidArgument, RetryError
-from google.auth.exceptions import GoogleAuthError
+from google.api_core.exceptions import Aborted, InvalidArgument, RetryError
 from google.cloud import ndb
-from google.cloud.ndb.exceptions import ContextError, NestedRetryException
+from google.cloud.ndb.exceptions import BadValueError
 
 from userlock.clock import Clock
-from userlock.errors import CommitInDoubt, LockIdError, LockTimeout, UserLockError
+from userlock.errors import CommitInDoubt, LockIdError, LockTimeout
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
@@ -56,6 +55,11 @@ _LOCK_SECONDS = 10.0
 _WAKE_SECONDS = 2.0
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2
+#: The errors of a malformed row: of Python, ndb, the lock and Datastore.
+_OF_ROW = (
+    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError),
+    *(BadValueError, LockIdError, InvalidArgument),
+)
 
 
 class Letter(NamedTuple):
@@ -423,13 +427,8 @@ def _is_conflict(error: Exception) -> bool:
 
 
 def _is_of_row(error: Exception) -> bool:
-    """Return whether an error is that of one row: with the next one all may be well."""
-    if isinstance(error, InvalidArgument | LockIdError):
-        return True
-    return not isinstance(
-        error,
-        GoogleAPIError | GoogleAuthError | UserLockError | ContextError | NestedRetryException,
-    )
+    """Return whether an error is that of one malformed row: with the next one all may be well."""
+    return isinstance(error, _OF_ROW)
 
 
 def _report(key: Any, done: str, error: Exception) -> None:
