@@ -88,7 +88,7 @@ def apply(mutation: Mutation) -> None:
     elif mutation is Mutation.JOBS_STAGED_INSIDE:
         _replace(Job, "stage", _stage_apart)
     elif mutation is Mutation.JOBS_ORDERED:
-        _replace(worker._Queue, "first", _any_job)
+        _replace(worker.Queue, "first", _any_job)
     elif mutation is Mutation.JOBS_RELAYED:
         _replace(relay, "_AGAIN_SECONDS", (1e9,))
 

@@ -54,15 +54,15 @@ Exits with 0 if that job is done. The JSON document has outcome (ran, nothing, b
 (job, outcome, attempt, seconds, error) and why (the job is still there).
 """
 _REDRIVE = """\
-Lets dead jobs run again, with all their attempts, each under its owner's lock. Ctrl-C or
-SIGTERM ends it after the current job; the same command goes on with those that are left.
-Busy owners are skipped. Exits with 1 if any are left. The JSON document has redriven,
-skipped, left and interrupted.
+Lets dead jobs run again, with all their attempts, each under its owner's lock. They go in
+batches of up to 25. Ctrl-C or SIGTERM ends it after the current batch; the same command
+goes on with those that are left. Busy owners are tried once more at the end. Exits with 1
+if any are left. The JSON document has redriven, skipped, left and interrupted.
 """
 _PURGE = """\
 Deletes dead jobs for good: those that were dead when they were counted, and no others.
-Asks twice on a terminal; otherwise it needs --yes with their number. The JSON document
-has purged, left, interrupted and why (nothing was purged).
+Jobs that they held up go on. Asks twice on a terminal; otherwise it needs --yes with their
+number. The JSON document has purged, left, interrupted and why (nothing was purged).
 """
 
 

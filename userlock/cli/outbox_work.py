@@ -160,7 +160,10 @@ def _remark(options: argparse.Namespace, skipped: int) -> str:
         return ""
     if options.key:
         return ": it is not dead"
-    return f" ({skipped:,} skipped: their owners are busy, or others have redriven them)"
+    return (
+        f" ({skipped:,} skipped: their owners are busy, others have redriven them, or the log "
+        f"says why)"
+    )
 
 
 def _check_choice(options: argparse.Namespace) -> None:

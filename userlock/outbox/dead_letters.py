@@ -3,28 +3,63 @@
 The index of `dead` begins with the job's name and the class of its last error
 (the cause), so one cause is one part of it. A redriven job leaves that part: so a
 redrive that was ended midway is resumed by another one, and none runs twice.
+
+A redrive of many goes in batches, of one owner or several: their locks, one
+transaction, the messages. The transaction reads each row again and decides:
+
+    redrive A              rows           redrive B, or the worker
+    read keys ───────────▶ dead
+                           redriven ◀──── redrive B
+                           runs, dies ◀── worker
+    commit of a batch ───▶ it died after A began: A leaves it
+
+A process that ends between the commit and the messages loses none: the rows are
+due at once, so the relay's next round asks for them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from google.api_core.exceptions import Aborted, InvalidArgument, RetryError
 from google.cloud import ndb
+from google.cloud.ndb.exceptions import BadValueError
 
 from userlock.clock import Clock
-from userlock.errors import LockTimeout
+from userlock.errors import CommitInDoubt, LockIdError, LockTimeout
+from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
+from userlock.ndb.commits import MAX_GROUPS
 from userlock.outbox.arguments import decode
-from userlock.outbox.rows import dead_jobs
+from userlock.outbox.rows import dead_jobs, owner_key, owner_of
 from userlock.outbox.waking import Due, Waker, text_of
-from userlock.outbox.worker import batch_scope
+from userlock.outbox.worker import Queue, batch_scope
 
-_BATCH = 100
+log = logging.getLogger(__name__)
+
+#: The keys that are read at once.
+_BATCH = 300
+#: The most jobs of a batch: each may be of another owner, and so of another entity group.
+_MOST_TOGETHER = MAX_GROUPS
+#: A batch has no more than the rate allows in this time, in seconds.
+_TOGETHER_SECONDS = 0.1
+#: A batch takes less. When a redrive is killed, its owners are busy for so long. In seconds.
+_LOCK_SECONDS = 10.0
+#: For the messages of a batch, in seconds.
+_WAKE_SECONDS = 2.0
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2
+#: The errors of a malformed row: of Python, ndb, the lock and Datastore.
+_OF_ROW = (
+    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError),
+    *(BadValueError, LockIdError, InvalidArgument),
+)
 
 
 class Letter(NamedTuple):
@@ -144,31 +179,10 @@ class DeadLetters:
         row = key.get(use_cache=False, use_global_cache=False)
         if not _is_meant(row, stamp, died_by):
             return False
-        owner = row.owner
-
-        def revive() -> Any:
-            row = key.get()
-            if not _is_meant(row, stamp, died_by):
-                return None
-            row.dead, row.died_at, row.queued = None, 0, row.ordered or None
-            row.attempts = row.tries = 0
-            row.wakes += 1
-            row.redriven += 1
-            row.ready_at = round(self._clock.wall() * 1e6)
-            row.look_at(row.ready_at)
-            row.put()
-            return row
-
-        with (
-            batch_scope(self._service, f"redrive {row.job}"),
-            global_lock(owner, wait_timeout=wait_timeout),
-        ):
-            row = ndb.transaction(revive)
-        if row is None:
-            return False
-        # Another name than before: its first messages may not be forgotten yet.
-        self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes)])
-        return True
+        with batch_scope(self._service, f"redrive {row.job}"), _lock(row.owner, wait_timeout):
+            rows = ndb.transaction(lambda: self._revive([key], stamp, died_by))
+        self._wake(rows)
+        return bool(rows)
 
     def redrive_all(
         self,
@@ -177,62 +191,190 @@ class DeadLetters:
         rate: float = 50.0,
         stopped: Callable[[], bool] = lambda: False,
         busy_seconds: float = 2.0,
+        most: int | None = None,
     ) -> Iterator[tuple[str, bool]]:
         """Redrive all of one cause; yield the key of each, and whether it was redriven.
 
-        Not redriven are those whose owners are busy, and those that others have redriven
-        meanwhile. One that dies again is left for the next time. May be ended
-        anywhere, and begun again.
+        Not redriven are those whose owners are busy, those that others have redriven
+        meanwhile, and those whose rows are malformed, which the log names. Busy owners are
+        tried once more at the end. A job that dies again is left for the next time.
+
+        Those of a batch are redriven before the first of them is yielded: at most 25, and
+        what `rate` allows in 0.1 s. May be ended anywhere, and begun again.
 
         Args:
             cause: as in `list`; empty: all dead letters.
-            rate: how many a second at most.
-            stopped: asked before each one, and in pauses.
+            rate: how many a second at most, on average.
+            stopped: asked before each batch, and in pauses.
             busy_seconds: the longest wait for one owner.
+            most: how many at most; None: all.
 
         Raises:
             ValueError: the rate is not above 0.
         """
         if not rate > 0:
             raise ValueError(f"the rate must be above 0, not {rate!r}")
-        pause = 1 / rate
         died_by = self._clock.wall()
-        following = self._clock.now()
-        for key in self._each(cause):
-            while not stopped() and (left := following - self._clock.now()) > 0:
-                self._clock.sleep(min(left, _NAP_SECONDS))
-            if stopped():
+        number = max(1, int(min(rate * _TOGETHER_SECONDS, _MOST_TOGETHER)))
+        pace = _Pace(self._clock, rate, stopped)
+        busy: dict[Any, list[Any]] = {}
+        for keys in _batches(itertools.islice(self._each(cause), most), number):
+            if not pace.wait(len(keys)):
                 return
-            following = max(following, self._clock.now()) + pause
+            redriven, waiting = self._redrive_batch(keys, 0, died_by)
+            for key in waiting:
+                busy.setdefault(key.root(), []).append(key)
+            for key in keys:
+                if key not in waiting:
+                    yield text_of(key), key in redriven
+        for keys_of_owner in busy.values():
+            wait_timeout = busy_seconds
+            for keys in _batches(keys_of_owner, number):
+                if not pace.wait(len(keys)):
+                    return
+                redriven, waiting = self._redrive_batch(keys, wait_timeout, died_by)
+                wait_timeout = 0 if waiting else busy_seconds
+                for key in keys:
+                    yield text_of(key), key in redriven
+
+    def _redrive_batch(
+        self, keys: Sequence[Any], wait_timeout: float, died_by: float
+    ) -> tuple[set[Any], set[Any]]:
+        """Redrive jobs together. Returns the keys of those redriven, and of busy owners.
+
+        What fails together, for one malformed row or one conflict, is done one by one.
+        """
+        together: list[Any] = []
+        alone: list[Any] = []
+        busy: list[Any] = []
+        rows: Sequence[Any] = ()
+        with batch_scope(self._service, "redrive of dead jobs"), contextlib.ExitStack() as locks:
+            for root, group in itertools.groupby(keys, key=lambda key: key.root()):
+                owner, owned = owner_of(root), list(group)
+                if owner is None:
+                    alone += owned
+                    continue
+                try:
+                    locks.enter_context(_lock(owner, wait_timeout))
+                except LockTimeout:
+                    busy += owned
+                else:
+                    together += owned
+            if together:
+                try:
+                    # Not again in here: all these owners would wait for its pauses.
+                    rows = ndb.transaction(lambda: self._revive(together, None, died_by), retries=0)
+                except CommitInDoubt:
+                    raise
+                except Exception as error:
+                    log.debug("a batch is redriven one by one: %s", type(error).__name__)
+                    alone += together
+        self._wake(rows)
+        redriven = {row.key for row in rows}
+        for key in alone:
             try:
-                redriven = self.redrive(key, wait_timeout=busy_seconds, died_by=died_by)
-            except LockTimeout:
-                redriven = False
-            yield text_of(key), redriven
+                if any(key.root() == each.root() for each in busy):
+                    busy.append(key)  # its owner was waited for
+                elif self.redrive(key, wait_timeout=wait_timeout, died_by=died_by):
+                    redriven.add(key)
+            except Exception as error:
+                if isinstance(error, LockTimeout) or _is_conflict(error):
+                    busy.append(key)
+                elif _is_of_row(error):
+                    _report(key, "redriven", error)
+                else:
+                    raise
+        return redriven, set(busy)
+
+    def _revive(self, keys: Sequence[Any], stamp: int | None, died_by: float) -> Sequence[Any]:
+        """Let those run again that are still as they are meant, in a transaction; return them."""
+        revived = []
+        for row in ndb.get_multi(keys, use_cache=False):
+            if not _is_meant(row, stamp, died_by):
+                continue
+            if owner_key(row.owner) != row.key.root():
+                raise ValueError("a row's owner is not that of its key")
+            row.dead, row.died_at, row.queued = None, 0, row.ordered or None
+            row.attempts = row.tries = 0
+            row.wakes += 1
+            row.redriven += 1
+            row.ready_at = round(self._clock.wall() * 1e6)
+            row.look_at(row.ready_at)
+            row.put(use_cache=False)  # the caller's context would keep them all
+            revived.append(row)
+        return revived
+
+    def _wake(self, rows: Sequence[Any]) -> None:
+        # Other names than before: their first messages may not be forgotten yet.
+        due = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
+        if due:
+            self._waker.wake(due, timeout=_WAKE_SECONDS)
 
     def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
-        """Delete a dead letter for good. Returns False if it is not dead. Options: as `redrive`."""
+        """Delete a dead letter for good. Returns False if it is not dead. Options: as `redrive`.
 
-        def delete() -> bool:
-            if not _is_meant(key.get(), stamp, died_by):
-                return False
-            key.delete()
-            return True
-
-        deleted: bool = ndb.transaction(delete)
-        return deleted
+        If it held up its owner's later jobs, they go on.
+        """
+        row = self._delete(key, stamp, died_by)
+        self._wake_next(row)
+        return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
         """Delete dead letters for good; yield the key of each. A redriven one stays.
+
+        So does one whose row is malformed; the log names it.
 
         Args:
             cause: as in `list`; empty: all.
             died_by: only those that had died by then, in seconds since 1970; by default by now.
         """
         died_by = self._clock.wall() if died_by is None else died_by
-        for key in self._each(cause):
-            if self.delete(key, died_by=died_by):
-                yield text_of(key)
+        for _, keys in itertools.groupby(self._each(cause), key=lambda key: key.root()):
+            blocker = None
+            try:
+                for key in keys:
+                    try:
+                        row = self._delete(key, None, died_by)
+                    except Exception as error:
+                        if not _is_of_row(error):
+                            raise
+                        _report(key, "purged", error)
+                        continue
+                    if row is not None:
+                        blocker = row if row.queued else blocker
+                        yield text_of(key)
+            finally:  # the caller may have had enough
+                self._wake_next(blocker)
+
+    @staticmethod
+    def _delete(key: Any, stamp: int | None, died_by: float) -> Any:
+        """Delete a dead letter; return its row, or None if it is not the one that is meant."""
+
+        def delete() -> Any:
+            row = key.get(use_cache=False)
+            if not _is_meant(row, stamp, died_by):
+                return None
+            key.delete(use_cache=False)
+            return row
+
+        return ndb.transaction(delete)
+
+    def _wake_next(self, gone: Any) -> None:
+        """Let the jobs go on that a deleted one held up: their own messages had no effect.
+
+        Never raises: the relay sends messages as well, but later.
+        """
+        if gone is None or not gone.queued:
+            return
+        try:
+            row = Queue(gone.key.root()).first(round(self._clock.wall() * 1e6))
+        except Exception:
+            log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
+            return
+        if row is not None:
+            # Named by the stamp of the deleted row, which is another name than before without
+            # a write.
+            self._waker.wake([Due(row.key, row.tier, row.attempts, gone.write_id)])
 
     def _each(self, cause: str) -> Iterator[Any]:
         """Yield the keys, from the first to the last, each once."""
@@ -242,6 +384,63 @@ class DeadLetters:
                 _BATCH, start_cursor=cursor, keys_only=True
             )
             yield from keys
+
+
+class _Pace:
+    """Keeps work to a rate.
+
+    Args:
+        clock: for pauses.
+        rate: how many a second.
+        stopped: asked before each piece of work, and in pauses.
+    """
+
+    def __init__(self, clock: Clock, rate: float, stopped: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._stopped = stopped
+        self._following = clock.now()
+
+    def wait(self, number: int) -> bool:
+        """Wait until so many may be done; return False if the work is to stop."""
+        while not self._stopped() and (left := self._following - self._clock.now()) > 0:
+            self._clock.sleep(min(left, _NAP_SECONDS))
+        self._following = max(self._following, self._clock.now()) + number / self._rate
+        return not self._stopped()
+
+
+def _lock(owner: str, wait_timeout: float | None) -> global_lock:
+    return global_lock(owner, wait_timeout=wait_timeout, lock_timeout=_LOCK_SECONDS)
+
+
+def _batches(keys: Iterable[Any], number: int) -> Iterator[list[Any]]:
+    keys = iter(keys)
+    while some := list(itertools.islice(keys, number)):
+        yield some
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Return whether others wrote to the same rows all the time."""
+    return isinstance(error, Aborted) or (
+        isinstance(error, RetryError) and isinstance(error.cause, Aborted)
+    )
+
+
+def _is_of_row(error: Exception) -> bool:
+    """Return whether an error is that of one malformed row: with the next one all may be well."""
+    return isinstance(error, _OF_ROW)
+
+
+def _report(key: Any, done: str, error: Exception) -> None:
+    # Without the error's text, which may quote the row.
+    log.error(
+        "dead job %s of %s was not %s: its row is malformed (%s). To fix it: repair or delete the "
+        "entity in Datastore",
+        key.id(),
+        quoted(owner_of(key.root()) or "?"),
+        done,
+        type(error).__name__,
+    )
 
 
 def _is_meant(row: Any, stamp: int | None, died_by: float) -> bool:

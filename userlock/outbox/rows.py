@@ -192,6 +192,12 @@ def owner_key(owner: str) -> Any:
     return ndb.Key(OwnerRow._get_kind(), _name(owner), namespace="")
 
 
+def owner_of(root: Any) -> str | None:
+    """Return the owner of a root key; None if only the rows tell."""
+    name = root.id()
+    return name[1:] if isinstance(name, str) and name.startswith("=") else None
+
+
 _numbers = itertools.count(1)
 
 

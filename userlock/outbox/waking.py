@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from userlock.clock import Clock
+from userlock.fork import reset_in_child
 from userlock.lock.breaker import CircuitBreaker
 from userlock.outbox.engines import Engine, EngineError, Wake
 
@@ -46,6 +48,12 @@ class Waker:
             tier: CircuitBreaker(clock, most_pause_seconds=30.0) for tier in self._engines
         }
         self.failed = 0
+        self._start_again()
+        reset_in_child(self._start_again)
+
+    def _start_again(self) -> None:
+        """Make the mutex of `failed`: another thread may have had it at a fork."""
+        self._mutex = threading.Lock()
 
     def knows(self, tier: str) -> bool:
         """Return whether there is a tier of that name."""
@@ -72,7 +80,8 @@ class Waker:
                     some, self._send(tier, [jobs[each] for each in some], left), strict=True
                 ):
                     taken[index] = took
-        self.failed += taken.count(False)
+        with self._mutex:
+            self.failed += taken.count(False)
         return taken
 
     def _send(self, tier: str, jobs: Sequence[Due], timeout: float) -> list[bool]:

@@ -109,7 +109,7 @@ class _Claim:
         return row
 
 
-class _Queue:
+class Queue:
     """The ordered jobs of an owner, the first ones of them.
 
     What is read may be out of date by the time a job is claimed: the claim looks again.
@@ -207,7 +207,7 @@ class Worker:
     def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
         """Run the jobs before that one, that one, and some of those after it that may run now."""
         ran = Outcome.NOTHING
-        queue = _Queue(until.root())
+        queue = Queue(until.root())
         ends = math.inf
         for _ in range(_MOST_RUNS):
             row = queue.first(self._now())
@@ -224,7 +224,7 @@ class Worker:
             queue.remove(row)
             before, tenure = tenure, tenure.yield_to_waiters()
             if tenure is not before:  # others had the lock
-                queue = _Queue(until.root())
+                queue = Queue(until.root())
         return ran
 
     # --- claim ------------------------------------------------------------------------------

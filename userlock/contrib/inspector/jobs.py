@@ -268,9 +268,13 @@ class JobPages:
             done = 1
         else:
             each = dead.redrive_all(
-                choice.cause, rate=_RATE, stopped=self._ends(), busy_seconds=_BUSY_SECONDS
+                choice.cause,
+                rate=_RATE,
+                stopped=self._ends(),
+                busy_seconds=_BUSY_SECONDS,
+                most=_MOST_CHANGED,
             )
-            for _, redriven in itertools.islice(each, _MOST_CHANGED):
+            for _, redriven in each:
                 done, skipped = done + redriven, skipped + (not redriven)
         self._log("redriven", done, choice)
         return self._done("redrive", "redriven", choice, done, skipped)

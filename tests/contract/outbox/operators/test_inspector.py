@@ -294,19 +294,19 @@ def asked_form(page: str, action: str) -> dict[str, str]:
 
 
 def test_a_request_ends_in_time(shop: Shop, web: FlaskClient, clock: ManualClock) -> None:
-    """Each redrive takes a second."""
-    shop.put_dead([f"user{number:02}" for number in range(25)])
+    """Each batch takes five seconds."""
+    shop.put_dead([f"user{number:02}" for number in range(40)])
     data = asked(web, "redrive", cause="")
     deliver = shop.engine.wake
 
     def slow(messages: Any, timeout: float) -> Any:
-        clock.advance(1)
+        clock.advance(5)
         return deliver(messages, timeout)
 
     shop.engine.wake = slow  # type: ignore[method-assign]
     page = web.post(CHANGES[0], data=data).text
-    assert len(dead(shop)) == 20
-    assert "20 left" in page
+    assert len(dead(shop)) == 15
+    assert "15 left" in page
 
 
 @pytest.mark.parametrize(

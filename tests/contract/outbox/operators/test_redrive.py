@@ -99,15 +99,19 @@ def test_the_control_without_the_time_of_death_it_is_redriven_again(
     assert len(redriven(shop)) > len(OWNERS)
 
 
-@pytest.mark.parametrize("at", [0, 1, 7, 19])
-def test_a_redrive_that_is_ended_is_resumed(shop: Shop, at: int) -> None:
+@pytest.mark.parametrize(
+    ("rate", "at", "done"),
+    [(10, 0, 0), (10, 1, 1), (10, 7, 7), (10, 19, 19), (50, 7, 10), (1000, 7, 20)],
+)
+def test_a_redrive_that_is_ended_is_resumed(shop: Shop, rate: float, at: int, done: int) -> None:
+    """It ends within a batch, or behind one."""
     shop.put_dead(OWNERS)
     with shop.outbox.context():
-        each = shop.outbox.dead.redrive_all("", rate=1000)
+        each = shop.outbox.dead.redrive_all("", rate=rate)
         for _ in range(at):
             next(each)
         del each
-        assert len(redriven(shop)) == at
+        assert len(redriven(shop)) == done
         for _ in shop.outbox.dead.redrive_all("", rate=1000):
             pass
     assert (redriven(shop), dead(shop)) == (OWNERS, [])

@@ -1,0 +1,520 @@
+"""Test that redrives go in batches, and that no row, owner or fault in one harms the others."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import Aborted
+from google.cloud import datastore as plain_datastore
+from google.cloud import ndb
+from google.cloud.ndb import _retry
+
+import emulator
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.outbox.operators.conftest import Shop
+from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
+from userlock.errors import CommitInDoubt
+from userlock.ndb import commits
+from userlock.outbox import Wake, dead_letters
+from userlock.outbox.dead_letters import DeadLetters
+from userlock.outbox.outbox import job_key
+from userlock.outbox.rows import new_key
+from userlock.testing import ManualClock
+
+#: The root key of this owner does not tell its id.
+LONG_OWNER = "é" * 1_000
+
+
+def redrive_all(shop: Shop, **options: Any) -> list[tuple[str, bool]]:
+    with shop.outbox.context():
+        return list(shop.outbox.dead.redrive_all("", **{"rate": 10_000, **options}))
+
+
+def run_all(shop: Shop) -> None:
+    """Let the relay ask for all that is due, and deliver."""
+    shop.engine.messages.clear()
+    with shop.outbox.context():
+        shop.outbox.relay()
+    shop.engine.deliver()
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Provide the number of rows in each transaction of a redrive."""
+    found: list[int] = []
+    revive = DeadLetters._revive
+
+    def counted(self: DeadLetters, keys: Sequence[Any], *args: Any) -> Any:
+        found.append(len(keys))
+        return revive(self, keys, *args)
+
+    monkeypatch.setattr(DeadLetters, "_revive", counted)
+    return found
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost reply or a conflict, try again at once."""
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(_retry, "_DEFAULT_INITIAL_DELAY", 1e-3)
+
+
+# --- batches ------------------------------------------------------------------------------------
+
+
+@EACH_MODE
+@pytest.mark.parametrize("owners", [OWNERS * 2, ["ann"] * 40])
+def test_owners_and_jobs_go_together(
+    shop: Shop, transactions: list[int], owners: list[str]
+) -> None:
+    calls: list[int] = []
+    wake = shop.engine.wake
+
+    def counted(messages: Sequence[Wake], timeout: float) -> Any:
+        calls.append(len(messages))
+        return wake(messages, timeout)
+
+    shop.engine.wake = counted  # type: ignore[method-assign]
+    shop.put_dead(owners)
+    assert [done for _, done in redrive_all(shop)] == [True] * 40
+    assert transactions == calls == [25, 15]
+    assert redriven(shop) == sorted(owners)
+
+
+@pytest.mark.parametrize(
+    ("rate", "batches"), [(0.5, [1] * 20), (19, [1] * 20), (50, [5] * 4), (10_000, [20])]
+)
+def test_a_batch_has_no_more_than_the_rate_allows_in_a_moment(
+    shop: Shop, transactions: list[int], clock: ManualClock, rate: float, batches: list[int]
+) -> None:
+    shop.put_dead(OWNERS)
+    began = clock.now()
+    redrive_all(shop, rate=rate)
+    assert transactions == batches
+    assert clock.now() - began == pytest.approx((20 - batches[-1]) / rate, abs=0.01)
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 20, 99])
+def test_at_most_so_many(shop: Shop, most: int) -> None:
+    shop.put_dead(OWNERS)
+    assert len(redrive_all(shop, most=most)) == min(most, 20)
+    assert len(redriven(shop)) == min(most, 20)
+
+
+def test_a_stop_is_asked_between_batches(shop: Shop) -> None:
+    shop.put_dead(OWNERS)
+    asked = itertools.count()
+    done = redrive_all(shop, rate=50, stopped=lambda: next(asked) > 2)
+    assert 0 < len(done) < 20
+    assert len(done) == len(redriven(shop)), "each that was redriven is told"
+
+
+def test_each_row_is_changed_under_its_owners_lock(
+    shop: Shop, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_meant = dead_letters._is_meant
+    holders = []
+
+    def look(row: Any, *args: Any) -> bool:
+        holders.append((row.owner, service.holder(row.owner) is not None))
+        return is_meant(row, *args)
+
+    monkeypatch.setattr(dead_letters, "_is_meant", look)
+    shop.put_dead([*OWNERS, "ann", "ann", LONG_OWNER])
+    with shop.outbox.context():
+        for _ in shop.outbox.dead.redrive_all("", rate=10_000):
+            assert not any(service.holder(owner) for owner in [*OWNERS, "ann", LONG_OWNER])
+    locked = Counter(owner for owner, held in holders if held)
+    assert locked == Counter({**dict.fromkeys(OWNERS, 1), "ann": 2, LONG_OWNER: 1})
+
+
+@pytest.mark.parametrize("action", ["redrive_all", "purge"])
+def test_the_callers_context_keeps_no_row(shop: Shop, action: str) -> None:
+    """There may be a million, of a megabyte each."""
+    shop.put_dead(OWNERS)
+    with shop.outbox.context():
+        assert len(list(getattr(shop.outbox.dead, action)(""))) == 20
+        assert len(ndb.get_context().cache) == 0
+
+
+def test_an_owner_whose_key_does_not_tell(shop: Shop) -> None:
+    shop.put_dead([LONG_OWNER, "ann", LONG_OWNER])
+    assert [done for _, done in redrive_all(shop)] == [True] * 3
+    assert redriven(shop) == sorted([LONG_OWNER, "ann", LONG_OWNER])
+
+
+# --- busy owners --------------------------------------------------------------------------------
+
+
+def test_a_busy_owner_is_waited_for_once_and_last(
+    shop: Shop, service: userlock.LockService, clock: ManualClock
+) -> None:
+    shop.put_dead([*["busy"] * 60, *OWNERS])
+    lease = service.acquire("busy", lock_timeout=3600)
+    began = clock.now()
+    done = redrive_all(shop, busy_seconds=3)
+    assert clock.now() - began == pytest.approx(3, abs=0.5)
+    assert [each for _, each in done] == [True] * 20 + [False] * 60
+    assert redriven(shop) == OWNERS
+    service.release(lease)
+    assert all(each for _, each in redrive_all(shop))
+    assert redriven(shop) == ["busy"] * 60 + OWNERS
+
+
+def test_an_owner_that_was_busy_is_tried_again(shop: Shop, service: userlock.LockService) -> None:
+    shop.put_dead(["busy", *OWNERS])
+    lease = service.acquire("busy", lock_timeout=3600)
+    done = []
+    with shop.outbox.context():
+        for key, each in shop.outbox.dead.redrive_all("", rate=10_000):
+            done.append((job_key(key).root().id(), each))
+            if len(done) == 10:
+                service.release(lease)
+    assert done[-1] == ("=busy", True)
+    assert redriven(shop) == ["busy", *OWNERS]
+
+
+# --- malformed rows -----------------------------------------------------------------------------
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "a time that is a text": {"died_at": "yesterday"},
+    "no time": {"died_at": None},
+    "no number of redrives": {"redriven": None},
+    "a number that is a text": {"wakes": "three"},
+    "no arguments, no owner": {"arguments": None, "owner": None},
+    "an owner that is no JSON": {"owner": b"{"},
+    "another owner than that of its key": {"owner": b'"user04"'},
+    "an empty entity": {},
+}
+
+
+@pytest.fixture(
+    params=itertools.product(MALFORMED, [OWNERS[3], LONG_OWNER]),
+    ids=lambda param: f"{param[0]}, {len(param[1])}",
+)
+def malformed(request: pytest.FixtureRequest, shop: Shop, ndb_client: ndb.Client) -> Any:
+    """Provide the key of a malformed row among those of ten owners, one of them its own."""
+    changed, owner = request.param
+    shop.put_dead([*OWNERS[:9], LONG_OWNER])
+    (row,) = [row for row in shop.rows() if row.owner == owner]
+    with shop.outbox.context():
+        key = ndb.Key(row.key.kind(), "00" * 16, parent=row.key.root())
+    client = plain_datastore.Client(project=ndb_client.project)
+    healthy = client.get(row.key._key)
+    unindexed = tuple(healthy.exclude_from_indexes)
+    entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
+    changes = MALFORMED[changed]
+    entity.update({**healthy, **changes} if changes else {"dead": "pay RuntimeError"})
+    client.put(entity)
+    return key
+
+
+def test_a_malformed_row_stops_no_other(
+    shop: Shop, malformed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        redrive_all(shop)
+        assert [row.redriven for row in shop.rows() if row.key != malformed] == [1] * 10
+    with shop.outbox.context():
+        if shop.outbox.dead.count():
+            assert "its row is malformed" in caplog.text
+            assert malformed.id() in caplog.text
+
+
+def test_a_malformed_row_stops_no_purge(
+    shop: Shop, malformed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shop.outbox.context():
+        purged = list(shop.outbox.dead.purge())
+        left = shop.outbox.dead.count()
+    assert len(purged) == 11 - left
+    assert left <= 1
+    assert bool(left) == ("its row is malformed" in caplog.text)
+
+
+def test_the_log_hides_owners(
+    shop: Shop, caplog: pytest.LogCaptureFixture, hidden_ids: None
+) -> None:
+    shop.put_dead(["zoe.marker"])
+    (row,) = shop.rows()
+    error = ValueError("zoe.marker")
+    with shop.outbox.context(), caplog.at_level(logging.DEBUG):
+        dead_letters._report(row.key, "redriven", error)
+    assert "was not redriven" in caplog.text
+    assert "zoe" not in caplog.text
+
+
+@pytest.fixture
+def hidden_ids() -> Iterator[None]:
+    userlock.configure(show_ids="masked")
+    yield
+    userlock.configure(show_ids="plain")
+
+
+def test_jobs_too_large_for_one_transaction(shop: Shop) -> None:
+    """One transaction takes ten megabytes."""
+    keys = [shop.stage(shop.pay, f"user{number}", "x" * 850_000) for number in range(13)]
+    shop.error = RuntimeError("no")
+    shop.engine.deliver()
+    shop.error = None
+    assert sorted(redrive_all(shop)) == sorted((key, True) for key in keys)
+    assert [row.redriven for row in shop.rows()] == [1] * 13
+
+
+# --- conflicts and lost replies -----------------------------------------------------------------
+
+
+@EACH_MODE
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("fault", ["abort", "drop_reply", "unavailable"])
+def test_a_fault_at_the_commit_of_a_batch(
+    shop: Shop, datastore: emulator.Emulator, fault: str
+) -> None:
+    shop.put_dead(OWNERS)
+    with getattr(datastore.faults, fault)(rpc="Commit") as planted:
+        done = redrive_all(shop)
+        assert planted.hits == 1
+    assert [each for _, each in done] == [True] * 20
+    assert (redriven(shop), dead(shop)) == (OWNERS, [])
+    assert len({each.key for each in shop.engine.messages}) == len(shop.engine.messages) == 20
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_commit_in_doubt_ends_it_and_none_is_redriven_twice(
+    shop: Shop, datastore: emulator.Emulator
+) -> None:
+    shop.put_dead(OWNERS)
+    with (
+        datastore.faults.drop_reply(),
+        datastore.faults.unavailable(None, rpc="Lookup", skip=1),
+        pytest.raises(CommitInDoubt),
+    ):
+        redrive_all(shop)
+    redrive_all(shop)
+    assert (redriven(shop), dead(shop)) == (OWNERS, [])
+    run_all(shop)
+    assert sorted(owner for owner, *_ in shop.ran) == OWNERS
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_owner_in_conflict_all_the_time_stops_no_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revive = DeadLetters._revive
+
+    def conflict(self: DeadLetters, keys: Sequence[Any], *args: Any) -> Any:
+        if any(key.root().id() == "=user07" for key in keys):
+            raise Aborted("too much contention on these datastore entities")
+        return revive(self, keys, *args)
+
+    shop.put_dead(OWNERS)
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetters, "_revive", conflict)
+        done = redrive_all(shop)
+    assert sum(each for _, each in done) == 19
+    assert (len(done), done[-1][1]) == (20, False)
+    assert dead(shop) == ["user07"]
+    redrive_all(shop)
+    assert redriven(shop) == OWNERS
+
+
+@pytest.mark.usefixtures("quick")
+def test_datastore_is_down(shop: Shop, datastore: emulator.Emulator) -> None:
+    """It ends, and does not take each row for malformed."""
+    shop.put_dead(OWNERS)
+    with (
+        datastore.faults.unavailable(None, rpc="BeginTransaction"),
+        pytest.raises(Exception, match="retries exceeded"),
+    ):
+        redrive_all(shop)
+    assert dead(shop) == OWNERS
+
+
+# --- two at once, and ends midway ---------------------------------------------------------------
+
+
+def pass_by(shop: Shop) -> None:
+    """Redrive all while another redrive, which has read all keys, is behind its first batch."""
+    shop.put_dead(OWNERS)
+    with shop.outbox.context():
+        first = shop.outbox.dead.redrive_all("", rate=50)
+        next(first)
+        redrive_all(shop)
+        list(first)
+
+
+def test_two_at_once_redrive_none_twice(shop: Shop) -> None:
+    pass_by(shop)
+    assert redriven(shop) == OWNERS
+
+
+def test_the_control_without_the_look_in_the_transaction_they_do(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_is_meant", lambda row, *_: row is not None)
+    pass_by(shop)
+    assert len(redriven(shop)) > len(OWNERS)
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_an_end_between_commit_and_messages_loses_no_job(shop: Shop, at: int) -> None:
+    """The relay asks for them, at its next round."""
+    calls = itertools.count(1)
+    wake = shop.engine.wake
+
+    def end(messages: Sequence[Wake], timeout: float) -> Any:
+        if next(calls) == at:
+            raise KeyboardInterrupt
+        return wake(messages, timeout)
+
+    shop.put_dead(OWNERS)
+    shop.engine.wake = end  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        redrive_all(shop, rate=50)
+    assert len(redriven(shop)) == 5 * at
+    redrive_all(shop)
+    assert redriven(shop) == OWNERS
+    assert len(shop.engine.messages) == 15, "those of one batch are missing"
+    run_all(shop)
+    assert sorted(owner for owner, *_ in shop.ran) == OWNERS, "each has run once"
+    assert shop.rows() == []
+
+
+# --- jobs behind a dead one ---------------------------------------------------------------------
+
+
+def held_up(shop: Shop, clock: ManualClock, number: int = 5) -> str:
+    """Stage jobs behind a dead one of their owner. Their messages come, and go for nothing."""
+    blocker = shop.kill(shop.close_books, "ann", 0)
+    for index in range(number):
+        shop.stage(shop.pay, "ann", index)
+    shop.engine.deliver()
+    clock.advance(1)
+    assert shop.engine.messages == []
+    shop.ran.clear()
+    return blocker
+
+
+def by_key(shop: Shop, key: str) -> None:
+    assert shop.outbox.dead.delete(job_key(key))
+
+
+def by_cause(shop: Shop, key: str) -> None:
+    assert list(shop.outbox.dead.purge("close_books")) == [key]
+
+
+def first_of_many(shop: Shop, key: str) -> None:
+    """The caller ends the purge."""
+    shop.put_dead(["bob", "eve"])
+    assert next(shop.outbox.dead.purge()) == key
+
+
+def redriven_by_key(shop: Shop, key: str) -> None:
+    assert shop.outbox.dead.redrive(job_key(key))
+
+
+def redriven_by_cause(shop: Shop, key: str) -> None:
+    assert list(shop.outbox.dead.redrive_all("close_books")) == [(key, True)]
+
+
+Way = Callable[[Shop, str], None]
+
+
+@pytest.mark.parametrize(
+    "free", [by_key, by_cause, first_of_many, redriven_by_key, redriven_by_cause]
+)
+def test_jobs_that_a_dead_one_held_up_go_on_at_once(
+    shop: Shop, clock: ManualClock, free: Way
+) -> None:
+    names: list[str] = []
+    wake = shop.engine.wake
+
+    def noted(messages: Sequence[Wake], timeout: float) -> Any:
+        names.extend(each.name for each in messages)
+        return wake(messages, timeout)
+
+    shop.engine.wake = noted  # type: ignore[method-assign]
+    blocker = held_up(shop, clock)
+    with shop.outbox.context():
+        free(shop, blocker)
+    assert len(shop.engine.messages) == 1, "one is enough"
+    assert len(names) == len(set(names)), "an engine may still know the earlier names"
+    shop.engine.deliver()
+    later = [("ann", index) for index in range(5)]
+    assert shop.ran in (later, [("ann", 0), *later])
+    assert "ann" not in {row.owner for row in shop.rows()}
+
+
+def test_the_control_without_a_message_they_wait(
+    shop: Shop, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeadLetters, "_wake_next", lambda *_: None)
+    blocker = held_up(shop, clock)
+    with shop.outbox.context():
+        by_key(shop, blocker)
+    shop.engine.deliver()
+    assert (shop.ran, len(shop.rows())) == ([], 5)
+
+
+def test_a_purge_sends_no_needless_message(shop: Shop, clock: ManualClock) -> None:
+    shop.put_dead(["ann", "bob"])
+    key = shop.kill(shop.close_books, "eve")
+    shop.stage(shop.pay, "ann", delay=30)
+    shop.engine.messages.clear()
+    with shop.outbox.context():
+        list(shop.outbox.dead.purge("pay"))
+        by_key(shop, key)
+    assert shop.engine.messages == []
+
+
+def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop, clock: ManualClock) -> None:
+    held_up(shop, clock)
+    with shop.outbox.context():
+        (row,) = [row for row in shop.rows() if row.dead is not None]
+    key = held_up_again(shop, row)
+    with shop.outbox.context():
+        assert len(list(shop.outbox.dead.purge("close_books"))) == 4
+    assert len(shop.engine.messages) == 1
+    assert key not in {each.key for each in shop.engine.messages}
+    shop.engine.deliver()
+    assert len(shop.ran) == 5
+
+
+def held_up_again(shop: Shop, row: Any) -> str:
+    """Store three more dead jobs like that one."""
+    text = ""
+    with shop.outbox.context():
+        for _ in range(3):
+            key = new_key(row.owner, row.ready_at)
+
+            def put(key: Any = key) -> None:
+                type(row)(
+                    key=key, owner=row.owner, job=row.job, arguments=row.arguments,
+                    ready_at=row.ready_at, staged_at=row.staged_at, attempts=1,
+                    dead=row.dead, died_at=row.died_at, queued=True,
+                ).put()  # fmt: skip
+
+            ndb.transaction(put)
+            text = key.urlsafe().decode()
+    return text
+
+
+def test_a_purge_whose_message_fails_is_done(
+    shop: Shop, clock: ManualClock, datastore: emulator.Emulator
+) -> None:
+    blocker = held_up(shop, clock)
+    with (
+        shop.outbox.context(),
+        datastore.faults.deadline_exceeded(None, rpc="RunQuery"),
+    ):
+        by_key(shop, blocker)
+    assert shop.engine.messages == []
+    clock.advance(60)
+    run_all(shop)
+    assert len(shop.ran) == 5, "the relay has asked"
