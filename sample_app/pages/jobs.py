@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import flask
@@ -47,7 +46,7 @@ def set_post_office() -> Response:
 @views.post("/jobs/redrive")
 def redrive() -> Response:
     """Let dead jobs run again."""
-    letters = outbox().dead.redrive_all("", rate=100, busy_seconds=0.5)
-    again = sum(redriven for _, redriven in itertools.islice(letters, MOST_REDRIVEN))
+    letters = outbox().dead.redrive_all("", rate=100, busy_seconds=0.5, most=MOST_REDRIVEN)
+    again = sum(redriven for _, redriven in letters)
     flask.flash(f"{counted(again, 'job')} will run again.", "done")
     return to("views.jobs")
