@@ -1,6 +1,7 @@
 """Callers of the outbox's web endpoints. Anybody else is refused.
 
     OidcToken         Cloud Tasks and Cloud Scheduler, by the token that Google signs for them
+    CloudRunToken     the same on a Cloud Run service that IAM guards
     AppEngineHeader   App Engine's task queues and cron, on App Engine
     SharedSecret      others, by a secret
 
@@ -9,6 +10,7 @@ returns or raises `Refused`, so a mistake in one refuses.
 
 Sources: https://cloud.google.com/tasks/docs/creating-http-target-tasks#token,
 https://cloud.google.com/docs/authentication/get-id-token,
+https://cloud.google.com/run/docs/troubleshooting#signature-removed,
 https://cloud.google.com/appengine/docs/standard/writing-and-responding-to-request-headers
 and RFC 9110, section 11 (401 names the scheme, 403 does not ask for another credential).
 """
@@ -17,14 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.outbox.certificates import Certificates, CertificatesUnavailable
-from userlock.platforms import on_app_engine
+from userlock.platforms import on_app_engine, on_cloud_run
 
 #: Returns a header of a request, or None.
 Header = Callable[[str], str | None]
@@ -34,6 +36,8 @@ GOOGLE_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 #: The clocks of two machines differ. In seconds.
 _SKEW_SECONDS = 30
 _MOST_TOKEN = 8_000
+#: In place of a signature.
+_REMOVED_BY_CLOUD_RUN = ".SIGNATURE_REMOVED_BY_GOOGLE"
 _LEAST_SECRET = 16
 
 
@@ -100,29 +104,15 @@ class OidcToken:
         if not (parts.scheme == "https" or (parts.scheme == "http" and local)):
             raise ConfigurationError("OidcToken: certs_url must be an https:// URL")
         self._certificates = Certificates(certs_url, clock)
+        self._clock = clock
 
     def __repr__(self) -> str:
         return f"OidcToken(audience={self._audiences!r}, service_account={self._accounts!r})"
 
     def check(self, header: Header) -> None:
         """Return if the request has such a token."""
-        from google.auth import jwt
-
-        token = _bearer(header)
         try:
-            known = jwt.decode_header(token)  # type: ignore[no-untyped-call]
-            # The verifier takes the algorithm from the token: of all of them only Google's.
-            if known.get("alg") != "RS256" or not isinstance(known.get("kid"), str):
-                raise Refused(401, "the token is not signed with RS256 and a key that it names")
-            certificate = self._certificates.get(known["kid"])
-            if certificate is None:
-                raise Refused(401, "the token is signed with an unknown key")
-            claims = jwt.decode(  # type: ignore[no-untyped-call]
-                token,
-                certs=certificate,
-                audience=list(self._audiences),
-                clock_skew_in_seconds=_SKEW_SECONDS,
-            )
+            claims = self._claims(_bearer(header))
         except CertificatesUnavailable as error:
             raise Refused(503, f"the token cannot be verified: {error}") from error
         except Refused:
@@ -133,6 +123,52 @@ class OidcToken:
             raise Refused(401, "the token has another issuer")
         if claims.get("email") not in self._accounts or claims.get("email_verified") is not True:
             raise Refused(403, "the token is of another account")
+
+    def _claims(self, token: str) -> Mapping[str, Any]:
+        """Return the claims of a token whose signature, expiry and audience are right."""
+        from google.auth import jwt
+
+        known = jwt.decode_header(token)  # type: ignore[no-untyped-call]
+        # The verifier takes the algorithm from the token: of all of them only Google's.
+        if known.get("alg") != "RS256" or not isinstance(known.get("kid"), str):
+            raise Refused(401, "the token is not signed with RS256 and a key that it names")
+        certificate = self._certificates.get(known["kid"])
+        if certificate is None:
+            raise Refused(401, "the token is signed with an unknown key")
+        claims: Mapping[str, Any] = jwt.decode(  # type: ignore[no-untyped-call]
+            token,
+            certs=certificate,
+            audience=list(self._audiences),
+            clock_skew_in_seconds=_SKEW_SECONDS,
+        )
+        return claims
+
+
+class CloudRunToken(OidcToken):
+    """Accept these tokens on a Cloud Run service that only authenticated callers reach.
+
+    Cloud Run then verifies the signature itself and removes it, so that nobody
+    behind it can. All else is verified here, and so are signatures that are there.
+
+    **Only for a service that IAM guards** (`--no-allow-unauthenticated`): on a
+    public one anybody can write a token without a signature. Outside of Cloud Run
+    (`K_SERVICE`) such a token is refused. The arguments are those of `OidcToken`.
+    """
+
+    def __repr__(self) -> str:
+        return f"CloudRun{super().__repr__().removeprefix('Oidc')}"
+
+    def _claims(self, token: str) -> Mapping[str, Any]:
+        if not token.endswith(_REMOVED_BY_CLOUD_RUN) or not on_cloud_run():
+            return super()._claims(token)
+        from google.auth import jwt
+
+        claims: Mapping[str, Any] = jwt.decode(token, verify=False)  # type: ignore[no-untyped-call]
+        if claims.get("aud") not in self._audiences:
+            raise Refused(401, "the token is made out to another audience")
+        if not claims["iat"] - _SKEW_SECONDS <= self._clock.wall() <= claims["exp"] + _SKEW_SECONDS:
+            raise Refused(401, "the token has expired, or is not valid yet")
+        return claims
 
 
 class AppEngineHeader:

@@ -87,8 +87,10 @@ def site(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Callable[..., C
         context.__exit__(None, None, None)
 
 
-def oidc(issuer: Issuer, form: str = "certificates") -> OidcToken:
-    return OidcToken(
+def oidc(
+    issuer: Issuer, form: str = "certificates", kind: type[OidcToken] = OidcToken
+) -> OidcToken:
+    return kind(
         audience=issuers.AUDIENCE,
         service_account=issuers.ACCOUNT,
         certs_url=issuer.certs_url(form),

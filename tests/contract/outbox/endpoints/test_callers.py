@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,15 @@ from tests.contract.outbox.endpoints.conftest import (
 )
 from tests.contract.outbox.endpoints.issuer import Issuer, token
 from tests.contract.outbox.endpoints.sites import Call
-from userlock.outbox.authentication import AppEngineHeader, SharedSecret
+from userlock.outbox.authentication import AppEngineHeader, CloudRunToken, SharedSecret
 
 # --- credentials --------------------------------------------------------------------------------
 
 _VALID = token()
 _HEAD, _BODY, _SIGNATURE = _VALID.split(".")
 _OTHER_BODY = issuers.coded(issuers.claims(sub="2"))
+
+_REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
 
 #: Values of Authorization, with the status; 200 for the account's tokens.
 TOKENS: dict[str, tuple[str | None, int]] = {
@@ -58,7 +61,7 @@ TOKENS: dict[str, tuple[str | None, int]] = {
     "of tomorrow": (f"Bearer {token(iat=4_000_000_000, exp=4_000_003_600)}", 401),
     "other issuer": (f"Bearer {token(iss='https://accounts.example')}", 401),
     "no issuer": (f"Bearer {token(iss=None)}", 401),
-    "as Cloud Run passes it on": (f"Bearer {_HEAD}.{_BODY}.SIGNATURE_REMOVED_BY_GOOGLE", 401),
+    "as Cloud Run passes it on": (f"Bearer {_HEAD}.{_BODY}.{_REMOVED}", 401),
     "unsigned": (f"Bearer {token(header={'alg': 'none'})}", 401),
     "no algorithm": (f"Bearer {token(header={'alg': None})}", 401),
     "signed with the public key": (f"Bearer {token(header={'alg': 'HS256'})}", 401),
@@ -88,6 +91,57 @@ def test_each_token(site: Callable[..., Call], shop: Shop, issuer: Issuer, form:
         assert bool(shop.ran) is (status == 200), name
         assert (answer.headers.get("WWW-Authenticate") == "Bearer") is (status == 401), name
         assert status == 200 or is_bare(answer), name
+
+
+#: Claims, of which only the first ones let in.
+CLAIMS: dict[str, tuple[dict[str, Any], int]] = {
+    "valid": ({}, 200),
+    "several audiences": ({"aud": [issuers.AUDIENCE]}, 401),
+    "other audience": ({"aud": "https://other.example/"}, 401),
+    "no audience": ({"aud": None}, 401),
+    "other account": ({"email": "eve@shop.iam.gserviceaccount.com"}, 403),
+    "no account": ({"email": None}, 403),
+    "account not verified": ({"email_verified": False}, 403),
+    "expired": ({"iat": 1_700_000_000, "exp": 1_700_003_600}, 401),
+    "never expires": ({"exp": None}, 401),
+    "expires never": ({"exp": "never"}, 401),
+    "of tomorrow": ({"iat": 4_000_000_000, "exp": 4_000_003_600}, 401),
+    "other issuer": ({"iss": "https://accounts.example"}, 401),
+}
+
+
+@pytest.mark.parametrize("place", ["cloud run", "elsewhere"])
+def test_tokens_whose_signature_cloud_run_has_checked(
+    site: Callable[..., Call],
+    shop: Shop,
+    issuer: Issuer,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There alone a token counts without its signature; with one, it counts as everywhere."""
+    if place == "cloud run":
+        monkeypatch.setenv("K_SERVICE", "shop")
+    else:
+        monkeypatch.delenv("K_SERVICE", raising=False)
+    call = site(oidc(issuer, "certificates", CloudRunToken))
+    sent = {
+        f"{name}, without its signature": (
+            f"Bearer {_HEAD}.{issuers.coded(issuers.claims(**changes))}.{_REMOVED}",
+            status if place == "cloud run" else 401,
+        )
+        for name, (changes, status) in CLAIMS.items()
+    }
+    sent |= {name: (value, status) for name, (value, status) in TOKENS.items() if value is not None}
+    del sent["as Cloud Run passes it on"]
+    for lead in ("", "a", "a.b.c."):
+        sent[f"no token: {lead!r}"] = (f"Bearer {lead}{_REMOVED}", 401)
+    sent["no claims"] = (f"Bearer {_HEAD}.{issuers.coded(b'[]')}.{_REMOVED}", 401)
+    for name, (value, status) in sent.items():
+        key = shop.stage()
+        shop.ran.clear()
+        answer = call("POST", JOBS, {"Authorization": value}, key.encode())
+        assert (answer.status, bool(shop.ran)) == (status, status == 200), name
+    assert "CloudRunToken(audience=" in repr(oidc(issuer, "certificates", CloudRunToken))
 
 
 def test_what_is_refused_would_run(site: Callable[..., Call], shop: Shop) -> None:
