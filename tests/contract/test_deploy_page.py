@@ -67,7 +67,7 @@ def test_the_settings_are_those_of_the_examples(column: int, files: list[str]) -
 
 
 def test_the_files_that_it_names_are_there() -> None:
-    for name in ("app.yaml", "bundled.yaml", "cron.yaml", "main.py"):
+    for name in ("app.yaml", "bundled.yaml", "cron.yaml", "queue.yaml", "main.py"):
         assert f"`{name}`" in PAGE.text
         assert (EXAMPLES / "appengine" / name).is_file()
     assert "app_engine_apis: true\n" in example("appengine/bundled.yaml")
