@@ -37,8 +37,10 @@ def start() -> None:
     job("nightly").stage_now(LOCK_ID, dedupe="start")
 
 
-def award_badges(_lock_id: str = LOCK_ID) -> None:
+def award_badges(_lock_id: str, *, goes_on: bool = False) -> None:
     """Give a page of learners the badges earned by now, and stage the job of the next page.
+
+    One that `goes_on` begins no run: another job may have ended it.
 
     It takes one learner's lock at a time, for one get and at most one put, and waits only behind
     requests for that learner. A learner whose lock times out is skipped, so that one stuck lock
@@ -47,6 +49,8 @@ def award_badges(_lock_id: str = LOCK_ID) -> None:
     """
     run = latest_run()
     if run is None or run.over:
+        if goes_on:
+            return
         run = _begin(run)
     keys = _page_after(run.after)
     before, started = run.seconds, time.perf_counter()
@@ -74,7 +78,7 @@ def _end_page(run: NightlyRun, *, over: bool) -> None:
     run.over = over
     run.put()
     if not over:
-        job("nightly").stage(LOCK_ID)
+        job("nightly").stage(LOCK_ID, goes_on=True)
 
 
 def _begin(run: NightlyRun | None) -> NightlyRun:

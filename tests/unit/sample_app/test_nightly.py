@@ -10,6 +10,7 @@ import pytest
 
 from sample_app import demonstration
 from sample_app.learning import nightly
+from sample_app.models import NightlyRun
 from sample_app.pages import nightly as nightly_page
 from tests.unit.sample_app.conftest import Site
 from userlock.outbox import Retry
@@ -133,6 +134,29 @@ def test_it_goes_on_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert (report["learners"], report["done"], report["badges_awarded"]) == (5, 5, 2)
     for each in ("ada", "learner-3"):
         assert site.learner(each)["badges"] == ["first-step"]
+
+
+def test_a_start_during_a_run_is_no_second_run(
+    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler's job is staged between two pages, and goes on with the run."""
+    monkeypatch.setattr(nightly, "PAGE", 1)
+    for number in range(3):
+        site.client.post("/api/learners", json={"id": f"learner-{number}", "name": "Somebody"})
+    begun: list[NightlyRun | None] = []
+    begin = nightly._begin
+
+    def counted(run: NightlyRun | None) -> NightlyRun:
+        begun.append(run)
+        return begin(run)
+
+    monkeypatch.setattr(nightly, "_begin", counted)
+    site.client.post("/tasks/award-badges")
+    with step.inside(site):
+        site.client.post("/tasks/award-badges")
+    assert site.run_jobs() == 0
+    report = site.client.get("/nightly.json").get_json()["report"]
+    assert (report["learners"], report["done"], len(begun)) == (4, 4, 1)
 
 
 def test_a_run_that_failed_goes_on_where_it_was(
