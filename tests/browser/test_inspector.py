@@ -13,6 +13,7 @@ import userlock
 from sample_app.stack import Stack
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.pictures import photograph
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_breaking_a_lock(
         page = context.new_page()
 
         def look(at: str) -> None:
-            page.screenshot(path=screenshots / f"inspector-{at}-{device}-{scheme}.png")
+            photograph(page, screenshots / f"inspector-{at}-{device}-{scheme}.png")
             assert serious(page) == []
             wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
             assert wider <= 0, f"{at}: {wider} pixels are hidden"

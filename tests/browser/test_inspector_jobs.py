@@ -17,6 +17,7 @@ import emulator
 import userlock
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.pictures import photograph
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS
@@ -93,7 +94,7 @@ def test_dead_jobs_are_looked_at_redriven_and_purged(
         page = context.new_page()
 
         def look(at: str) -> None:
-            page.screenshot(path=screenshots / f"jobs-{at}-{device}-{scheme}.png")
+            photograph(page, screenshots / f"jobs-{at}-{device}-{scheme}.png")
             assert serious(page) == []
             wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
             assert wider <= 0, f"{at}: {wider} pixels are hidden"

@@ -13,6 +13,7 @@ from sample_app.stack import Stack
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES
 from tests.browser.people import join
+from tests.browser.pictures import photograph
 
 
 @pytest.fixture(params=SCHEMES)
@@ -40,9 +41,9 @@ def test_a_mail_that_is_tried_again_dies_and_is_redriven(
     job = window.locator("#jobs-rows tr").filter(has_text=learner)
     expect(job).to_contain_text("again, in", timeout=30_000)
     expect(job).to_contain_text("PostOfficeClosed")
-    window.screenshot(path=screenshots / f"jobs-again-{scheme}.png")
+    photograph(window, screenshots / f"jobs-again-{scheme}.png")
     expect(job).to_contain_text("dead", timeout=60_000)
-    window.screenshot(path=screenshots / f"jobs-dead-{scheme}.png")
+    photograph(window, screenshots / f"jobs-dead-{scheme}.png")
     assert serious(window) == []
 
     window.get_by_role("button", name="Open the post office").click()

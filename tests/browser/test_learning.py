@@ -12,6 +12,7 @@ from sample_app import catalogue
 from sample_app.stack import Stack
 from tests.browser.access import serious
 from tests.browser.people import join, sign_in
+from tests.browser.pictures import photograph
 
 
 @pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
@@ -40,7 +41,7 @@ def test_an_exercise(window: Page, request: pytest.FixtureRequest, screenshots: 
         group.get_by_label(question.choices[0], exact=True).check()
     window.get_by_role("button", name="Check my answers").click()
     expect(window.get_by_role("alert")).to_contain_text("0 of 3 are right")
-    window.screenshot(path=screenshots / "wrong-answers.png", full_page=True)
+    photograph(window, screenshots / "wrong-answers.png", full_page=True)
     if request.node.callspec.params["window"]:  # axe is a script
         assert serious(window) == []
     for question in exercise.questions:

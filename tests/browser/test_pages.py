@@ -14,6 +14,7 @@ from sample_app.stack import Stack
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
 from tests.browser.people import sign_in
+from tests.browser.pictures import photograph
 from tests.waiting import wait_until
 
 #: Each page with the user that is signed in.
@@ -103,7 +104,7 @@ def test_a_page(
         assert answer is not None
         assert answer.status == (404 if path.endswith("nobody") else 200)
         picture = f"{who} {path}".strip(" /").replace("/", "-").replace("?", "-") or "choice"
-        page.screenshot(path=screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
+        photograph(page, screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
         assert serious(page) == []
         wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{wider} pixels are hidden"
