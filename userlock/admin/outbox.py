@@ -21,6 +21,7 @@ from google.cloud.ndb import exceptions as ndb_exceptions
 
 import userlock.ids as ids
 from userlock.admin.snapshot import timestamp
+from userlock.ndb.owners import owner_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.outbox import Outbox, job_key
@@ -31,7 +32,6 @@ from userlock.outbox.rows import (
     Standing,
     dead_jobs,
     jobs,
-    owner_key,
     standing_index,
     standing_micros,
     standing_range,
