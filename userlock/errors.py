@@ -707,3 +707,68 @@ class ClaimLost(JobError):
 
     A job of `transactional=True` has written nothing then. Of another job, both have run.
     """
+
+
+class FlowError(UserLockError):
+    """Something about one request with an idempotency key.
+
+    Attributes:
+        user_id: the owner of the key, a lock id.
+        key: the idempotency key.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str) -> None:
+        super().__init__(message)
+        self.user_id = user_id
+        self.key = key
+
+
+class IdempotencyKeyRefused(FlowError, ValueError):
+    """The idempotency key is missing, or has another form than the API documents."""
+
+
+class IdempotencyKeyReused(FlowError):
+    """The key belongs to a request with another method, path or other parameters."""
+
+
+class RequestRunning(FlowError):
+    """The same request is running.
+
+    Attributes:
+        retry_after: the seconds after which to try again.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str, retry_after: int) -> None:
+        super().__init__(message, user_id=user_id, key=key)
+        self.retry_after = retry_after
+
+
+class FlowTakenOver(FlowError):
+    """Another attempt has taken the request over, so this one must not go on.
+
+    It has committed nothing since. Sent again, the request gets the answer of the other one.
+    """
+
+
+class FlowChanged(FlowError):
+    """An unfinished request was begun by other code: its stored points are not those of this code.
+
+    Nothing was run. A deploy has renamed, removed or reordered a phase.
+    """
+
+
+class ExternalUnavailable(FlowError):
+    """A call of another service has failed, for now. The request is unfinished, and may be sent
+    again.
+
+    Attributes:
+        retry_after: the seconds after which to try again.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str, retry_after: int) -> None:
+        super().__init__(message, user_id=user_id, key=key)
+        self.retry_after = retry_after
+
+
+class NotStorable(FlowError, TypeError):
+    """An output or an answer cannot be stored, so it could not be given a second time."""
