@@ -322,9 +322,12 @@ class Flow:
         row, self._row = self._row, None
         if row is None or not current_settings().fencing:
             row = self._row_key.get(use_cache=False, use_global_cache=False)
-        if row is None or row.token != self._token:
+        if row is None or not self._is_mine(row):
             raise self._taken_over()
         return row
+
+    def _is_mine(self, row: Any) -> bool:
+        return bool(row.token == self._token)
 
     def _put(self, row: Any, points: list[dict[str, Any]]) -> None:
         encoded = written(points)

@@ -223,7 +223,7 @@ class Flows:
                 flow.restart()
         if flow.answer is not None:
             return flow.answer
-        answer = result if isinstance(result, Answer) else self._answer(result, request)
+        answer: Answer = result if isinstance(result, Answer) else self._answer(result, request)
         if answer.status < 500:
             flow.finish(answer)
         return answer
