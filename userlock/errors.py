@@ -37,11 +37,19 @@
     ├── CommitInDoubt                   the reply to a commit was lost
     ├── WriteNotFenced                  cannot be fenced, so it was not sent
     ├── EntityNotFound                  deleted before it could be locked
-    └── JobError                        concerns a job of the outbox (job)
-        ├── JobArgumentsRefused         arguments that a row cannot carry
-        ├── JobStagedOutside            stage() outside of a transaction
-        ├── UnknownJob                  no such job is registered here
-        └── ClaimLost                   another worker has taken the job over
+    ├── JobError                        concerns a job of the outbox (job)
+    │   ├── JobArgumentsRefused         arguments that a row cannot carry
+    │   ├── JobStagedOutside            stage() outside of a transaction
+    │   ├── UnknownJob                  no such job is registered here
+    │   └── ClaimLost                   another worker has taken the job over
+    └── FlowError                       concerns a request with an idempotency key (user_id, key)
+        ├── IdempotencyKeyRefused       the key is missing or malformed
+        ├── IdempotencyKeyReused        the key belongs to another request
+        ├── RequestRunning              the same request is running (retry_after)
+        ├── FlowTakenOver               another attempt has taken the request over
+        ├── FlowChanged                 the request was begun by other code
+        ├── ExternalUnavailable         a call of another service has failed, for now (retry_after)
+        └── NotStorable                 an output or an answer cannot be stored
 
 A `WriteViolation` is a bug in the calling code and is raised before that
 entity is sent; docs/models.md says what to do about each. A `StaleWriteError`

@@ -72,7 +72,7 @@ def test_the_order_of_parameters_does_not_count(flows: Flows, ride: Function) ->
 @pytest.mark.parametrize("key", ["", "short", "x" * 101, "a space in it, and long", "\u00e4" * 30])
 def test_malformed_keys(flows: Flows, ride: Function, key: str) -> None:
     with pytest.raises(IdempotencyKeyRefused, match="20 to 100"):
-        flows.run(request(key=key), ride)
+        flows.run(request(key=key, method="POST"), ride)
     assert rows() == []
 
 
@@ -220,7 +220,7 @@ def test_a_function(flows: Flows) -> None:
         return {"refunded": cents}
 
     for _ in range(2):
-        assert refund("ann", "payment-1234-refund-x", cents=500) == {"refunded": 500}
+        assert refund("ann", "payment-1234-refund", cents=500) == {"refunded": 500}
     assert ran == [500]
     with pytest.raises(IdempotencyKeyReused):
-        refund("ann", "payment-1234-refund-x", cents=501)
+        refund("ann", "payment-1234-refund", cents=501)
