@@ -24,10 +24,13 @@ from userlock.contrib.idempotent_requests import (
     HEADER,
     METHODS,
     OnBusy,
+    check_method,
     check_options,
+    check_view,
     headers_of,
     key_of,
     parameters_of,
+    refuse_stream,
 )
 from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED
@@ -38,7 +41,7 @@ from userlock.contrib.request_scope import (
     finish_writes,
     path_of,
 )
-from userlock.errors import ConfigurationError, NotStorable, UserLockError, WriteViolation
+from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import are_plain
@@ -313,20 +316,11 @@ class Flows(idempotency.Flows):
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
             known = name or f"{view.__module__}.{view.__qualname__}"
-            if inspect.iscoroutinefunction(view) or inspect.isgeneratorfunction(view):
-                raise ConfigurationError(
-                    f"flow {known}: the answer of a coroutine or generator cannot be stored. To "
-                    f"fix it: make it a plain function"
-                )
+            check_view(known, view)
 
             @functools.wraps(view)
             def once(*args: Any, **kwargs: Any) -> flask.Response:
-                asked = flask.request
-                if asked.method not in needed:
-                    raise ConfigurationError(
-                        f"flow {known} is for {', '.join(needed)}, not for {asked.method}. To fix "
-                        f"it: give the route a view of its own, or name methods="
-                    )
+                check_method(known, flask.request.method, needed)
                 answer = self.run(
                     self._request(known, str(user())),
                     lambda flow: _stored(flow, view(flow, *args, **kwargs)),
@@ -374,10 +368,5 @@ def _stored(flow: Flow, returned: Any) -> Answer | None:
         return None
     response = flask.make_response(returned)
     if response.is_streamed or response.direct_passthrough:
-        raise NotStorable(
-            "the answer is a stream, which cannot be given again. To fix it: return all of it, or "
-            "a link to it",
-            user_id=flow.user_id,
-            key=flow.key,
-        )
+        refuse_stream(flow)
     return Answer(response.status_code, kept(response.headers.items()), response.get_data())

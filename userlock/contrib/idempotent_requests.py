@@ -8,11 +8,13 @@ and parameters are: of JSON documents and forms their values count, not their by
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from userlock.idempotency import Answer
+from userlock.errors import ConfigurationError, NotStorable
+from userlock.idempotency import Answer, Flow
 from userlock.json_values import check, written
 
 HEADER = "Idempotency-Key"
@@ -108,6 +110,46 @@ def check_options(on_busy: str, methods: Iterable[str]) -> tuple[str, ...]:
     if wrong or not found:
         raise ValueError(f"methods are names like POST, not {found!r:.80}")
     return found
+
+
+def check_view(name: str, view: Callable[..., Any]) -> None:
+    """Refuse a view whose answers cannot be stored.
+
+    Raises:
+        ConfigurationError: it is a coroutine or a generator.
+    """
+    if inspect.iscoroutinefunction(view) or inspect.isgeneratorfunction(view):
+        raise ConfigurationError(
+            f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
+            f"make it a plain function"
+        )
+
+
+def check_method(name: str, method: str | None, methods: Sequence[str]) -> None:
+    """Refuse a request that needs no key: its view would get no flow.
+
+    Raises:
+        ConfigurationError: the method is none of these.
+    """
+    if method not in methods:
+        raise ConfigurationError(
+            f"flow {name} is for {', '.join(methods)}, not for {method}. To fix it: give the route "
+            f"a view of its own, or name methods="
+        )
+
+
+def refuse_stream(flow: Flow) -> NoReturn:
+    """Refuse an answer that is a stream.
+
+    Raises:
+        NotStorable: always.
+    """
+    raise NotStorable(
+        "the answer is a stream, which cannot be given again. To fix it: return all of it, or a "
+        "link to it",
+        user_id=flow.user_id,
+        key=flow.key,
+    )
 
 
 def headers_of(answer: Answer) -> list[tuple[str, str]]:
