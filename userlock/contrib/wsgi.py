@@ -233,10 +233,12 @@ class Flows(idempotency.Flows):
 
 def _body(environ: WSGIEnvironment) -> bytes:
     length = environ.get("CONTENT_LENGTH") or ""
+    body = b""
     if length.isdecimal():
-        return environ["wsgi.input"].read(int(length))
-    # Without a length a server gives the end, or else there is no body.
-    return environ["wsgi.input"].read() if environ.get("wsgi.input_terminated") else b""
+        body = environ["wsgi.input"].read(int(length))
+    elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
+        body = environ["wsgi.input"].read()
+    return body
 
 
 def _request(name: str, user_id: str, environ: WSGIEnvironment, body: bytes) -> Request:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import logging
 import math
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from google.api_core.exceptions import Aborted
@@ -36,7 +37,8 @@ from userlock.errors import (
 )
 from userlock.idempotency.answers import Answer, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.rows import RequestRow, request_key
+from userlock.idempotency.rows import DONE, OPEN, RequestRow, request_key, requests_before
+from userlock.ids import quoted
 from userlock.json_values import check, written
 from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock
@@ -144,6 +146,55 @@ class Flows:
             return call
 
         return register if function is None else register(function)
+
+    # --- what is left -----------------------------------------------------------------------
+
+    def reap(self, *, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Remove the answers that are no longer kept; return how many. In an ndb context.
+
+        A request that is not finished is never removed.
+        """
+        removed = 0
+        now = self._now()
+        for key in requests_before(DONE, now):
+            if stopped():
+                break
+            removed += ndb.transaction(lambda key=key: self._remove(key, now))
+        return removed
+
+    @staticmethod
+    def _remove(key: Any, now: int) -> bool:
+        row = key.get(use_cache=False, use_global_cache=False)
+        if row is None or not row.is_finished or not row.has_expired(now):
+            return False
+        key.delete(use_cache=False, use_global_cache=False)
+        return True
+
+    def complete(self, *, older_than: float = 300.0) -> Iterator[tuple[Request, Answer | None]]:
+        """Complete unfinished requests, as if they were sent again; yield each with its answer.
+
+        Those of functions that are not registered here, or whose parameters are not
+        stored, are left to their clients. None stands for one that has failed again;
+        the log says why. In an ndb context.
+
+        Args:
+            older_than: in seconds: younger ones may still be running.
+        """
+        for key in requests_before(OPEN, self._now() - round(older_than * 1e6)):
+            row = key.get(use_cache=False, use_global_cache=False)
+            if row is None or row.is_finished or row.flow not in self._functions:
+                continue
+            if row.params is None:
+                continue
+            params = json.loads(row.params)
+            request = Request(
+                row.user, row.idempotency_key, row.flow, params, row.method, row.path, row.digest
+            )
+            try:
+                yield request, self.run(request, refuse=True)
+            except Exception:
+                log.exception("a request of %s is not complete", quoted(row.user))
+                yield request, None
 
     # --- a request --------------------------------------------------------------------------
 

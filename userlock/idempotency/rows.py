@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from google.cloud import ndb
 
 from userlock.json_values import written
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import name_of, owner_key
+from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.
@@ -43,8 +44,8 @@ class RequestRow(Model):
         points: what has been done so far, as JSON: see `Points`.
         status, headers, body: the answer; a status of None: there is none yet.
         finished_at: in microseconds since 1970.
-        expire_at: when it may be removed. Only of a finished one.
-        replays: not counted here: a replay writes nothing.
+        expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
+        standing: unfinished, the shard, and since when; or finished, and when it may be removed.
     """
 
     _write_policy = WritePolicy.unsafe(
@@ -69,7 +70,8 @@ class RequestRow(Model):
     headers = ndb.JsonProperty(indexed=False)
     body = ndb.BlobProperty(compressed=True)
     finished_at = ndb.IntegerProperty(indexed=False, default=0)
-    expire_at = ndb.DateTimeProperty()
+    expire_at = ndb.DateTimeProperty(indexed=False)
+    standing = ndb.ComputedProperty(lambda row: standing_of(row))
 
     @classmethod
     def _get_kind(cls) -> str:
@@ -82,6 +84,29 @@ class RequestRow(Model):
     def has_expired(self, now: int) -> bool:
         """Return whether its answer is no longer kept. Datastore's own expiry may be a day late."""
         return self.expire_at is not None and micros_of(self.expire_at) <= now
+
+
+#: The beginnings of `RequestRow.standing`.
+OPEN, DONE = "open", "done"
+
+
+def standing_of(row: Any) -> str:
+    """Return the value of `standing` of a request."""
+    if row.expire_at is None:
+        return shard_index(OPEN, row.key, row.begun_at)
+    return shard_index(DONE, row.key, micros_of(row.expire_at))
+
+
+def requests_before(standing: str, micros: int) -> Iterator[Any]:
+    """Yield the keys of requests that stand so since, or until, a time before that one."""
+    for shard in range(SHARDS):
+        first = f"{standing}|{shard:02d}|"
+        query = RequestRow.query(
+            RequestRow.standing >= first,
+            RequestRow.standing < f"{first}{max(micros, 0):016d}",
+            namespace="",
+        )
+        yield from query.order(RequestRow.standing).iter(keys_only=True)
 
 
 def request_key(user_id: str, key: str) -> Any:

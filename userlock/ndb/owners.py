@@ -7,6 +7,7 @@ has no entity.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Any
 
 from google.cloud import ndb
@@ -14,6 +15,8 @@ from google.cloud import ndb
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
+#: Part of stored data: rows of another number would not be found.
+SHARDS = 16
 #: Most bytes of a name in a key, less room for a prefix.
 _MOST_NAME_BYTES = 1400
 
@@ -44,3 +47,14 @@ def owner_of(root: Any) -> str | None:
     """Return the owner of a root key; None if only the rows tell."""
     name = root.id()
     return name[1:] if isinstance(name, str) and name.startswith("=") else None
+
+
+def shard_of(key: Any) -> int:
+    """Return the shard of a row: that of its owner. It keeps indexes from growing at one end."""
+    root = key.root().id().encode("utf-8", "surrogatepass")
+    return zlib.crc32(root) % SHARDS
+
+
+def shard_index(prefix: str, key: Any, micros: int) -> str:
+    """Return the value of an index: rows of a prefix and a shard, by time."""
+    return f"{prefix}|{shard_of(key):02d}|{max(micros, 0):016d}"

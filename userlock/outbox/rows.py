@@ -18,18 +18,15 @@ from __future__ import annotations
 import enum
 import itertools
 import secrets
-import zlib
 from typing import Any
 
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import name_of, owner_key
+from userlock.ndb.owners import name_of, owner_key, shard_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 
-#: Part of stored data: rows of another number would not be found.
-SHARDS = 16
 #: The length of a cause, and of an error's text.
 MOST_CAUSE = 300
 MOST_ERROR = 2_000
@@ -188,12 +185,6 @@ def name_key(owner: str, job: str, dedupe: str) -> Any:
 def relay_key(shard: int) -> Any:
     """Return the key of a shard's lease."""
     return ndb.Key(RelayRow, f"{shard:02d}", namespace="")
-
-
-def shard_of(key: Any) -> int:
-    """Return the shard of a job: that of its owner."""
-    root = key.root().id().encode("utf-8", "surrogatepass")
-    return zlib.crc32(root) % SHARDS
 
 
 def due_index(key: Any, micros: int) -> str:
