@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import userlock.idempotency
 import userlock.outbox
 import userlock.stores  # noqa: F401
 from userlock._version import __version__
@@ -16,6 +17,12 @@ from userlock.errors import (
     DeletedWithoutLock,
     EntityExistsError,
     EntityNotFound,
+    ExternalUnavailable,
+    FlowChanged,
+    FlowError,
+    FlowTakenOver,
+    IdempotencyKeyRefused,
+    IdempotencyKeyReused,
     ImmutableEntityRewritten,
     JobArgumentsRefused,
     JobError,
@@ -32,12 +39,14 @@ from userlock.errors import (
     NoScope,
     NoService,
     NotInTransaction,
+    NotStorable,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
     ReadOnlyModelWritten,
     ReadUnderEarlierTenure,
     ReadWithoutLock,
+    RequestRunning,
     StaleObjectPut,
     StaleWriteError,
     StructuredModelWritten,
@@ -91,8 +100,14 @@ __all__ = [
     "Enforcement",
     "EntityExistsError",
     "EntityNotFound",
+    "ExternalUnavailable",
+    "FlowChanged",
+    "FlowError",
+    "FlowTakenOver",
     "HeldLock",
     "Holder",
+    "IdempotencyKeyRefused",
+    "IdempotencyKeyReused",
     "ImmutableEntityRewritten",
     "JobArgumentsRefused",
     "JobError",
@@ -115,6 +130,7 @@ __all__ = [
     "NoScope",
     "NoService",
     "NotInTransaction",
+    "NotStorable",
     "OutagePolicy",
     "PartialEntityPut",
     "Polling",
@@ -126,6 +142,7 @@ __all__ = [
     "ReadOnlyModelWritten",
     "ReadUnderEarlierTenure",
     "ReadWithoutLock",
+    "RequestRunning",
     "Settings",
     "SiteReport",
     "StaleObjectPut",

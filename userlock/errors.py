@@ -37,11 +37,19 @@
     ├── CommitInDoubt                   the reply to a commit was lost
     ├── WriteNotFenced                  cannot be fenced, so it was not sent
     ├── EntityNotFound                  deleted before it could be locked
-    └── JobError                        concerns a job of the outbox (job)
-        ├── JobArgumentsRefused         arguments that a row cannot carry
-        ├── JobStagedOutside            stage() outside of a transaction
-        ├── UnknownJob                  no such job is registered here
-        └── ClaimLost                   another worker has taken the job over
+    ├── JobError                        concerns a job of the outbox (job)
+    │   ├── JobArgumentsRefused         arguments that a row cannot carry
+    │   ├── JobStagedOutside            stage() outside of a transaction
+    │   ├── UnknownJob                  no such job is registered here
+    │   └── ClaimLost                   another worker has taken the job over
+    └── FlowError                       concerns a request with an idempotency key (user_id, key)
+        ├── IdempotencyKeyRefused       the key is missing or malformed
+        ├── IdempotencyKeyReused        the key belongs to another request
+        ├── RequestRunning              the same request is running (retry_after)
+        ├── FlowTakenOver               another attempt has taken the request over
+        ├── FlowChanged                 the request was begun by other code
+        ├── ExternalUnavailable         a call of another service has failed, for now (retry_after)
+        └── NotStorable                 an output or an answer cannot be stored
 
 A `WriteViolation` is a bug in the calling code and is raised before that
 entity is sent; docs/models.md says what to do about each. A `StaleWriteError`
@@ -707,3 +715,68 @@ class ClaimLost(JobError):
 
     A job of `transactional=True` has written nothing then. Of another job, both have run.
     """
+
+
+class FlowError(UserLockError):
+    """Something about one request with an idempotency key.
+
+    Attributes:
+        user_id: the owner of the key, a lock id.
+        key: the idempotency key.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str) -> None:
+        super().__init__(message)
+        self.user_id = user_id
+        self.key = key
+
+
+class IdempotencyKeyRefused(FlowError, ValueError):
+    """The idempotency key is missing, or has another form than the API documents."""
+
+
+class IdempotencyKeyReused(FlowError):
+    """The key belongs to a request with another method, path or other parameters."""
+
+
+class RequestRunning(FlowError):
+    """The same request is running.
+
+    Attributes:
+        retry_after: the seconds after which to try again.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str, retry_after: int) -> None:
+        super().__init__(message, user_id=user_id, key=key)
+        self.retry_after = retry_after
+
+
+class FlowTakenOver(FlowError):
+    """Another attempt has taken the request over, so this one must not go on.
+
+    It has committed nothing since. Sent again, the request gets the answer of the other one.
+    """
+
+
+class FlowChanged(FlowError):
+    """An unfinished request was begun by other code: its stored points are not those of this code.
+
+    Nothing was run. A deploy has renamed, removed or reordered a phase.
+    """
+
+
+class ExternalUnavailable(FlowError):
+    """A call of another service has failed, for now. The request is unfinished, and may be sent
+    again.
+
+    Attributes:
+        retry_after: the seconds after which to try again.
+    """
+
+    def __init__(self, message: str, *, user_id: str, key: str, retry_after: int) -> None:
+        super().__init__(message, user_id=user_id, key=key)
+        self.retry_after = retry_after
+
+
+class NotStorable(FlowError, TypeError):
+    """An output or an answer cannot be stored, so it could not be given a second time."""

@@ -29,6 +29,7 @@ RUN_BY = {
     "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
     "docs/reference/events.md": "tests.unit.test_reference",
+    "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
     "docs/transactions.md": "tests.contract.test_readme",

@@ -15,14 +15,24 @@ ROOT = Path(__file__).parents[2]
 
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
-    ("callsite", "clock", "fork", "platforms", "settings", "words", "datastore_rpc", "_version"),
+    (
+        "callsite",
+        "clock",
+        "fork",
+        "json_values",
+        "platforms",
+        "settings",
+        "words",
+        "datastore_rpc",
+        "_version",
+    ),
     ("ids",),
     ("errors",),
     ("sites",),
     ("events",),
     ("lock", "reports"),
     ("stores", "ndb"),
-    ("outbox",),
+    ("outbox", "idempotency"),
     ("admin",),
     ("contrib.inspector",),
     ("contrib", "cli", "testing", "_public"),
@@ -34,6 +44,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "google.cloud": (
         "userlock.ndb",
         "userlock.outbox",
+        "userlock.idempotency",
         "userlock.datastore_rpc",
         "userlock.stores.datastore",
         "userlock.admin.ndb",

@@ -11,6 +11,14 @@ import pytest
 import userlock
 
 PUBLIC = {
+    "ExternalUnavailable",
+    "FlowChanged",
+    "FlowError",
+    "FlowTakenOver",
+    "IdempotencyKeyRefused",
+    "IdempotencyKeyReused",
+    "NotStorable",
+    "RequestRunning",
     "ClaimLost",
     "UnknownJob",
     "JobStagedOutside",

@@ -21,17 +21,16 @@ from google.cloud.ndb import exceptions as ndb_exceptions
 
 import userlock.ids as ids
 from userlock.admin.snapshot import timestamp
+from userlock.ndb.owners import SHARDS, owner_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.outbox import Outbox, job_key
 from userlock.outbox.rows import (
     MOST_ERROR,
-    SHARDS,
     JobRow,
     Standing,
     dead_jobs,
     jobs,
-    owner_key,
     standing_index,
     standing_micros,
     standing_range,

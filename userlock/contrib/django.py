@@ -9,7 +9,9 @@ Needs the extra `django` (`pip install userlock[django]`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
 try:
     from django.conf import settings
@@ -20,9 +22,24 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.django needs Django: pip install 'userlock[django]'"
     ) from error
 
+from userlock import idempotency
+from userlock.contrib.idempotent_requests import (
+    HEADER,
+    METHODS,
+    OnBusy,
+    check_method,
+    check_options,
+    check_view,
+    headers_of,
+    key_of,
+    parameters_of,
+    refuse_stream,
+)
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
+from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency.answers import kept
 from userlock.ids import show_request
 
 
@@ -94,3 +111,88 @@ class UserLockMiddleware:
     def _answer(self, error: UserLockError) -> HttpResponse:
         problem = self._scope.problem_of(error)
         return HttpResponse(problem.body, status=problem.status, headers=problem.headers)
+
+
+class Flows(idempotency.Flows):
+    """Requests that happen once, for views of Django. Options: as `userlock.idempotency.Flows`."""
+
+    def idempotent(
+        self,
+        *,
+        user: Callable[[HttpRequest], str | int],
+        on_busy: OnBusy = "wait",
+        wait_timeout: float | None = None,
+        methods: Iterable[str] = METHODS,
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponse]]:
+        """Let a view run once for each `Idempotency-Key`, however often its request is sent.
+
+            @flows.idempotent(user=lambda request: request.user.pk)
+            def create_ride(request, flow): ...
+
+        Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`.
+        """
+        needed = check_options(on_busy, methods)
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
+            known = name or f"{view.__module__}.{view.__qualname__}"
+            check_view(known, view)
+
+            @functools.wraps(view)
+            def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+                check_method(known, request.method, needed)
+                answer = self.run(
+                    _request(known, str(user(request)), request),
+                    lambda flow: _stored(flow, view(request, flow, *args, **kwargs)),
+                    wait_timeout=wait_timeout,
+                    refuse=on_busy == "refuse",
+                )
+                response = HttpResponse(answer.body, status=answer.status)
+                for header, value in headers_of(answer):
+                    response[header] = value
+                return response
+
+            return once
+
+        return decorate
+
+
+def _request(name: str, user_id: str, request: HttpRequest) -> Request:
+    media = request.content_type or ""
+    is_form = media in ("multipart/form-data", "application/x-www-form-urlencoded")
+    body = request.body  # first, so that the form can be read as well
+    files = [
+        (field, file.name or "", file.read())
+        for field, several in (request.FILES.lists() if is_form else ())
+        for file in several
+    ]
+    for _, several in request.FILES.lists() if is_form else ():
+        for file in several:
+            file.seek(0)
+    found = parameters_of(
+        request.META.get("QUERY_STRING", "").encode("latin-1", "replace"),
+        media,
+        b"" if is_form else body,
+        form=[(key, each) for key, several in request.POST.lists() for each in several]
+        if is_form
+        else (),
+        files=files,
+    )
+    return Request(
+        user_id,
+        key_of(request.headers.get(HEADER)),
+        name,
+        found.value,
+        request.method or "",
+        request.path_info,
+        found.digest,
+    )
+
+
+def _stored(flow: Flow, response: Any) -> Answer | None:
+    """Return what a view has returned as an answer; None if it has answered in `last()`."""
+    if flow.answer is not None:
+        return None
+    if getattr(response, "streaming", False):
+        refuse_stream(flow)
+    return Answer(response.status_code, kept(response.items()), response.content)

@@ -19,6 +19,19 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
+from userlock import idempotency
+from userlock.contrib.idempotent_requests import (
+    HEADER,
+    METHODS,
+    OnBusy,
+    check_method,
+    check_options,
+    check_view,
+    headers_of,
+    key_of,
+    parameters_of,
+    refuse_stream,
+)
 from userlock.contrib.inspector.pages import Authorise, Inspector
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
@@ -29,6 +42,8 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
+from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency.answers import kept
 from userlock.ids import are_plain
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
@@ -259,3 +274,99 @@ def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) 
         )
     lock_id: str | int = arguments[source]
     return lock_id
+
+
+class Flows(idempotency.Flows):
+    """Requests that happen once, for views of Flask. Options: as `userlock.idempotency.Flows`."""
+
+    def idempotent(
+        self,
+        *,
+        user: Callable[[], str | int],
+        on_busy: OnBusy = "wait",
+        wait_timeout: float | None = None,
+        methods: Iterable[str] = METHODS,
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., flask.Response]]:
+        """Let a view run once for each `Idempotency-Key`, however often its request is sent.
+
+            @app.post("/rides")
+            @flows.idempotent(user=lambda: flask.g.user.id)
+            def create_ride(flow): ...
+
+        The view gets a `Flow` before its other arguments. It answers in
+        `flow.last()`, or by what it returns. An answer below 500 is stored with
+        the headers that are not of one request alone, and given again with
+        `Idempotent-Replayed: true`.
+
+        Args:
+            user: returns the user, the owner of the key, in the request.
+            on_busy: the same request is running: `wait` for it, or `refuse` (409).
+            wait_timeout: the longest wait for the user's lock, in seconds.
+            methods: those that need a key. A view of other methods is an error.
+            name: the name in the rows, by default the view's module and name.
+
+        Raises:
+            IdempotencyKeyRefused: the header is missing or malformed (400). In the request.
+            IdempotencyKeyReused: the key belongs to another request (422). In the request.
+            RequestRunning: the same request is running (409). In the request.
+            NotStorable: the answer is a stream, or too long (500). In the request.
+        """
+        needed = check_options(on_busy, methods)
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
+            known = name or f"{view.__module__}.{view.__qualname__}"
+            check_view(known, view)
+
+            @functools.wraps(view)
+            def once(*args: Any, **kwargs: Any) -> flask.Response:
+                check_method(known, flask.request.method, needed)
+                answer = self.run(
+                    self._request(known, str(user())),
+                    lambda flow: _stored(flow, view(flow, *args, **kwargs)),
+                    wait_timeout=wait_timeout,
+                    refuse=on_busy == "refuse",
+                )
+                return flask.Response(answer.body, answer.status, headers_of(answer))
+
+            return once
+
+        return decorate
+
+    @staticmethod
+    def _request(name: str, user_id: str) -> Request:
+        asked = flask.request
+        body = asked.get_data(cache=True, parse_form_data=False)
+        multipart = asked.mimetype == "multipart/form-data"
+        is_form = multipart or asked.mimetype == "application/x-www-form-urlencoded"
+        found = parameters_of(
+            asked.query_string,
+            asked.mimetype,
+            b"" if is_form else body,
+            form=list(asked.form.items(multi=True)) if is_form else (),
+            files=[
+                (field, file.filename or "", file.read())
+                for field, file in asked.files.items(multi=True)
+            ],
+        )
+        for file in asked.files.values():
+            file.seek(0)
+        return Request(
+            user_id,
+            key_of(asked.headers.get(HEADER)),
+            name,
+            found.value,
+            asked.method,
+            asked.path,
+            found.digest,
+        )
+
+
+def _stored(flow: Flow, returned: Any) -> Answer | None:
+    """Return what a view has returned as an answer; None if it has answered in `last()`."""
+    if flow.answer is not None:
+        return None
+    response = flask.make_response(returned)
+    if response.is_streamed or response.direct_passthrough:
+        refuse_stream(flow)
+    return Answer(response.status_code, kept(response.headers.items()), response.get_data())

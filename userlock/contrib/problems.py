@@ -21,8 +21,14 @@ from typing import Any
 
 from userlock.errors import (
     CommitInDoubt,
+    ExternalUnavailable,
+    FlowError,
+    FlowTakenOver,
+    IdempotencyKeyRefused,
+    IdempotencyKeyReused,
     LockServiceUnavailable,
     LockTimeout,
+    RequestRunning,
     StaleWriteError,
     TooManyWaiting,
     UserLockError,
@@ -32,7 +38,18 @@ from userlock.ids import exact
 
 #: The errors that become problem documents, `TooManyWaiting` as a `LockTimeout`. Other errors of
 #: the library are left to the app.
-ANSWERED = (LockTimeout, LockServiceUnavailable, StaleWriteError, CommitInDoubt, WriteViolation)
+ANSWERED = (
+    LockTimeout,
+    LockServiceUnavailable,
+    StaleWriteError,
+    CommitInDoubt,
+    WriteViolation,
+    IdempotencyKeyRefused,
+    IdempotencyKeyReused,
+    RequestRunning,
+    FlowTakenOver,
+    ExternalUnavailable,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +105,8 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
         contention_status: the status for a lock that was not free in time. Many client
             libraries retry 503 by themselves; 409 does not count as an outage of the service.
     """
+    if isinstance(error, FlowError):
+        return _problem_of_flow(error)
     retry_after: int | None = None
     match error:
         case TooManyWaiting():
@@ -123,4 +142,29 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
         error=type(error).__name__,
         retry_after=retry_after,
         facts=facts,
+    )
+
+
+def _problem_of_flow(error: FlowError) -> Problem:
+    """Return the answer to a request with an idempotency key."""
+    retry_after: int | None = None
+    match error:
+        case IdempotencyKeyRefused():
+            status, detail = 400, f"The request needs the header Idempotency-Key: {error}."
+        case IdempotencyKeyReused():
+            status = 422
+            detail = "The Idempotency-Key belongs to a request with other parameters."
+        case RequestRunning():
+            status, retry_after = 409, error.retry_after
+            detail = "This request is still running. Try again in a moment, with the same key."
+        case FlowTakenOver():
+            status, retry_after = 409, 1
+            detail = "This request was sent again, and runs there. Try again with the same key."
+        case ExternalUnavailable():
+            status, retry_after = 503, error.retry_after
+            detail = "Another service does not answer. Try again with the same key."
+        case _:
+            status, detail = 500, "The server made a mistake, which has been logged."
+    return Problem(
+        status=status, detail=detail, error=type(error).__name__, retry_after=retry_after
     )

@@ -9,10 +9,24 @@ Flask use `userlock.contrib.flask`, under Django `userlock.contrib.django`.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import http
+import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
+from userlock import idempotency
+from userlock.contrib.idempotent_requests import (
+    HEADER,
+    METHODS,
+    OnBusy,
+    check_options,
+    check_view,
+    headers_of,
+    key_of,
+    parameters_of,
+)
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
@@ -23,6 +37,8 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import UserLockError, WriteViolation
+from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency.answers import kept
 from userlock.ids import show_request
 
 if TYPE_CHECKING:
@@ -164,3 +180,99 @@ def _close_all(chunks: Iterable[bytes]) -> None:
     closing = getattr(chunks, "close", None)
     if closing is not None:
         closing()
+
+
+class Flows(idempotency.Flows):
+    """Requests that happen once, for WSGI apps. Options: as `userlock.idempotency.Flows`."""
+
+    def idempotent(
+        self,
+        *,
+        user: Callable[[WSGIEnvironment], str | int],
+        on_busy: OnBusy = "wait",
+        wait_timeout: float | None = None,
+        methods: Iterable[str] = METHODS,
+        name: str | None = None,
+    ) -> Callable[[WSGIApplication], WSGIApplication]:
+        """Let an app run once for each `Idempotency-Key`, however often its request is sent.
+
+            @flows.idempotent(user=lambda environ: environ["REMOTE_USER"])
+            def rides(environ, start_response):
+                flow = environ["userlock.flow"]
+
+        To be used inside of `UserLockMiddleware`. The answer is read as a whole; one
+        of `flow.last()` counts instead of the app's. Requests of other methods go
+        through, without a flow. A form's bytes count, not its fields. Options, answers
+        and errors: as in `userlock.contrib.flask.Flows.idempotent`.
+        """
+        needed = check_options(on_busy, methods)
+
+        def decorate(app: WSGIApplication) -> WSGIApplication:
+            known = name or f"{app.__module__}.{getattr(app, '__qualname__', type(app).__name__)}"
+            check_view(known, app)
+
+            @functools.wraps(app)
+            def once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+                if environ["REQUEST_METHOD"] not in needed:
+                    return app(environ, start_response)
+                body = _body(environ)
+                environ["wsgi.input"] = io.BytesIO(body)
+                answer = self.run(
+                    _request(known, str(user(environ)), environ, body),
+                    lambda flow: _collected(flow, app, environ),
+                    wait_timeout=wait_timeout,
+                    refuse=on_busy == "refuse",
+                )
+                start_response(f"{answer.status} {_phrase(answer.status)}", headers_of(answer))
+                return [answer.body]
+
+            return once
+
+        return decorate
+
+
+def _body(environ: WSGIEnvironment) -> bytes:
+    length = environ.get("CONTENT_LENGTH") or ""
+    body = b""
+    if length.isdecimal():
+        body = environ["wsgi.input"].read(int(length))
+    elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
+        body = environ["wsgi.input"].read()
+    return body
+
+
+def _request(name: str, user_id: str, environ: WSGIEnvironment, body: bytes) -> Request:
+    media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
+    query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
+    found = parameters_of(query, media, body)
+    key = key_of(environ.get(f"HTTP_{HEADER.upper().replace('-', '_')}"))
+    method = environ["REQUEST_METHOD"]
+    return Request(user_id, key, name, found.value, method, path_of(environ), found.digest)
+
+
+def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> Answer | None:
+    """Return the whole answer of an app; None if it has answered in `last()`."""
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+    written: list[bytes] = []
+
+    def start(status: str, headers: list[tuple[str, str]], *_: Any) -> Callable[[bytes], object]:
+        started.append((status, headers))
+        return written.append
+
+    environ["wsgi.input"].seek(0)
+    chunks = app({**environ, "userlock.flow": flow}, start)
+    try:
+        written.extend(chunks)
+    finally:
+        _close_all(chunks)
+    if flow.answer is not None:
+        return None
+    status, headers = started[-1]
+    return Answer(int(status.split()[0]), kept(headers), b"".join(written))
+
+
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"

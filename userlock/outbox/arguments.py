@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from userlock.errors import JobArgumentsRefused
+from userlock.json_values import check, written
 
 #: An entity has at most 1 MiB. The rest is room for the other properties, and two errors.
 MOST_BYTES = 900_000
-_MOST_DEPTH = 50
 
 
 def encode(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
@@ -20,15 +19,14 @@ def encode(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> by
     Raises:
         JobArgumentsRefused: a value that JSON would not give back as it is, or too many bytes.
     """
-    for position, value in enumerate(args):
-        _check(job, value, f"argument {position + 1}", _MOST_DEPTH)
-    for name, value in kwargs.items():
-        _check(job, value, name, _MOST_DEPTH)
     try:
-        text = json.dumps([list(args), dict(kwargs)], ensure_ascii=False, separators=(",", ":"))
-        encoded = text.encode()
-    except UnicodeEncodeError:  # a lone surrogate; JSON can escape it
-        encoded = json.dumps([list(args), dict(kwargs)], separators=(",", ":")).encode()
+        for position, value in enumerate(args):
+            check(value, f"argument {position + 1}")
+        for name, value in kwargs.items():
+            check(value, name)
+    except ValueError as error:
+        raise _refused(job, str(error)) from None
+    encoded = written([list(args), dict(kwargs)])
     if len(encoded) > MOST_BYTES:
         raise JobArgumentsRefused(
             f"the arguments of job {job} have {len(encoded):,} bytes as JSON; the most is "
@@ -54,29 +52,9 @@ def decode(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
     raise ValueError("the row has no arguments")
 
 
-def _check(job: str, value: Any, place: str, depth: int) -> None:
-    """Refuse a value that would come back as another one."""
-    kind = type(value)
-    if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
-        return
-    if not depth:
-        raise _refused(job, f"{place} is nested too deeply")
-    if kind in (list, tuple):
-        for position, each in enumerate(value):
-            _check(job, each, f"{place}[{position}]", depth - 1)
-    elif kind is dict:
-        for name, each in value.items():
-            if not isinstance(name, str):
-                raise _refused(job, f"{place} has the key {name!r:.80}, which is no string")
-            _check(job, each, f"{place}[{name!r:.40}]", depth - 1)
-    else:
-        shown = f" {value!r}" if kind is float else ""
-        raise _refused(job, f"{place} is a {kind.__module__}.{kind.__qualname__}{shown}")
-
-
 def _refused(job: str, why: str) -> JobArgumentsRefused:
     return JobArgumentsRefused(
-        f"job {job} cannot carry its arguments as JSON: {why.replace('builtins.', '')}. To fix it: "
+        f"job {job} cannot carry its arguments as JSON: {why}. To fix it: "
         f"pass strings, finite numbers, booleans, None, lists and dicts (of an entity its id, of a "
         f"time its isoformat())",
         job=job,

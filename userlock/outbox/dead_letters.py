@@ -36,8 +36,9 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
+from userlock.ndb.owners import owner_key, owner_of
 from userlock.outbox.arguments import decode
-from userlock.outbox.rows import dead_jobs, owner_key, owner_of
+from userlock.outbox.rows import dead_jobs
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.outbox.worker import Queue, batch_scope
 

@@ -13,13 +13,14 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.owners import OwnerRow
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
 from userlock.outbox.engines.registry import open_engine
 from userlock.outbox.job import Job
 from userlock.outbox.relay import Relay, Relayed
 from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow, OwnerRow
+from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
 

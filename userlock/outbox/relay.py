@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.clock import Clock
-from userlock.outbox.rows import SHARDS, JobRow, RelayRow, due_before, jobs, relay_key
+from userlock.ndb.owners import SHARDS
+from userlock.outbox.rows import JobRow, RelayRow, due_before, jobs, relay_key
 from userlock.outbox.waking import Due, Waker
 
 log = logging.getLogger(__name__)

@@ -16,35 +16,20 @@ leaves that index.
 from __future__ import annotations
 
 import enum
-import hashlib
 import itertools
 import secrets
-import zlib
 from typing import Any
 
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
+from userlock.ndb.owners import name_of, owner_key, shard_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 
-#: Part of stored data: rows of another number would not be found.
-SHARDS = 16
-#: Most bytes of a name in a key, less room for a prefix.
-_MOST_NAME_BYTES = 1400
 #: The length of a cause, and of an error's text.
 MOST_CAUSE = 300
 MOST_ERROR = 2_000
-
-
-class OwnerRow(Model):
-    """The root of an owner's group. It has no entity."""
-
-    _write_policy = WritePolicy.NEVER_WRITTEN
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "UserLockOwner"
 
 
 class JobRow(Model):
@@ -180,24 +165,6 @@ def dead_jobs(cause: str = "") -> Any:
 # --- keys ---------------------------------------------------------------------------------------
 
 
-def _name(text: str) -> str:
-    """Return a key's name for a text of any length."""
-    encoded = text.encode("utf-8", "surrogatepass")
-    plain = len(encoded) <= _MOST_NAME_BYTES and text.isprintable()
-    return f"={text}" if plain else f"#{hashlib.sha256(encoded).hexdigest()}"
-
-
-def owner_key(owner: str) -> Any:
-    """Return the root key of an owner's group."""
-    return ndb.Key(OwnerRow._get_kind(), _name(owner), namespace="")
-
-
-def owner_of(root: Any) -> str | None:
-    """Return the owner of a root key; None if only the rows tell."""
-    name = root.id()
-    return name[1:] if isinstance(name, str) and name.startswith("=") else None
-
-
 _numbers = itertools.count(1)
 
 
@@ -212,18 +179,12 @@ def new_key(owner: str, micros: int) -> Any:
 
 def name_key(owner: str, job: str, dedupe: str) -> Any:
     """Return the key of the name of a job."""
-    return ndb.Key(NameRow, _name(f"{job}:{dedupe}"), parent=owner_key(owner))
+    return ndb.Key(NameRow, name_of(f"{job}:{dedupe}"), parent=owner_key(owner))
 
 
 def relay_key(shard: int) -> Any:
     """Return the key of a shard's lease."""
     return ndb.Key(RelayRow, f"{shard:02d}", namespace="")
-
-
-def shard_of(key: Any) -> int:
-    """Return the shard of a job: that of its owner."""
-    root = key.root().id().encode("utf-8", "surrogatepass")
-    return zlib.crc32(root) % SHARDS
 
 
 def due_index(key: Any, micros: int) -> str:

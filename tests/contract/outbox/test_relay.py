@@ -12,10 +12,11 @@ from google.cloud import ndb
 import emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Mailbox, rows
+from userlock.ndb.owners import shard_of
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox import relay as relay_module
 from userlock.outbox.relay import Relay
-from userlock.outbox.rows import RelayRow, shard_of
+from userlock.outbox.rows import RelayRow
 from userlock.outbox.waking import Waker
 from userlock.testing import ManualClock
 

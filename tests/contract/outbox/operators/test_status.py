@@ -10,7 +10,8 @@ from google.cloud import ndb
 from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
 from userlock.admin import outbox as reading
-from userlock.outbox.rows import SHARDS, JobRow, due_before, shard_of
+from userlock.ndb.owners import SHARDS, shard_of
+from userlock.outbox.rows import JobRow, due_before
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 

@@ -1,0 +1,226 @@
+"""A request runs once, and its answer is given again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import GoogleAPIError
+
+import emulator
+import userlock
+from tests.contract.idempotency.conftest import (
+    KEY,
+    CardDeclined,
+    Provider,
+    Ride,
+    request,
+    rides,
+    rows,
+)
+from userlock.errors import (
+    ExternalUnavailable,
+    FlowChanged,
+    FlowTakenOver,
+    IdempotencyKeyRefused,
+    IdempotencyKeyReused,
+    NotStorable,
+)
+from userlock.idempotency import Answer, Flow, Flows
+from userlock.ndb import commits
+from userlock.testing import ManualClock
+
+Function = Callable[[Flow], Any]
+
+
+def test_a_request_and_its_replay(flows: Flows, ride: Function, provider: Provider) -> None:
+    first = flows.run(request(), ride)
+    again = flows.run(request(), ride)
+    assert (first.status, first.replayed) == (201, False)
+    assert (again.status, again.body, again.headers) == (201, first.body, first.headers)
+    assert again.replayed
+    assert first.value["charge"] == "charge-1"
+    assert provider.asked == 1
+    assert [each.charge for each in rides()] == ["charge-1"]
+
+
+def test_keys_belong_to_users(flows: Flows, ride: Function) -> None:
+    flows.run(request(), ride)
+    assert not flows.run(request("bob"), ride).replayed
+    assert len(rides()) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"params": {"to": "work"}}, {"method": "PATCH"}, {"path": "/x"}, {"flow": "walks"}],
+)
+def test_another_request_of_the_same_key(
+    flows: Flows, ride: Function, changes: dict[str, Any]
+) -> None:
+    flows.run(request(), ride)
+    with pytest.raises(IdempotencyKeyReused):
+        flows.run(request(**changes), ride)
+
+
+def test_the_order_of_parameters_does_not_count(flows: Flows, ride: Function) -> None:
+    flows.run(request(params={"a": 1, "b": 2}), ride)
+    assert flows.run(request(params={"b": 2, "a": 1}), ride).replayed
+
+
+@pytest.mark.parametrize("key", ["", "short", "x" * 101, "a space in it, and long", "\u00e4" * 30])
+def test_malformed_keys(flows: Flows, ride: Function, key: str) -> None:
+    with pytest.raises(IdempotencyKeyRefused, match="20 to 100"):
+        flows.run(request(key=key, method="POST"), ride)
+    assert rows() == []
+
+
+def test_a_final_refusal_is_the_answer(flows: Flows, ride: Function, provider: Provider) -> None:
+    provider.trouble = CardDeclined("too poor")
+    first = flows.run(request(), ride)
+    provider.trouble = None
+    again = flows.run(request(), ride)
+    assert (first.status, again.status, again.replayed) == (402, 402, True)
+    assert again.value["detail"] == "too poor"
+    assert provider.charges == {}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_service_that_fails_for_now(
+    flows: Flows, ride: Function, provider: Provider, lost: bool
+) -> None:
+    """Perhaps after it has charged: the same key finds that charge."""
+    setattr(provider, "lost" if lost else "trouble", ConnectionError("reset"))
+    with pytest.raises(ExternalUnavailable):
+        flows.run(request(), ride)
+    assert provider.asked == 3
+    provider.trouble = provider.lost = None
+    assert flows.run(request(), ride).status == 201
+    assert len(provider.charges) == 1
+    assert len(rides()) == 1
+
+
+def test_a_bug_leaves_the_request_unfinished(flows: Flows, provider: Provider) -> None:
+    done = []
+
+    def buggy(flow: Flow) -> dict[str, str]:
+        flow.phase("begin", lambda: done.append("begin"))
+        charge = flow.external("charge", provider.charge)
+        if len(done) == 1:
+            done.append("bug")
+            raise RuntimeError("a bug")
+        return {"charge": charge}
+
+    with pytest.raises(RuntimeError):
+        flows.run(request(), buggy)
+    assert rows()[0].expire_at is None
+    assert flows.run(request(), buggy).value == {"charge": "charge-1"}
+    assert done == ["begin", "bug"]
+    assert provider.asked == 1
+
+
+def test_an_answer_is_kept_for_a_day(flows: Flows, ride: Function, clock: ManualClock) -> None:
+    flows.run(request(), ride)
+    clock.advance(24 * 3600 - 1)
+    assert flows.run(request(), ride).replayed
+    clock.advance(2)
+    assert not flows.run(request(), ride).replayed, "the key may be used again"
+    assert len({each.charge for each in rides()}) == 2, "for another charge"
+
+
+def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
+    def before(flow: Flow) -> None:
+        flow.phase("ride", lambda: 1)
+        raise RuntimeError("the process is replaced")
+
+    with pytest.raises(RuntimeError):
+        flows.run(request(), before)
+    ran = []
+    with pytest.raises(FlowChanged, match=r"'ride'.*'journey'"):
+        flows.run(request(), lambda flow: flow.phase("journey", lambda: ran.append(1)))
+    with pytest.raises(FlowChanged, match=r"'ride'.*ends without it"):
+        flows.run(request(), lambda flow: 7)
+    assert ran == []
+
+
+def test_an_attempt_that_was_taken_over_commits_nothing(
+    flows: Flows, store: Any, clock: ManualClock
+) -> None:
+    """Its lease has ended while it was paused. The control: without the token it would commit."""
+    made: list[str] = []
+
+    def slow(flow: Flow) -> str:
+        flow.phase("first", lambda: 1)
+        if flow.attempt == 1:
+            clock.advance(3600)  # paused; the store forgets the lease
+            with userlock.scope():
+                made.append(flows.run(request(), slow).value)
+            Ride(id=1, user_id="ann")
+        flow.phase("second", lambda: Ride(id=flow.attempt, user_id="ann").put().id())
+        return f"attempt {flow.attempt}"
+
+    with pytest.raises((FlowTakenOver, userlock.UserLockError)):
+        flows.run(request(), slow)
+    assert made == ["attempt 2"]
+    assert [each.key.id() for each in rides()] == [2]
+    assert flows.run(request(), slow).value == "attempt 2"
+
+
+@pytest.mark.parametrize("output", [{1, 2}, object(), {"a": {3: 4}}, float("nan"), b"bytes"])
+def test_outputs_that_cannot_be_stored(flows: Flows, output: object) -> None:
+    with pytest.raises(NotStorable, match="cannot be stored"):
+        flows.run(request(), lambda flow: flow.phase("ride", lambda: output))
+    with pytest.raises(NotStorable, match="cannot be stored"):
+        flows.run(request(key=KEY + "-2"), lambda flow: output)
+
+
+def test_a_last_block_without_an_answer(flows: Flows) -> None:
+    def forgets(flow: Flow) -> None:
+        with flow.last():
+            Ride(user_id="ann").put()
+
+    with pytest.raises(NotStorable, match=r"end\.respond"):
+        flows.run(request(), forgets)
+    assert rides() == []
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("fault", ["reply lost", "refused"])
+def test_a_commit_that_fails(
+    flows: Flows,
+    ride: Function,
+    datastore: emulator.Emulator,
+    provider: Provider,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    fault: str,
+) -> None:
+    """The row, the ride, the call, its reply, the end: each may be stored or not."""
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
+    fail = datastore.faults.drop_reply if fault == "reply lost" else datastore.faults.unavailable
+    fail(rpc="Commit", skip=number, count=1 if fault == "reply lost" else 3)
+    answers: list[Answer] = []
+    for _ in range(3):
+        with contextlib.suppress(userlock.UserLockError, GoogleAPIError):
+            answers.append(flows.run(request(), ride))
+    assert {(each.status, each.body) for each in answers} == {(201, answers[0].body)}
+    assert [each.charge for each in rides()] == ["charge-1"]
+    assert len(provider.charges) == 1
+    datastore.faults.clear()
+    assert flows.run(request(), ride).replayed
+
+
+def test_a_function(flows: Flows) -> None:
+    ran = []
+
+    @flows.function
+    def refund(flow: Flow, cents: int) -> dict[str, int]:
+        ran.append(cents)
+        return {"refunded": cents}
+
+    for _ in range(2):
+        assert refund("ann", "payment-1234-refund", cents=500) == {"refunded": 500}
+    assert ran == [500]
+    with pytest.raises(IdempotencyKeyReused):
+        refund("ann", "payment-1234-refund", cents=501)

@@ -1,0 +1,63 @@
+"""Answers that can be given again, exactly as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from userlock.json_values import check, written
+
+#: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
+KEPT_HEADERS = frozenset(
+    {
+        "cache-control",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "content-location",
+        "content-type",
+        "etag",
+        "last-modified",
+        "link",
+        "location",
+        "retry-after",
+        "vary",
+    }
+)
+
+
+class Answer(NamedTuple):
+    """An answer.
+
+    Attributes:
+        status: the HTTP status; 200 for functions.
+        headers: the headers that are kept.
+        body: the body; for functions the result as JSON.
+        replayed: whether it was given before.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    replayed: bool = False
+
+    @property
+    def value(self) -> Any:
+        """Return the body of a JSON answer as a value."""
+        return json.loads(self.body)
+
+
+def json_answer(value: Any, status: int = 200) -> Answer:
+    """Return an answer with a JSON body.
+
+    Raises:
+        ValueError: JSON would not give the value back as it is.
+    """
+    check(value, "the answer")
+    return Answer(status, (("Content-Type", "application/json"),), written(value))
+
+
+def kept(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the headers that belong to an answer rather than to one request."""
+    return tuple((name, value) for name, value in headers if name.lower() in KEPT_HEADERS)

@@ -1,0 +1,388 @@
+"""One attempt of a request: what it has done is stored, and done once.
+
+attempt A                        the row                 attempt B
+phase "ride", token a ─────────▶ ride
+charge, is paused                ride, charge asked
+                                 token b ◀────────────── takes over: A's lease has ended
+                                 ride, charge ◀───────── charge, by the same key
+charge: stored if token a ─────▶ refused: `FlowTakenOver`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.errors import (
+    ExternalUnavailable,
+    FlowChanged,
+    FlowTakenOver,
+    NotStorable,
+    StaleWriteError,
+)
+from userlock.idempotency.answers import Answer, json_answer
+from userlock.idempotency.rows import MOST_BYTES, Points, moment_of
+from userlock.json_values import check, written
+from userlock.ndb.context import in_transaction
+from userlock.ndb.enforcement import current_settings
+from userlock.ndb.open_transaction import open_transaction
+
+#: The pause before another call of a service that has failed; doubles. In seconds.
+_FIRST_PAUSE = 0.2
+_RETRY_AFTER = 5
+
+
+class Finished(BaseException):
+    """The flow has its answer; its function need not go on. No handler in between may stop it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class End:
+    """The end of a request: its answer."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+
+    def respond(self, value: Any, status: int = 200) -> None:
+        """Answer with a JSON value.
+
+        Raises:
+            ValueError: JSON would not give the value back as it is.
+        """
+        self.answer = json_answer(value, status)
+
+
+class Flow:
+    """One attempt of a request. For one thread.
+
+    Args:
+        row: the row, which names this attempt.
+        clock: for all times.
+        keep_seconds: how long the answer is kept.
+
+    Attributes:
+        user_id: the owner, a lock id.
+        key: the idempotency key.
+        params: the request's parameters.
+        attempt: its number: 1, unless it resumes another one.
+    """
+
+    def __init__(self, row: Any, clock: Clock, keep_seconds: float, params: Any) -> None:
+        self.user_id: str = row.user
+        self.key: str = row.idempotency_key
+        self.params = params
+        self.attempt: int = row.attempts
+        self.answer: Answer | None = None
+        self._row: Any = row
+        self._row_key = row.key
+        self._token: str = row.token
+        self._begun_at: int = row.begun_at
+        self._points = Points(row.points).documents
+        self._position = 0
+        self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
+        self._clock = clock
+        self._keep_seconds = keep_seconds
+
+    def __repr__(self) -> str:
+        return f"<flow, attempt {self.attempt}>"
+
+    # --- what it does -----------------------------------------------------------------------
+
+    def phase(self, name: str, function: Callable[[], Any]) -> Any:
+        """Run a function in a transaction, once per request, and return its output.
+
+        The transaction writes what the function puts and stages, and the output.
+        An attempt that resumes the request gets the stored output; the function
+        does not run then. It may run more than once within one transaction, as
+        all functions of transactions.
+
+        Args:
+            name: unlike those of the request's other phases and calls.
+            function: returns a JSON value.
+
+        Raises:
+            FlowTakenOver: another attempt has taken over. Nothing was written.
+            FlowChanged: the request was begun by code with other phases.
+            NotStorable: the output is no JSON value, or too long. Nothing was written.
+        """
+        self._check_outside(name)
+        point = self._reached(name, "phase")
+        if point is not None:
+            return point["out"]
+
+        def work() -> Any:
+            row = self._current()
+            out = self._storable(name, function())
+            self._put(row, [*self._points, {"name": name, "kind": "phase", "out": out}])
+            return out
+
+        return self._commit(work)
+
+    def external(
+        self,
+        name: str,
+        call: Callable[..., Any],
+        *,
+        final: Mapping[type[Exception], int] | None = None,
+        transient: tuple[type[Exception], ...] = (OSError,),
+        provider: Any = None,
+        attempts: int = 3,
+    ) -> Any:
+        """Call another service, and return its reply: once it is stored, it is not asked again.
+
+        An attempt whose reply was lost calls again with the same key, so the
+        service must honour such keys.
+
+        Args:
+            name: unlike those of the request's other phases and calls.
+            call: called with a key that is this request's and this name's alone, and with the
+                provider, if there is one. Returns a JSON value.
+            final: errors that are answers, with their status: the request ends with them.
+            transient: errors after which the call is made again.
+            provider: the service to ask, or a function that chooses one. It is stored before the
+                call: a later attempt asks the same one.
+            attempts: how often it is called, if it fails for now.
+
+        Raises:
+            ExternalUnavailable: it fails for now. The request can be sent again.
+            FlowTakenOver, FlowChanged, NotStorable: as for `phase`. The call may have been made.
+        """
+        self._check_outside(name)
+        point = self._reached(name, "call")
+        if point is not None and "out" in point:
+            return point["out"]
+        if point is None:
+            chosen = provider() if callable(provider) else provider
+            point = {"name": name, "kind": "call", "asked": True}
+            point["provider"] = self._storable(name, chosen)
+            asked = [*self._points, point]
+            self._commit(lambda: self._put(self._current(), asked))
+        chosen = point["provider"]
+        arguments = () if chosen is None else (chosen,)
+        out = self._call(
+            name, lambda: call(self._key_of(name), *arguments), final, transient, attempts
+        )
+        out = self._storable(name, out)
+        before = self._points[: self._position - 1]
+        replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
+        self._commit(lambda: self._put(self._current(), [*before, replied]))
+        return out
+
+    @contextlib.contextmanager
+    def last(self) -> Iterator[End]:
+        """Run a block in the transaction that ends the request: changes, jobs and the answer.
+
+        The block runs once. If the transaction conflicts with another one, the
+        function of the request is run again, and what is stored is not done again.
+
+        Raises:
+            FlowTakenOver: another attempt has taken over. Nothing was written.
+            NotStorable: the block has given no answer. Nothing was written.
+        """
+        self._check_outside("last()")
+        self._check_all_reached()
+        end = End()
+        try:
+            with open_transaction():
+                row = self._current()
+                yield end
+                if end.answer is None:
+                    raise NotStorable(
+                        "the last block of the request gives no answer. To fix it: call "
+                        "end.respond() in it",
+                        user_id=self.user_id,
+                        key=self.key,
+                    )
+                self._put_answer(row, end.answer)
+        except BaseException as error:
+            self._failed(error)
+        self.answer = end.answer
+
+    def finish(self, answer: Answer) -> None:
+        """End the request with an answer, in a transaction of its own.
+
+        Raises:
+            FlowTakenOver: another attempt has taken over.
+        """
+        self._check_all_reached()
+        self._commit(lambda: self._put_answer(self._current(), answer))
+        self.answer = answer
+
+    def restart(self) -> None:
+        """Prepare for another run of the function, in this attempt."""
+        self._position = 0
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        name: str,
+        call: Callable[[], Any],
+        final: Mapping[type[Exception], int] | None,
+        transient: tuple[type[Exception], ...],
+        attempts: int,
+    ) -> Any:
+        pause = _FIRST_PAUSE
+        while True:
+            attempts -= 1
+            try:
+                return call()
+            except Exception as error:
+                status = _status_of(error, final or {})
+                if status is not None:
+                    document = {"title": type(error).__name__, "status": status}
+                    answer = json_answer({**document, "detail": str(error)}, status)
+                    self.finish(answer)
+                    raise Finished(answer) from None
+                if not isinstance(error, transient):
+                    raise
+                if attempts <= 0:
+                    raise ExternalUnavailable(
+                        f"the call {name} has failed for now ({type(error).__name__})",
+                        user_id=self.user_id,
+                        key=self.key,
+                        retry_after=_RETRY_AFTER,
+                    ) from error
+            self._clock.sleep(pause * random.uniform(0.5, 1))
+            pause *= 2
+
+    def _key_of(self, name: str) -> str:
+        """Return the key of a call: the same in each attempt, and in no other request."""
+        parts = written([self.user_id, self.key, self._begun_at, name])
+        return hashlib.sha256(parts).hexdigest()[:48]
+
+    # --- points -----------------------------------------------------------------------------
+
+    def _reached(self, name: str, kind: str) -> dict[str, Any] | None:
+        """Return the stored point of that name, which must be the next one; None: there is none."""
+        if not isinstance(name, str) or not name:
+            raise ValueError("a phase and a call have a name")
+        if any(each["name"] == name for each in self._points[: self._position]):
+            raise ValueError(f"the request has two phases or calls of the name {name!r:.80}")
+        if self._position >= len(self._points):
+            self._position += 1
+            return None
+        point = self._points[self._position]
+        if (point["name"], point["kind"]) != (name, kind):
+            self._changed(f"this code goes on with {name!r:.80}")
+        self._position += 1
+        return point
+
+    def _check_all_reached(self) -> None:
+        if self._position < len(self._points):
+            self._changed("this code ends without it")
+
+    def _changed(self, what: str) -> NoReturn:
+        stored = self._points[self._position]["name"]
+        raise FlowChanged(
+            f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "
+            f"give phases and calls their old names, in their old order, until all unfinished "
+            f"requests are complete",
+            user_id=self.user_id,
+            key=self.key,
+        )
+
+    def _storable(self, name: str, value: Any) -> Any:
+        """Return a value as it will be read."""
+        try:
+            check(value, "it")
+        except ValueError as error:
+            raise NotStorable(
+                f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
+                f"numbers, lists and dicts (of an entity its id)",
+                user_id=self.user_id,
+                key=self.key,
+            ) from None
+        return json.loads(written(value))
+
+    def _check_outside(self, name: str) -> None:
+        if in_transaction():
+            raise RuntimeError(f"{name} is a transaction of its own, and there is one already")
+
+    # --- the row ----------------------------------------------------------------------------
+
+    def _current(self) -> Any:
+        """Return the row, in a transaction.
+
+        As it was written last it need not be read: writes are fenced.
+
+        Raises:
+            FlowTakenOver: it names another attempt, or is gone.
+        """
+        row, self._row = self._row, None
+        if row is None or not current_settings().fencing:
+            row = self._row_key.get(use_cache=False, use_global_cache=False)
+        if row is None or not self._is_mine(row):
+            raise self._taken_over()
+        return row
+
+    def _is_mine(self, row: Any) -> bool:
+        return bool(row.token == self._token)
+
+    def _put(self, row: Any, points: list[dict[str, Any]]) -> None:
+        encoded = written(points)
+        if len(encoded) > MOST_BYTES:
+            raise NotStorable(
+                f"the outputs of the request have {len(encoded):,} bytes as JSON; the most is "
+                f"{MOST_BYTES:,}. To fix it: store data in entities, and return their ids",
+                user_id=self.user_id,
+                key=self.key,
+            )
+        row.points = encoded
+        row.put(use_cache=False, use_global_cache=False)
+        self._written = row, points
+
+    def _put_answer(self, row: Any, answer: Answer) -> None:
+        if len(answer.body) > MOST_BYTES:
+            raise NotStorable(
+                f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
+                user_id=self.user_id,
+                key=self.key,
+            )
+        now = round(self._clock.wall() * 1e6)
+        row.status, row.headers, row.body = answer.status, list(answer.headers), answer.body
+        row.finished_at = now
+        row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
+        row.token, row.claimed_until, row.claimed_locked = "", 0, False
+        row.put(use_cache=False, use_global_cache=False)
+        self._written = row, self._points
+
+    def _commit(self, work: Callable[[], Any]) -> Any:
+        """Run a function in a transaction that has the row; return its result."""
+        try:
+            result = ndb.transaction(work)
+        except BaseException as error:
+            self._failed(error)
+        self._row, self._points = self._written
+        return result
+
+    def _failed(self, error: BaseException) -> NoReturn:
+        """Raise the error of a transaction: of the row's, that another attempt has taken over."""
+        self._row = None
+        if isinstance(error, StaleWriteError) and error.key == self._row_key:
+            raise self._taken_over() from error
+        raise error
+
+    def _taken_over(self) -> FlowTakenOver:
+        return FlowTakenOver(
+            "another attempt has taken this request over; this one has committed nothing since",
+            user_id=self.user_id,
+            key=self.key,
+        )
+
+
+def _status_of(error: Exception, final: Mapping[type[Exception], int]) -> int | None:
+    for kind, status in final.items():
+        if isinstance(error, kind):
+            return status
+    return None

@@ -1,0 +1,140 @@
+"""The rows of requests in Datastore.
+
+    UserLockOwner ann                          no entity of its own: the root of the group
+      UserLockRequest =4e7c…-rides             one request, under its idempotency key
+
+A row that is not finished has no expiry: nothing may remove or replace it. The
+transaction that stores the answer sets it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from google.cloud import ndb
+
+from userlock.json_values import written
+from userlock.ndb.model import Model, WriteIdProperty
+from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
+from userlock.ndb.policies import WritePolicy
+
+#: An entity has at most 1 MiB. The rest is room for the other properties.
+MOST_BYTES = 900_000
+
+
+class RequestRow(Model):
+    """A request.
+
+    Attributes:
+        user: the owner, a lock id.
+        idempotency_key: as the client has sent it.
+        flow: the name of the function.
+        method, path: of the HTTP request; empty for other calls.
+        digest: of the parameters.
+        params: the parameters as JSON; None if the server cannot complete the request.
+        begun_at: in microseconds since 1970.
+        attempts: how many have begun.
+        token: of the attempt that may write; empty for none.
+        claimed_until: when others may take it over without the lock, in microseconds since 1970.
+        claimed_locked: whether that attempt has the user's lock for certain. Then another one
+            that has it may take it over before.
+        points: what has been done so far, as JSON: see `Points`.
+        status, headers, body: the answer; a status of None: there is none yet.
+        finished_at: in microseconds since 1970.
+        expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
+        standing: unfinished, the shard, and since when; or finished, and when it may be removed.
+    """
+
+    _write_policy = WritePolicy.unsafe(
+        "each write is fenced, or in a transaction that has read the row; attempts have tokens"
+    )
+    write_id = WriteIdProperty()
+
+    user = ndb.JsonProperty(indexed=False)
+    idempotency_key = ndb.TextProperty()
+    flow = ndb.TextProperty()
+    method = ndb.TextProperty(default="")
+    path = ndb.TextProperty(default="")
+    digest = ndb.TextProperty()
+    params = ndb.BlobProperty(compressed=True)
+    begun_at = ndb.IntegerProperty(indexed=False)
+    attempts = ndb.IntegerProperty(indexed=False, default=0)
+    token = ndb.TextProperty(default="")
+    claimed_until = ndb.IntegerProperty(indexed=False, default=0)
+    claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
+    points = ndb.BlobProperty(compressed=True, default=b"[]")
+    status = ndb.IntegerProperty(indexed=False)
+    headers = ndb.JsonProperty(indexed=False)
+    body = ndb.BlobProperty(compressed=True)
+    finished_at = ndb.IntegerProperty(indexed=False, default=0)
+    expire_at = ndb.DateTimeProperty(indexed=False)
+    standing = ndb.ComputedProperty(lambda row: standing_of(row))
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockRequest"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status is not None
+
+    def has_expired(self, now: int) -> bool:
+        """Return whether its answer is no longer kept. Datastore's own expiry may be a day late."""
+        return self.expire_at is not None and micros_of(self.expire_at) <= now
+
+
+#: The beginnings of `RequestRow.standing`.
+OPEN, DONE = "open", "done"
+
+
+def standing_of(row: Any) -> str:
+    """Return the value of `standing` of a request."""
+    if row.expire_at is None:
+        return shard_index(OPEN, row.key, row.begun_at)
+    return shard_index(DONE, row.key, micros_of(row.expire_at))
+
+
+def requests_before(standing: str, micros: int) -> Iterator[Any]:
+    """Yield the keys of requests that stand so since, or until, a time before that one."""
+    for shard in range(SHARDS):
+        first = f"{standing}|{shard:02d}|"
+        query = RequestRow.query(
+            RequestRow.standing >= first,
+            RequestRow.standing < f"{first}{max(micros, 0):016d}",
+            namespace="",
+        )
+        yield from query.order(RequestRow.standing).iter(keys_only=True)
+
+
+def request_key(user_id: str, key: str) -> Any:
+    """Return the key of a user's request."""
+    return ndb.Key(RequestRow, name_of(key), parent=owner_key(user_id))
+
+
+def micros_of(moment: datetime.datetime) -> int:
+    """Return a naive time in UTC in microseconds since 1970."""
+    return round(moment.replace(tzinfo=datetime.UTC).timestamp() * 1e6)
+
+
+def moment_of(micros: int) -> datetime.datetime:
+    """Return the reverse of `micros_of`."""
+    return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).replace(tzinfo=None)
+
+
+class Points:
+    """The recovery points of a request, in the order in which they were reached.
+
+    A document each: `name`, `kind` ("phase" or "call"), and its `out`; of a call that
+    was begun and perhaps made, `asked` instead.
+    """
+
+    def __init__(self, encoded: bytes) -> None:
+        found = json.loads(encoded)
+        self.documents: list[dict[str, Any]] = [dict(each) for each in found]
+
+    def encoded(self) -> bytes:
+        """Return them as they are stored."""
+        return written(self.documents)

@@ -1,0 +1,43 @@
+"""Values that JSON gives back as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+_MOST_DEPTH = 50
+
+
+def check(value: Any, place: str, depth: int = _MOST_DEPTH) -> None:
+    """Refuse a value that would come back as another one.
+
+    Raises:
+        ValueError: its text names the place of the value, and its kind.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
+        return
+    if not depth:
+        raise ValueError(f"{place} is nested too deeply")
+    if kind in (list, tuple):
+        for position, each in enumerate(value):
+            check(each, f"{place}[{position}]", depth - 1)
+    elif kind is dict:
+        for name, each in value.items():
+            if not isinstance(name, str):
+                raise ValueError(f"{place} has the key {name!r:.80}, which is no string")
+            check(each, f"{place}[{name!r:.40}]", depth - 1)
+    else:
+        shown = f" {value!r}" if kind is float else ""
+        named = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        raise ValueError(f"{place} is a {named}{shown}")
+
+
+def written(value: Any, *, sort_keys: bool = False) -> bytes:
+    """Return a checked value as JSON."""
+    how: dict[str, Any] = {"separators": (",", ":"), "sort_keys": sort_keys}
+    try:
+        return json.dumps(value, ensure_ascii=False, **how).encode()
+    except UnicodeEncodeError:  # a lone surrogate; JSON can escape it
+        return json.dumps(value, **how).encode()
