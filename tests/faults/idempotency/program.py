@@ -46,7 +46,7 @@ class Declined(Exception):
     """The provider's final refusal."""
 
 
-class Ride(userlock.UserModel):
+class CrashedRide(userlock.UserModel):
     _lock_id = "user_id"
     user_id = ndb.StringProperty(required=True)
     charge = ndb.StringProperty()
@@ -115,14 +115,14 @@ def main(folder: Path, role: str, point: str = "") -> None:
     @flows.function(name="ride")
     def ride(flow: Flow, to: str) -> None:
         def begin() -> int:
-            made = Ride(user_id=flow.user_id).put()
+            made = CrashedRide(user_id=flow.user_id).put()
             reach("in a phase")
             return int(made.id())
 
         ride_id = flow.phase("ride", begin)
         paid = flow.external("charge", charge, final={Declined: 402})
         with flow.last() as end:
-            found = Ride.get_by_id(ride_id)
+            found = CrashedRide.get_by_id(ride_id)
             found.charge = paid
             found.put()
             end.respond({"ride": ride_id, "to": to, "charge": paid})
@@ -139,7 +139,7 @@ def main(folder: Path, role: str, point: str = "") -> None:
         else:
             clock.seconds += 12 * 3600
             flows.reap()
-            rides = list(Ride.query())
+            rides = list(CrashedRide.query())
             outcome = {
                 "charges": sorted(each.name[:8] for each in charges.iterdir()),
                 "rides": [each.charge for each in rides],

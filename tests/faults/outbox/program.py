@@ -83,7 +83,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-class Learner(userlock.UserModel):
+class CrashedLearner(userlock.UserModel):
     _lock_id_from_key = userlock.key_id
     staged = ndb.BooleanProperty(default=False)
     written = ndb.IntegerProperty(default=0)
@@ -157,7 +157,7 @@ def main(folder: Path, role: str, point: str = "") -> None:
     @outbox.job(name="work", transactional=facts["transactional"])
     def work(user_id: str) -> None:
         append(folder / "runs", [role])
-        learner = Learner.get_by_id(user_id)
+        learner = CrashedLearner.get_by_id(user_id)
         assert learner is not None
         assert learner.staged, "a job of a transaction that was not committed"
         if failing:
@@ -170,7 +170,7 @@ def main(folder: Path, role: str, point: str = "") -> None:
     @ndb.transactional()
     def change() -> None:
         with userlock.global_lock(OWNER):
-            learner = Learner.get_by_id(OWNER) or Learner(id=OWNER)
+            learner = CrashedLearner.get_by_id(OWNER) or CrashedLearner(id=OWNER)
             learner.staged = True
             learner.put()
             work.stage(OWNER)
@@ -202,7 +202,7 @@ def main(folder: Path, role: str, point: str = "") -> None:
             with client.context():
                 list(outbox.dead.redrive_all("", rate=1000))
         with client.context():
-            learner = Learner.get_by_id(OWNER)
+            learner = CrashedLearner.get_by_id(OWNER)
             outcome = {
                 "committed": learner is not None and learner.staged,
                 "written": 0 if learner is None else learner.written,
