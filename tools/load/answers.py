@@ -20,7 +20,7 @@ def intended(answer: Answer) -> bool:
     """Return whether the request succeeded, was redirected, or was refused under contention."""
     if answer.status in _CONTENTION:
         return any(words in answer.text for words in _CONTENTION[answer.status])
-    return answer.status in {200, 201, 303}
+    return answer.status in {200, 201, 202, 303}
 
 
 class Answers:
