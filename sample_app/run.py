@@ -19,6 +19,7 @@ DATASTORE_PORT = 8081
 MEMCACHED_PORT = 11211
 TASKS_PORT = 8123
 MEMCACHED_PAUSE_SECONDS = 10.0
+RELAY_PAUSE_SECONDS = 2.0
 POLL_SECONDS = 0.2
 
 
@@ -126,6 +127,14 @@ def _supervise(stack: Stack) -> None:
             time.sleep(MEMCACHED_PAUSE_SECONDS)
             stack.memcached.restart()
             _say("memcached is back.")
+        if stack.relay is not None and not stack.relay.running:
+            _say(
+                f"{stack.relay.report_of_death()}\n"
+                "Jobs whose messages are lost wait for it. Restarting it in "
+                f"{RELAY_PAUSE_SECONDS:.0f} s."
+            )
+            time.sleep(RELAY_PAUSE_SECONDS)
+            stack.relay.restart()
         time.sleep(POLL_SECONDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -127,6 +128,26 @@ def test_memcached_comes_back_and_the_site_stays(running: Run) -> None:
     assert finished.lock == "degraded"
     while "memcached is back" not in said:
         said += running.process.stdout.readline()
+
+
+def test_the_relay_comes_back(running: Run) -> None:
+    def relays() -> list[int]:
+        found = []
+        for pid in running.descendants():
+            with contextlib.suppress(OSError):
+                if b"outbox\0relay" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
+    assert eventually(lambda: len(relays()) == 1)
+    (first,) = relays()
+    os.kill(first, signal.SIGKILL)
+    assert running.process.stdout is not None
+    said = running.process.stdout.readline()
+    while "Restarting it" not in said:
+        said += running.process.stdout.readline()
+    assert "the relay ended (SIGKILL)" in said
+    assert eventually(lambda: len(relays()) == 1 and relays() != [first])
 
 
 def test_a_dead_emulator_ends_it_with_exit_code_1(running: Run, tmp_path: Path) -> None:
