@@ -41,6 +41,7 @@ from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import show_request
+from userlock.lock.lease import check_lock_id
 
 
 class UserLockMiddleware:
@@ -142,7 +143,7 @@ class Flows(idempotency.Flows):
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
                 check_method(known, request.method, needed)
                 answer = self.run(
-                    _request(known, str(user(request)), request),
+                    _request(known, check_lock_id(user(request)), request),
                     lambda flow: _stored(flow, view(request, flow, *args, **kwargs)),
                     wait_timeout=wait_timeout,
                     refuse=on_busy == "refuse",

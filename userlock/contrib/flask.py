@@ -46,7 +46,7 @@ from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import are_plain
 from userlock.lock.api import global_lock
-from userlock.lock.lease import Priority
+from userlock.lock.lease import Priority, check_lock_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -322,7 +322,7 @@ class Flows(idempotency.Flows):
             def once(*args: Any, **kwargs: Any) -> flask.Response:
                 check_method(known, flask.request.method, needed)
                 answer = self.run(
-                    self._request(known, str(user())),
+                    self._request(known, check_lock_id(user())),
                     lambda flow: _stored(flow, view(flow, *args, **kwargs)),
                     wait_timeout=wait_timeout,
                     refuse=on_busy == "refuse",

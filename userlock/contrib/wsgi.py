@@ -40,6 +40,7 @@ from userlock.errors import UserLockError, WriteViolation
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import show_request
+from userlock.lock.lease import check_lock_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -218,7 +219,7 @@ class Flows(idempotency.Flows):
                 body = _body(environ)
                 environ["wsgi.input"] = io.BytesIO(body)
                 answer = self.run(
-                    _request(known, str(user(environ)), environ, body),
+                    _request(known, check_lock_id(user(environ)), environ, body),
                     lambda flow: _collected(flow, app, environ),
                     wait_timeout=wait_timeout,
                     refuse=on_busy == "refuse",

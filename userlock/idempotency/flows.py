@@ -79,7 +79,7 @@ class Flows:
     """Requests that happen once. Thread-safe.
 
     Args:
-        service: the source of locks; by default that of the scope, or the configured one.
+        service: the source of locks outside of a scope; by default the configured one.
         keep_hours: how long an answer is kept after the request is finished.
         key_length: the least and the most characters of an idempotency key that a client sends.
         claim_seconds: how long an attempt without a confirmed lock keeps others out.

@@ -155,6 +155,16 @@ def test_another_method(client: FlaskClient, app: flask.Flask) -> None:
         client.get("/echo", headers={"Idempotency-Key": KEY})
 
 
+@pytest.mark.parametrize("nobody", [None, "", 1.5, True])
+def test_a_request_without_a_user_is_refused(app: flask.Flask, nobody: Any) -> None:
+    """All anonymous clients would share their keys, and get each other's answers."""
+    app.testing = True
+    once = app.extensions["flows"].idempotent(user=lambda: nobody)
+    app.add_url_rule("/nobody", view_func=once(lambda flow: "secret"), methods=["POST"])
+    with pytest.raises((TypeError, ValueError)):
+        post(app.test_client(), "/nobody")
+
+
 def test_refused_at_decoration(app: flask.Flask) -> None:
     flows = Flows()
 
