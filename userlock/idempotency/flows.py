@@ -222,8 +222,10 @@ class Flows:
             LockTimeout: the user's lock was not free in time.
             FlowTakenOver: another attempt has taken over.
         """
+        user_id = check_lock_id(request.user_id)
         self._check(request)
-        request = request._replace(digest=request.digest or _digest_of(request))
+        digest = request.digest or _digest_of(request)
+        request = request._replace(user_id=user_id, digest=digest)
         if function is None:
             function = self._functions[request.flow]
         key = request_key(request.user_id, request.key)
@@ -363,7 +365,6 @@ class Flows:
     # --- checks -----------------------------------------------------------------------------
 
     def _check(self, request: Request) -> None:
-        check_lock_id(request.user_id)
         least, most = self._key_length
         least = least if request.method else 1  # the app's own keys are as long as it likes
         key = request.key

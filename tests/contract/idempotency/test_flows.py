@@ -64,6 +64,11 @@ def test_another_request_of_the_same_key(
         flows.run(request(**changes), ride)
 
 
+def test_a_user_may_be_a_number(flows: Flows, ride: Function) -> None:
+    flows.run(request(7), ride)  # type: ignore[arg-type]
+    assert flows.run(request("7"), ride).replayed
+
+
 def test_the_order_of_parameters_does_not_count(flows: Flows, ride: Function) -> None:
     flows.run(request(params={"a": 1, "b": 2}), ride)
     assert flows.run(request(params={"b": 2, "a": 1}), ride).replayed

@@ -10,8 +10,6 @@ payment provider is a folder: a charge is a file named by its key.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,26 +18,13 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
-from userlock.clock import SYSTEM_CLOCK
+from tests.faults.crashing import Ahead, after, before, die
 from userlock.idempotency import Flow, Flows
 from userlock.idempotency.rows import RequestRow
 from userlock.stores import MemoryStore
 
 OWNER = "ann"
 KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
-
-
-class Ahead:
-    """The system's clock, with a wall clock that is set ahead."""
-
-    now = staticmethod(SYSTEM_CLOCK.now)
-    sleep = staticmethod(SYSTEM_CLOCK.sleep)
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def wall(self) -> float:
-        return SYSTEM_CLOCK.wall() + self.seconds
 
 
 class Declined(Exception):
@@ -50,24 +35,6 @@ class CrashedRide(userlock.UserModel):
     _lock_id = "user_id"
     user_id = ndb.StringProperty(required=True)
     charge = ndb.StringProperty()
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def before(owner: Any, name: str) -> None:
-    setattr(owner, name, lambda *_, **__: die())
-
-
-def after(owner: Any, name: str) -> None:
-    function = getattr(owner, name)
-
-    def dies(*args: Any, **kwargs: Any) -> None:
-        function(*args, **kwargs)
-        die()
-
-    setattr(owner, name, dies)
 
 
 #: Each point: what is planted there. Those without are in the function of the request.

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.datastore.server import CONCURRENCY_MODES
-from tests.contract.emulator.process import ROOT, EmulatorProcess
+from tests.contract.emulator.process import EmulatorProcess
+from tests.faults.crashing import App
 from tests.faults.idempotency.program import POINTS
 from tests.servers import Memcached
 
@@ -24,38 +20,6 @@ from tests.servers import Memcached
 def datastore(request: pytest.FixtureRequest) -> Iterator[EmulatorProcess]:
     with EmulatorProcess("--concurrency-mode", request.param) as process:
         yield process
-
-
-class App:
-    """Processes of the program, with what they share."""
-
-    def __init__(self, folder: Path, datastore: EmulatorProcess, **facts: str) -> None:
-        self._folder = folder
-        project = f"p-{uuid.uuid4().hex[:12]}"
-        self._environ = {
-            **os.environ,
-            "DATASTORE_EMULATOR_HOST": datastore.host,
-            "GOOGLE_CLOUD_PROJECT": project,
-            "DATASTORE_DATASET": project,
-        }
-        (folder / "facts").write_text(json.dumps(facts))
-
-    def run(self, role: str, point: str = "") -> subprocess.CompletedProcess[str]:
-        module = "tests.faults.idempotency.program"
-        return subprocess.run(
-            [sys.executable, "-m", module, str(self._folder), role, *([point] if point else [])],
-            cwd=ROOT,
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=200,  # a killed transaction keeps its locks for a minute
-            check=False,
-        )
-
-    def said(self, role: str) -> Any:
-        done = self.run(role)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
@@ -67,7 +31,7 @@ def test_killed_at_each_point(
     """Sent again, or completed by the server; with the lock, and every other one without it."""
     locked = (list(POINTS).index(point) + (resumed_by == "client")) % 2 == 0
     lock = memcached.url(uuid.uuid4().hex) if locked else "none"
-    app = App(tmp_path, datastore, lock=lock, point=point)
+    app = App("tests.faults.idempotency.program", tmp_path, datastore, lock=lock, point=point)
     killed = app.run("client", point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     stored = point != "before the key is stored"

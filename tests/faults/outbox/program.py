@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
-from userlock.clock import SYSTEM_CLOCK
+from tests.faults.crashing import Ahead, after, before, die
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox import worker as worker_module
 from userlock.outbox.job import Job
@@ -31,19 +30,6 @@ from userlock.outbox.worker import Worker
 from userlock.stores import MemoryStore
 
 OWNER = "ann"
-
-
-class Ahead:
-    """The system's clock, with a wall clock that is set ahead."""
-
-    now = staticmethod(SYSTEM_CLOCK.now)
-    sleep = staticmethod(SYSTEM_CLOCK.sleep)
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def wall(self) -> float:
-        return SYSTEM_CLOCK.wall() + self.seconds
 
 
 class Files:
@@ -90,25 +76,6 @@ class CrashedLearner(userlock.UserModel):
 
 
 # --- points ---------------------------------------------------------------------------------
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def before(owner: Any, name: str) -> None:
-    setattr(owner, name, lambda *_, **__: die())
-
-
-def after(owner: Any, name: str) -> None:
-    function = getattr(owner, name)
-    static = isinstance(vars(owner)[name], staticmethod)
-
-    def dies(*args: Any, **kwargs: Any) -> Any:
-        function(*args, **kwargs)
-        die()
-
-    setattr(owner, name, staticmethod(dies) if static else dies)
 
 
 #: Each point of companions.md that is one of a process: what is planted there.

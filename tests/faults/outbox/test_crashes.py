@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.datastore.server import CONCURRENCY_MODES
-from tests.contract.emulator.process import ROOT, EmulatorProcess
+from tests.contract.emulator.process import EmulatorProcess
+from tests.faults.crashing import App
 from tests.faults.outbox.program import POINTS
 from tests.servers import Memcached
 
@@ -28,41 +24,6 @@ FAILING = ("the failure", "moved to", "redrive")
 def datastore(request: pytest.FixtureRequest) -> Iterator[EmulatorProcess]:
     with EmulatorProcess("--concurrency-mode", request.param) as process:
         yield process
-
-
-class App:
-    """Processes of the program, with what they share."""
-
-    def __init__(
-        self, folder: Path, datastore: EmulatorProcess, *, lock: str, **facts: bool
-    ) -> None:
-        self._folder = folder
-        project = f"p-{uuid.uuid4().hex[:12]}"
-        self._environ = {
-            **os.environ,
-            "DATASTORE_EMULATOR_HOST": datastore.host,
-            "GOOGLE_CLOUD_PROJECT": project,
-            "DATASTORE_DATASET": project,
-        }
-        (folder / "facts").write_text(json.dumps({"lock": lock, **facts}))
-
-    def run(self, role: str, point: str = "") -> subprocess.CompletedProcess[str]:
-        module = "tests.faults.outbox.program"
-        return subprocess.run(
-            [sys.executable, "-m", module, str(self._folder), role, *([point] if point else [])],
-            cwd=ROOT,
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=200,  # a killed transaction keeps its locks for a minute
-            check=False,
-        )
-
-    def settled(self) -> dict[str, Any]:
-        done = self.run("settle")
-        assert done.returncode == 0, done.stderr
-        outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return outcome
 
 
 @pytest.mark.slow
@@ -79,7 +40,14 @@ def test_killed_at_each_point(
     locked = (list(POINTS).index(point) + transactional) % 2 == 0
     failing = any(word in point for word in FAILING)
     lock = memcached.url(uuid.uuid4().hex) if locked else "none"
-    app = App(tmp_path, datastore, lock=lock, failing=failing, transactional=transactional)
+    app = App(
+        "tests.faults.outbox.program",
+        tmp_path,
+        datastore,
+        lock=lock,
+        failing=failing,
+        transactional=transactional,
+    )
     role = point.partition(":")[0]
     for each in BEFORE[role]:
         assert app.run(each).returncode == 0
@@ -88,7 +56,7 @@ def test_killed_at_each_point(
         assert killed.returncode == 0, "there is no such point: it is one commit"
     else:
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-    outcome = app.settled()
+    outcome = app.said("settle")
     assert outcome["left"] == 0
     if point == "stage: before the commit":
         assert outcome == {"committed": False, "written": 0, "runs": 0, "left": 0}
