@@ -8,6 +8,7 @@
 # make audit     known vulnerabilities of the installed packages
 # make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make bench-appengine  App Engine's own transactional tasks, an hour without their engine
+# make bench-idempotency  twelve faults of a paid request, beside other idempotency packages
 # make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation  a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
@@ -124,6 +125,11 @@ bench: $(VENV)/.ready-bench
 bench-appengine: $(VENV)/appengine/.ready
 	@$(VENV)/appengine/bin/python -W ignore benchmarks/appengine.py
 
+# The same: what the packages need beside each other is older than the library's own.
+.PHONY: bench-idempotency
+bench-idempotency: $(VENV)/idempotency/.ready $(VENV)/.ready-run
+	@$(PY) -m benchmarks.idempotency_peers $(VENV)/idempotency/bin/python $(ARGS)
+
 .PHONY: simulation
 simulation: $(VENV)/.ready-dev
 	@$(PY) -m tools.traffic $(ARGS)
@@ -152,6 +158,11 @@ $(VENV)/appengine/.ready: | $(VENV)/.ready-run
 	@$(PY) -m venv $(VENV)/appengine
 	@$(VENV)/appengine/bin/pip install --quiet --disable-pip-version-check \
 		appengine-python-standard==3.1.0 google-cloud-tasks
+	@touch $@
+
+$(VENV)/idempotency/.ready: benchmarks/idempotency_peers/requirements.txt | $(VENV)/.ready-run
+	@$(PY) -m venv $(VENV)/idempotency
+	@$(VENV)/idempotency/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(VENV)/audit/bin/pip-audit:

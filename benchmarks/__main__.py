@@ -19,6 +19,7 @@ from benchmarks import (
     datastore,
     fairness,
     handoff,
+    idempotency,
     lock,
     locks,
     machine,
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Measure] = {
     "provenance": provenance.run,
     "emulator": datastore.run,
     "outbox": outbox.run,
+    "idempotency": idempotency.run,
 }
 _WITHOUT_SERVERS = {"provenance", "emulator", "outbox"}
 

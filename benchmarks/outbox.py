@@ -13,11 +13,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,9 +24,9 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
+from benchmarks import emulated
 from benchmarks.figures import Measurement, Section, Table, compared, percentile
 from benchmarks.runner import Contender, interleave, repeat
-from sample_app.stack import ports, services
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.outbox.relay import Relay
@@ -51,10 +49,10 @@ class BenchLearner(userlock.UserModel):
 def run(*, quick: bool) -> Section:
     """Measure; about four minutes, or 15 seconds if `quick`."""
     userlock.configure(service=userlock.LockService(MemoryStore()))
-    with tempfile.TemporaryDirectory() as folder, _emulator(Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, emulated.datastore(Path(folder)):
         client = ndb.Client()
         staging = _staging(client, rounds=5 if quick else 60)
-        _reset()
+        emulated.reset()
         tables = (
             staging,
             _latency(client, jobs=20 if quick else 300),
@@ -70,30 +68,6 @@ def run(*, quick: bool) -> Section:
         ),
         tables=tables,
     )
-
-
-@contextlib.contextmanager
-def _emulator(folder: Path) -> Iterator[None]:
-    port = ports.any_free()
-    child = services.emulator(port, concurrency_mode=None, log_file=folder / "emulator.log")
-    child.start()
-    try:
-        child.wait_until_it_answers()
-        before = dict(os.environ)
-        os.environ["DATASTORE_EMULATOR_HOST"] = f"{ports.LOOPBACK}:{port}"
-        os.environ.setdefault("GOOGLE_CLOUD_PROJECT", "bench")
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        child.stop(grace_seconds=10)
-
-
-def _reset() -> None:
-    """Delete all data of the emulator."""
-    url = f"http://{os.environ['DATASTORE_EMULATOR_HOST']}/reset"
-    with urllib.request.urlopen(urllib.request.Request(url, method="POST")):
-        pass
 
 
 # --- staging ------------------------------------------------------------------------------------
@@ -127,7 +101,7 @@ def _staging(client: Any, rounds: int) -> Table:
         Measurement(
             contender=name,
             metric="round trips",
-            value=_round_trips(client, partial(change, jobs)),
+            value=emulated.round_trips(client, partial(change, jobs)),
             unit="count",
             samples=1,
         )
@@ -140,29 +114,6 @@ def _staging(client: Any, rounds: int) -> Table:
             *trips,
         ),
     )
-
-
-def _round_trips(client: Any, action: Callable[[], object]) -> float:
-    """Return how many requests an action sends."""
-    counted = _Counted(client.stub)
-    client.stub = counted
-    try:
-        action()
-    finally:
-        client.stub = counted.stub
-    return counted.calls
-
-
-class _Counted:
-    """A stub that counts its calls."""
-
-    def __init__(self, stub: Any) -> None:
-        self.stub = stub
-        self.calls = 0
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls += 1
-        return getattr(self.stub, name)
 
 
 class _Silent:

@@ -8,9 +8,12 @@ import flask
 from google.cloud import ndb
 
 from sample_app import catalogue, validation
-from sample_app.learning import certificates, exercises, learners, videos
+from sample_app.errors import Unknown
+from sample_app.flows import WAIT_SECONDS, once
+from sample_app.learning import certificates, courses, exercises, learners, videos
 from sample_app.models import Learner
 from sample_app.web import field, now, today
+from userlock.idempotency import Flow
 
 api = flask.Blueprint("api", __name__)
 
@@ -69,13 +72,24 @@ def finish_part(learner_id: str, video: str, part: str) -> flask.Response:
     return _learner(learner, points_earned=points)
 
 
+def _of_address() -> str:
+    return validation.learner_id((flask.request.view_args or {})["learner_id"])
+
+
 @api.post("/api/learners/<learner_id>/certificates/<course>")
-def award_certificate(learner_id: str, course: str) -> tuple[flask.Response, int]:
+@once("api-certificate", user=_of_address)
+def award_certificate(flow: Flow, learner_id: str, course: str) -> None:
     """Spend points on a certificate: 201, or 200 if the learner already has it."""
-    learner, new = certificates.award_certificate(
-        validation.learner_id(learner_id), catalogue.course(course)
-    )
-    return _learner(learner, certificate=course), 201 if new else 200
+    certificates.award_certificate(flow, catalogue.course(course), today())
+
+
+@api.post("/api/learners/<learner_id>/courses/<course>/orders")
+@once("api-buy-course", user=_of_address, wait_timeout=WAIT_SECONDS)
+def buy_course(flow: Flow, learner_id: str, course: str) -> None:
+    """Buy a paid course: 201, 402 if the card is declined, 503 while the provider is in trouble."""
+    if not flask.current_app.config["PAYMENT_PROVIDER"]:
+        raise Unknown("course", course)
+    courses.buy_course(flow, catalogue.paid_course(course))
 
 
 @api.get("/healthz")

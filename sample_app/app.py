@@ -11,6 +11,7 @@ import flask
 from sample_app import jobs, lock_notes, private_pages, problems, same_origin
 from sample_app.api import api
 from sample_app.config import Settings
+from sample_app.flows import flows, new_key
 from sample_app.lab.bench import bench
 from sample_app.lab.pages import pages as lab_pages
 from sample_app.pages import views
@@ -21,6 +22,7 @@ from sample_app.words import counted
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector
 from userlock.outbox import Outbox
 
 
@@ -28,8 +30,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     """Build the site from `config`, and otherwise from the environment.
 
     Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION, THINK_MS, LAB_DIR,
-    OUTBOX and SECRET_KEY (see `sample_app.config`), and for tests NOW (a function that returns the
-    time, naive and in UTC), LOCK_SERVICE and CLOCK, the outbox's. Other keys are Flask's.
+    OUTBOX, PAYMENT_PROVIDER, DEATHS and SECRET_KEY (see `sample_app.config`), and for tests NOW (a
+    function that returns the time, naive and in UTC), LOCK_SERVICE and CLOCK, of jobs and requests.
+    Other keys are Flask's.
 
     It opens connections. Call it in the process that serves, not in one that forks afterwards. A
     gRPC channel does not survive a fork.
@@ -37,7 +40,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     config = dict(config or {})
     settings = Settings.load(config)
     app = flask.Flask(__name__)
-    app.config.from_mapping({"NOW": utc_now, "MAX_CONTENT_LENGTH": MAX_FORM_BYTES, **config})
+    app.config.from_mapping(
+        {"NOW": utc_now, "CLOCK": SYSTEM_CLOCK, "MAX_CONTENT_LENGTH": MAX_FORM_BYTES, **config}
+    )
     app.config.update(
         SECRET_KEY=settings.secret_key,
         SESSION_COOKIE_SAMESITE="Lax",
@@ -45,8 +50,11 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         PROTECTION=settings.protection,
         LAB_DIR=settings.lab_dir,
         INSPECTOR=settings.inspector,
+        PAYMENT_PROVIDER=settings.payment_provider,
+        DEATHS=settings.deaths,
     )
     app.add_template_filter(counted)
+    app.add_template_global(new_key)
     private_pages.install(app)
     same_origin.install(app)
     client = ndb_client(settings)
@@ -59,7 +67,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         client=client,
         service=service,
         claim_seconds=300,
-        clock=cast(Clock, config.get("CLOCK", SYSTEM_CLOCK)),
+        clock=cast(Clock, app.config["CLOCK"]),
     )
     jobs.install(app, outbox)
     UserLock(
@@ -73,7 +81,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         max_waiting=None,
         enforcement=checks.enforcement,
         fencing=checks.fencing,
-        inspector=_is_here if settings.inspector else None,
+        inspector=Inspector(_is_here, flows=flows) if settings.inspector else None,
     )
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +54,9 @@ class Settings:
     it there is no lab. `inspector` shows userlock's inspector to requests from this machine.
     `lab_bench` serves the contention lab's endpoint, on a site of its own. `outbox` is the URL of
     the jobs' engine. `lease_seconds` is the
-    lifetime of a lock whose process died.
+    lifetime of a lock whose process died. `payment_provider` is the URL of the fake payment
+    provider; without it there are no paid courses. With `deaths`, people may have the worker of
+    their request killed (`sample_app.demonstration`); with an emulator only.
     """
 
     memcached: str
@@ -67,6 +70,8 @@ class Settings:
     lab_bench: bool
     lab_dir: str | None
     inspector: bool
+    payment_provider: str | None
+    deaths: bool
 
     @classmethod
     def load(
@@ -74,10 +79,11 @@ class Settings:
     ) -> Settings:
         """Take each setting from `config`, else from the environment, else its default."""
         given = {**(os.environ if environ is None else environ), **(config or {})}
+        datastore_host = str(given.get("DATASTORE_EMULATOR_HOST") or "") or None
         return cls(
             memcached=str(given.get("MEMCACHED") or "127.0.0.1:11211"),
             project=str(given.get("GOOGLE_CLOUD_PROJECT") or "learning-site"),
-            datastore_host=str(given.get("DATASTORE_EMULATOR_HOST") or "") or None,
+            datastore_host=datastore_host,
             protection=_protection(given.get("PROTECTION") or Protection.LOCK),
             think_ms=_milliseconds("THINK_MS", given.get("THINK_MS") or 0),
             lease_seconds=_lease(given.get("LEASE_SECONDS") or 60),
@@ -88,6 +94,8 @@ class Settings:
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,
             inspector=bool(given.get("INSPECTOR")),
+            payment_provider=_provider(given.get("PAYMENT_PROVIDER")),
+            deaths=_deaths(given.get("DEATHS"), datastore_host),
         )
 
 
@@ -97,6 +105,25 @@ def _protection(value: object) -> Protection:
     except ValueError:
         choices = ", ".join(Protection)
         raise ConfigError(f"PROTECTION is {value!r}; it is one of: {choices}") from None
+
+
+def _provider(value: object) -> str | None:
+    """Return the URL of the fake provider, which is on this machine."""
+    url = str(value or "").rstrip("/")
+    if url and not re.fullmatch(r"http://127\.0\.0\.1:\d{1,5}", url):
+        raise ConfigError(
+            f"PAYMENT_PROVIDER is {url!r:.80}; it is http://127.0.0.1:PORT, the fake one"
+        )
+    return url or None
+
+
+def _deaths(value: object, datastore_host: str | None) -> bool:
+    if value and datastore_host is None:
+        raise ConfigError(
+            "DEATHS lets people kill workers, and is for the Datastore emulator only: "
+            "set DATASTORE_EMULATOR_HOST, or leave DEATHS out"
+        )
+    return bool(value)
 
 
 def _lease(value: object) -> int:

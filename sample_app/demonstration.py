@@ -1,10 +1,19 @@
-"""A pause for demonstrations and tests, in one place."""
+"""A pause and a sudden death, for demonstrations and tests, in one place."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import flask
+
+#: The points where a worker may be killed, with their words.
+DEATHS = {
+    "ordered": "after the order is stored",
+    "asked": "while the provider is asked",
+    "charged": "after the charge, before it is stored",
+}
 
 
 def think() -> None:
@@ -15,3 +24,15 @@ def think() -> None:
     """
     if milliseconds := flask.current_app.config["THINK_MS"]:
         time.sleep(milliseconds / 1000)
+
+
+def perhaps_die(point: str, attempt: int) -> None:
+    """Kill this process, as `kill -9` does, if the signed-in user has chosen this point.
+
+    Needs DEATHS, which only the demonstration stack sets. Only first attempts die, so that the
+    same request, sent again, is completed.
+    """
+    if not flask.current_app.config["DEATHS"] or attempt > 1 or not flask.has_request_context():
+        return
+    if flask.session.get("death") == point:
+        os.kill(os.getpid(), signal.SIGKILL)

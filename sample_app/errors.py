@@ -4,7 +4,8 @@ Refused               400  bad_request ├─ BadInput           400  bad_input 
 401  sign_in_first ├─ ElsewhereForm      403  form_from_elsewhere ├─ NotInGroup         403
 not_in_group ├─ Unknown            404  unknown_learner, unknown_exercise, … ├─ LearnerExists
 409  learner_exists ├─ NotEnoughPoints    409  not_enough_points ├─ TooEarly           409
-too_early ├─ ProjectExists      409  project_exists └─ TooManyProjects    409  too_many_projects
+too_early ├─ ProjectExists      409  project_exists ├─ TooManyProjects    409  too_many_projects
+├─ AlreadyEnrolled    409  already_enrolled └─ OrderOpen          409  order_open
 """
 
 from __future__ import annotations
@@ -123,3 +124,25 @@ class TooManyProjects(Refused):
 
     def __init__(self, most: int) -> None:
         super().__init__(f"At most {most} projects are active at a time: archive one first.")
+
+
+class AlreadyEnrolled(Refused):
+    """The learner has paid for this course."""
+
+    status = 409
+    code = "already_enrolled"
+
+    def __init__(self, title: str) -> None:
+        super().__init__(f"You have paid for “{title}” already.")
+
+
+class OrderOpen(Refused):
+    """Another request has begun to buy the course, and is not complete."""
+
+    status = 409
+    code = "order_open"
+
+    def __init__(self, title: str) -> None:
+        super().__init__(
+            f"Another request buys “{title}”, and is not complete: send that one again."
+        )

@@ -18,7 +18,11 @@ _MAIL_RETRY = Retry(attempts=4, first_seconds=2)
 def install(app: flask.Flask, outbox: Outbox) -> None:
     """Register the jobs. They run in the app's context."""
     app.extensions["outbox"] = outbox
-    for name, send in (("receipt", mails.send_receipt), ("badge-mail", mails.send_badges)):
+    for name, send in (
+        ("receipt", mails.send_receipt),
+        ("course-receipt", mails.send_course_receipt),
+        ("badge-mail", mails.send_badges),
+    ):
         mail = outbox.job(name=name, retry=_MAIL_RETRY, transactional=True)
         mail(_in_context(app, send))
     outbox.job(name="nightly")(_in_context(app, nightly.award_badges))

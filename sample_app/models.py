@@ -40,6 +40,7 @@ class Learner(userlock.UserModel):
     seconds_watched = ndb.IntegerProperty(default=0)
     viewings = ndb.LocalStructuredProperty(Viewing, repeated=True)
     badges = ndb.StringProperty(repeated=True)
+    courses = ndb.StringProperty(repeated=True)
     created = ndb.DateTimeProperty(auto_now_add=True)
 
     @property
@@ -128,6 +129,22 @@ class Certificate(userlock.UserModel):
         return ndb.Key(cls, f"{learner_id}:{course}")
 
 
+class CourseOrder(userlock.UserModel):
+    """An order of a paid course. Its key is below the learner's.
+
+    `request` is the key of the request that made it: sent again, it completes the order.
+    """
+
+    _lock_id_from_key = userlock.root_id
+
+    course = ndb.StringProperty(required=True)
+    cents = ndb.IntegerProperty(required=True)
+    request = ndb.TextProperty(required=True)
+    state = ndb.StringProperty(choices=["open", "paid", "declined"], default="open")
+    charge = ndb.TextProperty()
+    at = ndb.DateTimeProperty(auto_now_add=True)
+
+
 class Project(userlock.UserModel):
     """A learner's project. Its key is below the learner's, which determines the lock id.
 
@@ -163,11 +180,7 @@ class Coach(userlock.UserModel):
 
 
 class Bonus(userlock.UserModel):
-    """Points that a coach gave a learner.
-
-    Its key consists of the ids of the hand-out and the learner, so that a repeated hand-out finds
-    the first.
-    """
+    """Points that a coach gave a learner."""
 
     _lock_id = "learner_id"
 
@@ -176,11 +189,6 @@ class Bonus(userlock.UserModel):
     points = ndb.IntegerProperty(required=True)
     word = ndb.StringProperty(default="")
     at = ndb.DateTimeProperty(auto_now_add=True)
-
-    @classmethod
-    def key_of(cls, hand_out: str, learner_id: str) -> ndb.Key:
-        """Return the key of this learner's share in a hand-out."""
-        return ndb.Key(cls, f"{hand_out}:{learner_id}")
 
 
 class Mail(userlock.UserModel):

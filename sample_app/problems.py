@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response
 import userlock
 from sample_app.errors import ElsewhereForm, Refused, SignInFirst, Unknown
 from sample_app.pages import views
-from userlock.contrib.problems import Problem
+from userlock.contrib.problems import ANSWERED, Problem, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,17 @@ def _in_doubt(error: userlock.CommitInDoubt | userlock.StaleWriteError) -> Answe
         "Check the learner before you try again: it might count twice.",
     )
     return page, 500
+
+
+def _flow(error: userlock.FlowError) -> Answer:
+    problem = problem_of(error)
+    headers = {} if problem.retry_after is None else {"Retry-After": str(problem.retry_after)}
+    return _page(problem.title, problem.detail), problem.status, headers
+
+
+for _kind in ANSWERED:
+    if issubclass(_kind, userlock.FlowError):
+        views.register_error_handler(_kind, _flow)
 
 
 def _refused(error: Refused) -> Answer:

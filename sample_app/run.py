@@ -18,6 +18,7 @@ PORT = 8080
 DATASTORE_PORT = 8081
 MEMCACHED_PORT = 11211
 TASKS_PORT = 8123
+PROVIDER_PORT = 8124
 MEMCACHED_PAUSE_SECONDS = 10.0
 RELAY_PAUSE_SECONDS = 2.0
 POLL_SECONDS = 0.2
@@ -70,11 +71,16 @@ def _configured(environ: Mapping[str, str]) -> Stack:
     tasks_port = ports.from_environment(environ, "TASKS_PORT")
     if tasks_port is None:
         tasks_port = ports.prefer(TASKS_PORT, taken=(port, datastore_port, memcached_port))
+    provider_port = ports.from_environment(environ, "PROVIDER_PORT")
+    if provider_port is None:
+        taken = (port, datastore_port, memcached_port, tasks_port)
+        provider_port = ports.prefer(PROVIDER_PORT, taken=taken)
     return Stack(
         port=port,
         datastore_port=datastore_port,
         memcached_port=memcached_port,
         tasks_port=tasks_port,
+        provider_port=provider_port,
         relay=True,
         protection=settings.protection,
         think_ms=settings.think_ms,
@@ -152,13 +158,15 @@ Ready in {seconds:.1f} s.
   Datastore   export DATASTORE_EMULATOR_HOST={stack.datastore_host}
   Cloud Tasks export CLOUD_TASKS_EMULATOR_HOST={stack.tasks_host}
   memcached   {stack.memcached_address}   ({kind})
-  Logs        {_short(stack.log_dir)}/site.log, memcached.log, emulator.log, relay.log
+  Payments    {stack.provider_url}   (a fake provider: charges by key)
+  Logs        {_short(stack.log_dir)}/site.log, memcached.log, emulator.log, relay.log, provider.log
 
 Try this:
 
   open {url} in a browser: sign in as a learner or a coach, see the streak grow
   open {url}/nightly : the nightly job and its progress
   open {url}/jobs : mails as jobs of the outbox; close the post office, and see them wait
+  open {url}/payments : buy a course twice, kill the worker in the middle, and see one charge
   open {url}/lab/ : lost updates without a lock and with one
   open {url}/userlock/ : the inspector: the holder and the waiters of each lock
   curl -X POST {url}/api/learners/ada/exercises/primes/finish

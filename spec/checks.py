@@ -39,6 +39,8 @@ _BUT_BATCH = (_TWO, "-DACCIDENTS=1", "-DLASTING=16", *_FOR_EVER)
 _WORKERS = ("-DRELAYS=0",)
 _ONE_JOB = ("-DLIVE", "-DJOBS=1", "-DRELAYS=1")
 _SMALLEST = (*_ONE_JOB, "-DWORKERS=1")
+#: Of request.pml: one server beside the completer.
+_ONE_SERVER = ("-DSERVERS=1",)
 _DISTURBED = ("-DLOCK_MAY_FAIL=1", "-DLOST_REPLIES=1", "-DOLD_READS=1")
 
 CHECKS = (
@@ -134,6 +136,29 @@ CHECKS = (
           (*_SMALLEST, "-DNAMES_BY_ATTEMPT"), holds=False, claim="no_job_is_lost"),
     Check("a retry's message has a new name", "outbox.pml",
           (*_WORKERS, "-DLIVE", "-DJOBS=1", "-DUNKNOWN_JOBS", "-DOWN_NAMES")),
+    Check("requests: 2 servers, completer, reaper; the lock works", "request.pml"),
+    Check("requests: 1 server, completer, reaper; the lock fails", "request.pml",
+          (*_ONE_SERVER, "-DLOCK_FAILS")),
+    Check("requests: 2 servers, completer; the lock fails; kept for ever", "request.pml",
+          ("-DLOCK_FAILS", "-DKEPT_FOR_EVER")),
+    Check("a transaction without the token", "request.pml",
+          (*_ONE_SERVER, "-DLOCK_FAILS", "-DTOKEN_BLIND"), holds=False),
+    Check("a put of the row without a fence", "request.pml",
+          (*_ONE_SERVER, "-DLOCK_FAILS", "-DFENCE_BLIND"), holds=False),
+    Check("the key stored by a plain put", "request.pml", ("-DLOCK_FAILS", "-DINSERT_BLIND"),
+          holds=False),
+    Check("take-over without a look at the answer", "request.pml",
+          (*_ONE_SERVER, "-DTAKE_FINISHED"), holds=False),
+    Check("a point that is not stored with its phase", "request.pml",
+          (*_ONE_SERVER, "-DPOINTS_FORGOTTEN"), holds=False),
+    Check("a provider that charges whoever asks", "request.pml", (*_ONE_SERVER, "-DKEY_IGNORED"),
+          holds=False),
+    Check("a provider that forgets its refusals", "request.pml",
+          (*_ONE_SERVER, "-DLOCK_FAILS", "-DREFUSAL_FORGOTTEN"), holds=False),
+    Check("a reaper that removes what it has listed", "request.pml", ("-DREAP_BLIND",),
+          holds=False),
+    Check("unfinished requests with an expiry", "request.pml", (*_ONE_SERVER, "-DOPEN_EXPIRES"),
+          holds=False),
 )  # fmt: skip
 
 #: Checks that take minutes and gigabytes: `make spec SPEC=--full`.

@@ -413,6 +413,45 @@ class JobRan(Event):
         )
 
 
+# --- requests -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class RequestServed(Event):
+    """A request with an idempotency key was served. `lock_id` is its user.
+
+    Attributes:
+        flow: the name of its function.
+        outcome: `done`; `resumed`: done by a later attempt; `replayed`: its answer was given again;
+            `unfinished`: it has failed and can be sent again; `running`: the same one, or another
+            one of the user, was running; `taken over`: another attempt has it; `reused`: its key
+            belongs to other parameters; `malformed`: it has no usable key.
+        attempt: from 1 on; 0 if none has begun.
+        seconds: from the call to the answer.
+        error: in one line; empty without one.
+    """
+
+    flow: str
+    outcome: str
+    attempt: int
+    seconds: float
+    error: str = ""
+
+    def log_line(self) -> LogLine:
+        line = "request %s of %s %s after %.0f ms (attempt %d)%s"
+        error = f": {escaped(str(self.error))}" if self.error else ""
+        return (
+            logging.WARNING if self.outcome in ("unfinished", "taken over") else logging.DEBUG,
+            line,
+            self.flow,
+            self._lock,
+            self.outcome,
+            self.seconds * 1000,
+            self.attempt,
+            error,
+        )
+
+
 # --- listeners ------------------------------------------------------------------------------
 
 Listener = Callable[[Event], None]

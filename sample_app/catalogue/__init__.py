@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from sample_app.catalogue.exercises import EXERCISES
-from sample_app.catalogue.things import Course, Exercise, Part, Question, Video
+from sample_app.catalogue.things import Course, Exercise, PaidCourse, Part, Question, Video
 from sample_app.catalogue.videos import VIDEOS
 from sample_app.errors import Unknown
 
 __all__ = [
     "COURSES",
     "EXERCISES",
+    "PAID_COURSES",
     "VIDEOS",
     "Course",
     "Exercise",
+    "PaidCourse",
     "Part",
     "Question",
     "Video",
     "course",
     "exercise",
+    "paid_course",
     "video",
 ]
 
 COURSES = (
     Course("numbers", "Everyday numbers", 60),
     Course("sky", "Reading the sky", 90),
+)
+
+PAID_COURSES = (
+    PaidCourse("stars", "Stars by naked eye", 2900),
+    PaidCourse("dials", "A sundial in a weekend", 4500),
 )
 
 
@@ -51,6 +59,11 @@ def video(slug: str) -> Video:
 def course(slug: str) -> Course:
     """Return the course of this name, or raise `Unknown`."""
     return _find("course", COURSES, slug)
+
+
+def paid_course(slug: str) -> PaidCourse:
+    """Return the paid course of this name, or raise `Unknown`."""
+    return _find("course", PAID_COURSES, slug)
 
 
 def _find(what: str, things: Sequence[_T], slug: str) -> _T:

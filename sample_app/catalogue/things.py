@@ -74,6 +74,15 @@ class Video:
 
 
 @dataclass(frozen=True)
+class PaidCourse:
+    """A course with a teacher, which costs money."""
+
+    slug: str
+    title: str
+    cents: int
+
+
+@dataclass(frozen=True)
 class Course:
     """A course whose certificate costs `price` points."""
 

@@ -11,6 +11,7 @@ from sample_app import demonstration
 from sample_app.errors import NotEnoughPoints, NotInGroup, Unknown
 from sample_app.learning.learners import find_learner
 from sample_app.models import Bonus, Coach, Learner
+from userlock.idempotency import Flow
 
 
 def find_coach(coach_id: str) -> Coach:
@@ -27,29 +28,27 @@ def group_of(coach: Coach) -> list[Learner]:
     return sorted((each for each in found if each), key=lambda each: str(each.name))
 
 
-def give_bonus(
-    coach_id: str, learner_ids: Collection[str], points: int, word: str, *, hand_out: str
-) -> bool:
-    """Give each of these learners `points` of the coach's, with a comment.
+def locks(coach_id: str, learner_ids: Collection[str]) -> userlock.global_locks:
+    """Lock a coach and learners, always in the same order, so that two coaches who share learners
+    cannot deadlock. If the wait for one lock times out, none is held."""
+    return userlock.global_locks([coach_id, *sorted(set(learner_ids))], wait_timeout=5)
 
-    It takes several locks, always in the same order, so that two coaches who share learners cannot
-    deadlock. The transaction charges the coach exactly for the points that arrive. If the wait for
-    one lock times out, no lock is held and nothing has changed.
 
-    `hand_out` identifies the request: a repeated one gives nothing and returns False.
+def give_bonus(flow: Flow, learner_ids: Collection[str], points: int, word: str) -> None:
+    """Give each of these learners `points` of the coach's, with a comment; under all their locks.
+
+    The transaction charges the coach exactly for the points that arrive. The request is the
+    coach's. Sent again, it gives nothing and gets the same answer.
 
     Raises:
         NotInGroup: not all learners are in this coach's group.
         NotEnoughPoints: the coach has too few points left.
     """
     given_to = sorted(set(learner_ids))
-
-    def give() -> bool:
-        coach = find_coach(coach_id)
+    with flow.last() as end:
+        coach = find_coach(flow.user_id)
         if strangers := set(given_to) - set(coach.learner_ids):
             raise NotInGroup(strangers)
-        if Bonus.key_of(hand_out, given_to[0]).get():
-            return False
         learners = [find_learner(each) for each in given_to]
         demonstration.think()
         price = points * len(learners)
@@ -60,7 +59,6 @@ def give_bonus(
             learner.points += points
         bonuses = [
             Bonus(
-                key=Bonus.key_of(hand_out, learner.id),
                 learner_id=learner.id,
                 coach=coach.name,
                 points=points,
@@ -69,8 +67,4 @@ def give_bonus(
             for learner in learners
         ]
         ndb.put_multi([coach, *learners, *bonuses])
-        return True
-
-    with userlock.global_locks([coach_id, *given_to], wait_timeout=5):
-        given: bool = ndb.transaction(give)
-        return given
+        end.respond({"learners": given_to, "points": points}, 201)

@@ -26,6 +26,12 @@ def send_receipt(learner_id: str, course: str, price: int) -> None:
     _send(learner_id, f"Your certificate “{title}”", f"You have paid {price} points.")
 
 
+def send_course_receipt(learner_id: str, course: str, cents: int) -> None:
+    """Send the receipt for a paid course; under the learner's lock, as all jobs."""
+    title = catalogue.paid_course(course).title
+    _send(learner_id, f"Your course “{title}”", f"You have paid {cents / 100:.2f}.")
+
+
 def send_badges(learner_id: str, slugs: Sequence[str]) -> None:
     """Tell a learner of new badges."""
     earned = [badge for badge in badges.BADGES if badge.slug in slugs]

@@ -13,6 +13,7 @@ from sample_app.pages import (
     home,  # noqa: F401
     jobs,  # noqa: F401
     nightly,  # noqa: F401
+    payments,  # noqa: F401
     projects,  # noqa: F401
     record,  # noqa: F401
     sign_in,  # noqa: F401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flask
@@ -37,6 +38,21 @@ def to(endpoint: str, **values: Any) -> Response:
 def done(message: str) -> None:
     """Show a message, and the request's locks, on the next page."""
     flask.flash(f"{message} {lock_notes.in_words()}".strip(), "done")
+
+
+def report(answer: flask.Response, words: Callable[[dict[str, Any]], str]) -> None:
+    """Show on the next page what a request that happens once was answered."""
+    told = answer.get_json()
+    if answer.status_code >= 400:
+        flask.flash(told["detail"], "problem")
+    else:
+        again = " This form was sent again; it counts once." if is_replay(answer) else ""
+        done(words(told) + again)
+
+
+def is_replay(answer: flask.Response) -> bool:
+    """Return whether an answer was given before."""
+    return "Idempotent-Replayed" in answer.headers
 
 
 def shown_streak(learner: Learner) -> int:

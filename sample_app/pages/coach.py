@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-
 import flask
 from werkzeug.wrappers import Response
 
 from sample_app import signed_in, validation
 from sample_app.errors import BadInput
+from sample_app.flows import form_key, once
 from sample_app.learning import coaching
-from sample_app.pages.blueprint import done, shown_streak, to, views
+from sample_app.pages.blueprint import report, shown_streak, to, views
 from sample_app.web import field
 from sample_app.words import counted
+from userlock.idempotency import Flow
 
 
 @views.get("/coach")
@@ -26,8 +26,6 @@ def coach() -> str:
         shown_streak=shown_streak,
         most=validation.MAX_BONUS,
         longest_word=validation.MAX_WORD_LENGTH,
-        # The hand-out's id, so that a form that is sent twice gives once.
-        hand_out=secrets.token_urlsafe(12),
     )
 
 
@@ -40,10 +38,13 @@ def give_bonus() -> Response:
         raise BadInput("learners", "tick at least one")
     points = validation.number("points", field("points"), least=1, most=validation.MAX_BONUS)
     word = validation.line("word", field("word"), longest=validation.MAX_WORD_LENGTH, empty=True)
-    hand_out = validation.line("hand_out", field("hand_out"), longest=40)
-    if coaching.give_bonus(coach_id, learner_ids, points, word, hand_out=hand_out):
-        many = f"{len(learner_ids)} learners" if len(learner_ids) > 1 else "one learner"
-        done(f"{counted(points, 'point')} each for {many}.")
-    else:
-        done("This bonus was already given; it counts once.")
+    with coaching.locks(coach_id, learner_ids):
+        answer = _give(learner_ids, points, word)
+    many = f"{len(learner_ids)} learners" if len(learner_ids) > 1 else "one learner"
+    report(answer, lambda told: f"{counted(told['points'], 'point')} each for {many}.")
     return to("views.coach")
+
+
+@once("bonus", user=signed_in.coach_id, key=form_key)
+def _give(flow: Flow, learner_ids: set[str], points: int, word: str) -> None:
+    coaching.give_bonus(flow, learner_ids, points, word)

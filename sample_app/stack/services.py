@@ -66,6 +66,17 @@ def limit_queue(tasks_port: int, queue: str, *, most: int) -> None:
             raise OSError(f"Cloud Tasks has refused the queue's limit: {answer.read(500)!r}")
 
 
+def payment_provider(port: int, *, log_file: Path) -> Child:
+    """Return the fake payment provider."""
+    return Child(
+        "the payment provider",
+        [sys.executable, "-m", "sample_app.payment_provider", "--port", str(port)],
+        answers=lambda: accepts(port),
+        log_file=log_file,
+        cwd=ROOT,
+    )
+
+
 def memcached_binary() -> str | None:
     """Return the path of the real memcached, if there is one."""
     return shutil.which("memcached")

@@ -19,8 +19,8 @@ MOST_JOBS = 4
 
 
 class Stack:
-    """The emulator of Datastore and Cloud Tasks, memcached and the site under gunicorn, all on the
-    loopback interface.
+    """The emulator of Datastore and Cloud Tasks, memcached, the fake payment provider and the site
+    under gunicorn, all on the loopback interface.
 
     Every port may be 0 for any free one. A `memcached_binary` of None means the embedded server. By
     default the real one is used if it is on the PATH. `app` is the application for gunicorn. Logs
@@ -37,6 +37,7 @@ class Stack:
         datastore_port: int = 0,
         memcached_port: int = 0,
         tasks_port: int = 0,
+        provider_port: int = 0,
         protection: Protection | str = Protection.LOCK,
         think_ms: int = 0,
         lease_seconds: int = 60,
@@ -60,6 +61,9 @@ class Stack:
         self.tasks_port = ports.claim(
             tasks_port, user="the Cloud Tasks emulator", variable="TASKS_PORT"
         )
+        self.provider_port = ports.claim(
+            provider_port, user="the payment provider", variable="PROVIDER_PORT"
+        )
         self.log_dir = log_dir or Path(tempfile.mkdtemp(prefix="sample-app-"))
         self.log_dir.mkdir(parents=True, exist_ok=True)
         if isinstance(memcached_binary, services.OnPath):
@@ -77,6 +81,9 @@ class Stack:
             log_file=self.log_dir / "memcached.log",
             binary=memcached_binary,
         )
+        self.provider = services.payment_provider(
+            self.provider_port, log_file=self.log_dir / "provider.log"
+        )
         target = f"target={self.app_url}&service_account=jobs@{PROJECT}.example"
         settings = {
             "DATASTORE_EMULATOR_HOST": self.datastore_host,
@@ -89,6 +96,8 @@ class Stack:
             "LEASE_SECONDS": str(lease_seconds),
             "SECRET_KEY": secrets.token_hex(16),
             "INSPECTOR": "1",
+            "PAYMENT_PROVIDER": self.provider_url,
+            "DEATHS": "1",
             "LAB_BENCH": "1" if lab else "",
             # A lab within the lab would measure itself.
             "LAB_DIR": "" if lab else str(self.log_dir.absolute() / "lab"),
@@ -132,6 +141,11 @@ class Stack:
         return f"{ports.LOOPBACK}:{self.tasks_port}"
 
     @property
+    def provider_url(self) -> str:
+        """Return the payment provider's URL."""
+        return f"http://{ports.LOOPBACK}:{self.provider_port}"
+
+    @property
     def memcached_address(self) -> str:
         """Return memcached's host and port."""
         return f"{ports.LOOPBACK}:{self.memcached_port}"
@@ -144,7 +158,7 @@ class Stack:
     @property
     def children(self) -> tuple[Child, ...]:
         """Return all, in the order in which they are stopped."""
-        all_ = (self.relay, self.site, self.memcached, self.emulator)
+        all_ = (self.relay, self.site, self.provider, self.memcached, self.emulator)
         return tuple(child for child in all_ if child is not None)
 
     def start(self) -> None:
@@ -167,13 +181,14 @@ class Stack:
             stopping.callback(self.emulator.stop)
             # Without grace: it stores nothing, and a graceful end may take a second.
             stopping.callback(self.memcached.stop, grace_seconds=0)
+            stopping.callback(self.provider.stop, grace_seconds=0)
             stopping.callback(self.site.stop)
             if self.relay is not None:
                 stopping.callback(self.relay.stop)
 
     def check(self) -> None:
-        """Raise `ChildDied` if the site or the emulator has ended."""
-        for child in (self.site, self.emulator):
+        """Raise `ChildDied` if the site, the emulator or the payment provider has ended."""
+        for child in (self.site, self.emulator, self.provider):
             if not child.running:
                 raise ChildDied(child.report_of_death())
 

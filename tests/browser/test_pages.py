@@ -32,6 +32,7 @@ PAGES = [
     ("Ada Lindqvist", "/projects"),
     ("Ada Lindqvist", "/projects/PROJECT"),
     ("Ada Lindqvist", "/projects/PROJECT/delete"),
+    ("Ada Lindqvist", "/payments"),
     ("Mira Solberg", "/coach"),
     ("", "/lab/"),
     ("", "/lab/runs/RUN"),

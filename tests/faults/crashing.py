@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from userlock.clock import SYSTEM_CLOCK
@@ -28,11 +30,13 @@ class Ahead:
         return SYSTEM_CLOCK.wall() + self.seconds
 
 
-def die() -> None:
+def die() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
 
 
 def before(owner: Any, name: str) -> None:
+    assert name in vars(owner), f"{owner} has no {name} of its own: nothing would die there"
     setattr(owner, name, lambda *_, **__: die())
 
 
@@ -83,6 +87,28 @@ class App:
             timeout=200,  # a killed transaction keeps its locks for a minute
             check=False,
         )
+
+    @contextlib.contextmanager
+    def started(self, role: str, point: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a process that pauses at a point; it is killed at the end of the block."""
+        with subprocess.Popen(
+            [sys.executable, "-m", self._program, str(self._folder), role, point],
+            cwd=ROOT,
+            env=self._environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @staticmethod
+    def wait_for_the_pause(process: subprocess.Popen[str]) -> None:
+        """Wait until a process has stopped itself."""
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended before its point"
 
     def said(self, role: str) -> Any:
         """Run a process that succeeds; return the document that it prints last."""

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,12 +38,19 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def call(url: str, method: str, path: str, body: object = None, timeout: float = 30) -> Answer:
-    """Send one request on a connection of its own, so that no request is ever sent twice."""
+def call(
+    url: str, method: str, path: str, body: object = None, *, key: str = "", timeout: float = 30
+) -> Answer:
+    """Send one request on a connection of its own, so that no request is ever sent twice.
+
+    Each has an idempotency key of its own, for the views that need one.
+    """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     with contextlib.closing(connection):
         payload = None if body is None else json.dumps(body)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         started = time.perf_counter()
         connection.request(method, path, payload, headers)
         response = connection.getresponse()

@@ -27,6 +27,7 @@ RUN_BY = {
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
+    "docs/payment.md": "tests.system.test_payment_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
     "docs/reference/events.md": "tests.unit.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",

@@ -153,7 +153,7 @@ def levels(kind: type[Event]) -> set[str]:
         "blocked_by": ("", "web-1/77"),
         "count": (1, 2),
         "enforced": (True, False),
-        "outcome": ("done", "failed", "dead", "lost"),
+        "outcome": ("done", "failed", "dead", "lost", "unfinished"),
     }.items():
         if name in names:
             choices = [{**each, name: value} for each in choices for value in values]

@@ -175,7 +175,7 @@ class _Coach(_Client):
             "/coach",
             learner=group,
             points=str(BONUS_POINTS),
-            hand_out=f"{self.chance.getrandbits(64):x}",
+            request=f"{self.chance.getrandbits(128):032x}",
         )
         said = f"{counted(BONUS_POINTS, 'point')} each for {counted(len(group), 'learner')}"
         if said in answers[-1].text:

@@ -115,6 +115,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_action(
+    actions: argparse._SubParsersAction[Parser], name: str, summary: str, details: str, no: str
+) -> argparse.ArgumentParser:
+    """Add an action of a command, such as `list`; `no`: the meaning of exit code 1."""
+    parser = actions.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"{details}\n{exit_codes(no)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_common(parser)
+    return parser
+
+
 def add_lock_id(parser: argparse.ArgumentParser) -> None:
     """Add the lock that the command is about."""
     parser.add_argument(
@@ -183,4 +199,12 @@ def seconds(text: str) -> float:
         value = -1.0
     if not 0.1 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
+    return value
+
+
+def most(text: str) -> int:
+    """Return the most rows of a list, in an argument."""
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
+    if not 1 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
     return value

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import userlock.ids as ids
 from userlock._version import __version__
-from userlock.cli import baseline, break_lock, doctor, holder, outbox, watch
+from userlock.cli import baseline, break_lock, doctor, flows, holder, outbox, reap, watch
 from userlock.cli.command import (
     BUG,
     INTERRUPTED,
@@ -34,7 +34,16 @@ from userlock.words import escaped
 #: The environment variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
 SHOW_IDS = "USERLOCK_SHOW_IDS"
 
-COMMANDS: tuple[ModuleType, ...] = (holder, break_lock, watch, doctor, baseline, outbox)
+COMMANDS: tuple[ModuleType, ...] = (
+    holder,
+    break_lock,
+    watch,
+    doctor,
+    baseline,
+    outbox,
+    flows,
+    reap,
+)
 
 
 def main(
@@ -106,7 +115,7 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="userlock",
-        description="Show and break locks, check the server that keeps them, repair the outbox.",
+        description="Show and break locks, check their server, repair the outbox and requests.",
         epilog="Every command takes --store and --json. "
         f"`userlock COMMAND --help` shows the other options.\n\n{exit_codes(NO_MEANS)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

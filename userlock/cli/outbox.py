@@ -1,6 +1,6 @@
 """Show and repair an app's outbox: `userlock outbox status|list|show|relay|run|redrive|purge`.
 
-The arguments. `outbox_app.py` finds the outbox, `outbox_reading.py` and
+The arguments. `app.py` finds the outbox, `outbox_reading.py` and
 `outbox_work.py` have the actions; they load ndb.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from userlock.cli.command import Invocation, Parser, add_common, exit_codes, seconds
+from userlock.cli.command import Invocation, Parser, add_action, most, seconds
 
 NAME = "outbox"
 SUMMARY = "show jobs of the outbox, relay and run them, redrive and purge dead ones"
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--job", metavar="NAME", default="", help="only jobs of that name")
     listing.add_argument("--owner", metavar="ID", default="", help="only jobs of that owner")
     listing.add_argument(
-        "--most", type=_most, default=100, metavar="N", help="at most N jobs (default: 100)"
+        "--most", type=most, default=100, metavar="N", help="at most N jobs (default: 100)"
     )
 
     show = _add(actions, "show", "show all about one job", _SHOW, _READING)
@@ -132,15 +132,7 @@ def _add(
         "redrive": "some dead jobs are left",
         "purge": "nothing was purged",
     }[name]
-    parser = actions.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{details}\n{exit_codes(no)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_common(parser)
+    parser = add_action(actions, name, summary, details, no)
     _add_app(parser)
     parser.set_defaults(actions=module)
     return parser
@@ -175,13 +167,6 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of jobs")
     return int(text)
-
-
-def _most(text: str) -> int:
-    value = _number(text)
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
-    return value
 
 
 def _rate(text: str) -> float:

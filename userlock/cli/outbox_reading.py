@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from userlock.admin import outbox as reading
+from userlock.cli.app import opened_outbox
 from userlock.cli.command import FINE, NO, CommandError, Invocation
 from userlock.cli.console import Column, table, time_of_day
-from userlock.cli.outbox_app import opened
 from userlock.ids import show as show_id
 from userlock.outbox.dead_letters import Letter
 from userlock.words import counted, legible, span
@@ -31,7 +31,7 @@ _SHOWN = 300
 def status(options: argparse.Namespace, invocation: Invocation) -> int:
     """Show the status."""
     console = invocation.console
-    with opened(options, invocation) as outbox, outbox.context():
+    with opened_outbox(options, invocation) as outbox, outbox.context():
         found = reading.take_status(outbox, console.clock.wall())
         oldest = found.oldest
         why = "" if oldest is None else str(reading.explain(oldest, found.wall))
@@ -64,7 +64,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     """List jobs."""
     console = invocation.console
     wanted = reading.Search(options.dead, options.cause, options.job, options.owner)
-    with opened(options, invocation) as outbox:
+    with opened_outbox(options, invocation) as outbox:
         found = reading.search(outbox, wanted, most=options.most)
     wall = console.clock.wall()
     if invocation.json:
@@ -102,7 +102,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     """Show one job."""
     console = invocation.console
     wall = console.clock.wall()
-    with opened(options, invocation) as outbox, outbox.context():
+    with opened_outbox(options, invocation) as outbox, outbox.context():
         key = usable_key(options.key, options.owner)
         letter = reading.read(key)
         why = NO_JOB if letter is None else str(reading.explain(letter, wall))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from userlock.admin import outbox as reading
+from userlock.cli.app import Progress, Stop, opened_outbox
 from userlock.cli.command import FINE, INTERRUPTED, NO, CommandError, Invocation
 from userlock.cli.console import Console
-from userlock.cli.outbox_app import Progress, Stop, opened
 from userlock.cli.outbox_reading import NO_JOB, usable_key
 from userlock.events import LISTENERS, Event, JobRan
 from userlock.outbox.outbox import Outbox
@@ -30,7 +30,7 @@ _MOST_CAUSES = 20
 def relay(options: argparse.Namespace, invocation: Invocation) -> int:
     """Relay once, for a time, or until it is stopped."""
     console = invocation.console
-    with opened(options, invocation) as outbox, Stop().listening() as stop:
+    with opened_outbox(options, invocation) as outbox, Stop().listening() as stop:
         if options.once:
             with outbox.context():
                 done = outbox.relay()
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
         if isinstance(event, JobRan):
             jobs.append(event)
 
-    with opened(options, invocation) as outbox, outbox.context():
+    with opened_outbox(options, invocation) as outbox, outbox.context():
         key = usable_key(options.key, options.owner)
         there = reading.read(key) is not None
         LISTENERS.add(listen)
@@ -120,7 +120,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     _check_choice(options)
     done = skipped = 0
     with (
-        opened(options, invocation) as outbox,
+        opened_outbox(options, invocation) as outbox,
         outbox.context(),
         Stop().listening() as stop,
     ):
@@ -184,7 +184,7 @@ def purge(options: argparse.Namespace, invocation: Invocation) -> int:
             "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
             "number of the jobs"
         )
-    with opened(options, invocation) as outbox, outbox.context():
+    with opened_outbox(options, invocation) as outbox, outbox.context():
         began = console.clock.wall()
         key = usable_key(options.key, options.owner) if options.key else None
         letter = reading.read(key) if key is not None else None

@@ -10,8 +10,8 @@ Needs the extra `django` (`pip install userlock[django]`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 try:
     from django.conf import settings
@@ -25,11 +25,9 @@ except ImportError as error:  # pragma: no cover
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import (
     HEADER,
-    METHODS,
-    OnBusy,
-    check_method,
+    IdempotentView,
+    ViewOptions,
     check_options,
-    check_view,
     headers_of,
     key_of,
     parameters_of,
@@ -121,33 +119,48 @@ class Flows(idempotency.Flows):
         self,
         *,
         user: Callable[[HttpRequest], str | int],
-        on_busy: OnBusy = "wait",
-        wait_timeout: float | None = None,
-        methods: Iterable[str] = METHODS,
-        name: str | None = None,
+        key: Callable[[HttpRequest], str | None] | None = None,
+        **options: Unpack[ViewOptions],
     ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponse]]:
         """Let a view run once for each `Idempotency-Key`, however often its request is sent.
 
             @flows.idempotent(user=lambda request: request.user.pk)
             def create_ride(request, flow): ...
 
-        Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`.
+        Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`. A
+        completable view gets an empty `HttpRequest` when the server completes it.
         """
-        needed = check_options(on_busy, methods)
+        checked = check_options(**options)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
-            known = name or f"{view.__module__}.{view.__qualname__}"
-            check_view(known, view)
+            known = IdempotentView(view, checked)
+
+            if known.completable:
+                self.register(
+                    known.name,
+                    lambda flow: _stored(flow, view(HttpRequest(), flow, **flow.arguments)),
+                    known.keep_hours,
+                )
 
             @functools.wraps(view)
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-                check_method(known, request.method, needed)
-                answer = self.run(
-                    _request(known, check_lock_id(user(request)), request),
-                    lambda flow: _stored(flow, view(request, flow, *args, **kwargs)),
-                    wait_timeout=wait_timeout,
-                    refuse=on_busy == "refuse",
-                )
+                known.check_method(request.method)
+                known.check_arguments(args)
+                body = request.body  # first, so that the form can be read as well
+                found = request.headers.get(HEADER) if key is None else key(request)
+                user_id = check_lock_id(user(request))
+                asked = _request(known, user_id, key_of(found), request, body, kwargs)
+                made: list[HttpResponse] = []
+
+                def run(flow: Flow) -> Answer | None:
+                    returned = view(request, flow, *args, **kwargs)
+                    stored = _stored(flow, returned)
+                    made[:] = [] if stored is None else [returned]
+                    return stored
+
+                answer = known.run(self, asked, run)
+                if made and not answer.replayed:
+                    return made[0]  # with all of its headers
                 response = HttpResponse(answer.body, status=answer.status)
                 for header, value in headers_of(answer):
                     response[header] = value
@@ -158,10 +171,16 @@ class Flows(idempotency.Flows):
         return decorate
 
 
-def _request(name: str, user_id: str, request: HttpRequest) -> Request:
+def _request(
+    view: IdempotentView,
+    user_id: str,
+    key: str,
+    request: HttpRequest,
+    body: bytes,
+    arguments: dict[str, Any],
+) -> Request:
     media = request.content_type or ""
     is_form = media in ("multipart/form-data", "application/x-www-form-urlencoded")
-    body = request.body  # first, so that the form can be read as well
     files = [
         (field, file.name or "", file.read())
         for field, several in (request.FILES.lists() if is_form else ())
@@ -174,19 +193,21 @@ def _request(name: str, user_id: str, request: HttpRequest) -> Request:
         request.META.get("QUERY_STRING", "").encode("latin-1", "replace"),
         media,
         b"" if is_form else body,
-        form=[(key, each) for key, several in request.POST.lists() for each in several]
+        form=[(field, each) for field, several in request.POST.lists() for each in several]
         if is_form
         else (),
         files=files,
     )
     return Request(
         user_id,
-        key_of(request.headers.get(HEADER)),
-        name,
+        key,
+        view.name,
         found.value,
         request.method or "",
         request.path_info,
         found.digest,
+        arguments if view.completable else None,
+        completable=view.completable and found.storable,
     )
 
 

@@ -8,14 +8,15 @@ and parameters are: of JSON documents and forms their values count, not their by
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
 
 from userlock.errors import ConfigurationError, NotStorable
-from userlock.idempotency import Answer, Flow
+from userlock.idempotency import Answer, Flow, Flows, Request
+from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
+from userlock.lock.lease import check_wait_timeout
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -32,10 +33,12 @@ class Parameters(NamedTuple):
     Attributes:
         value: as the function gets them, a JSON value; None if there are none that can be stored.
         digest: of all of them.
+        storable: whether `value` has all that is in the body.
     """
 
     value: Any
     digest: str
+    storable: bool
 
 
 def parameters_of(
@@ -72,9 +75,10 @@ def parameters_of(
     else:
         counted.append(value)
     digest = hashlib.sha256(written(counted, sort_keys=True)).hexdigest()
-    if value is not None and len(written(value)) > _MOST_STORED_BYTES:
-        value = None
-    return Parameters(value, digest)
+    storable = value is not None or not (body or stored_files)
+    if storable and len(written(value)) > _MOST_STORED_BYTES:
+        storable = False
+    return Parameters(value, digest, storable)
 
 
 def _json(body: bytes) -> Any:
@@ -88,21 +92,132 @@ def _json(body: bytes) -> Any:
 
 
 def key_of(header: str | None) -> str:
-    """Return the key in the header; empty if it is missing."""
+    """Return the key in the header, or that `key=` has returned; empty if it is missing.
+
+    Raises:
+        ConfigurationError: `key=` has returned something else than a text.
+    """
+    if header is not None and not isinstance(header, str):
+        raise ConfigurationError(f"key= returned {header!r:.80}. To fix it: return a text or None")
     key = (header or "").strip()
     if len(key) >= 2 and key[0] == key[-1] == '"':
         key = key[1:-1]
     return key
 
 
-def check_options(on_busy: str, methods: Iterable[str]) -> tuple[str, ...]:
-    """Return the methods, checked with the other option.
+class ViewOptions(TypedDict, total=False):
+    """The options of `Flows.idempotent` that all integrations share."""
+
+    on_busy: OnBusy
+    wait_timeout: float | None
+    keep_hours: float | None
+    methods: Iterable[str]
+    completable: bool
+    name: str | None
+
+
+class CheckedOptions(NamedTuple):
+    """`ViewOptions`, checked."""
+
+    refuse: bool
+    wait_timeout: float | None
+    keep_hours: float | None
+    methods: tuple[str, ...]
+    completable: bool
+    name: str | None
+
+
+def check_options(
+    on_busy: OnBusy = "wait",
+    wait_timeout: float | None = None,
+    keep_hours: float | None = None,
+    methods: Iterable[str] = METHODS,
+    completable: bool = False,
+    name: str | None = None,
+) -> CheckedOptions:
+    """Return the options of a view, checked.
 
     Raises:
+        TypeError: there is no such option.
         ValueError: an option has another value.
     """
     if on_busy not in ("wait", "refuse"):
         raise ValueError(f"on_busy is 'wait' or 'refuse', not {on_busy!r:.80}")
+    if keep_hours is not None:
+        check_keep_hours(keep_hours)
+    if wait_timeout is not None:
+        check_wait_timeout(wait_timeout)
+    found = _checked_methods(methods)
+    return CheckedOptions(on_busy == "refuse", wait_timeout, keep_hours, found, completable, name)
+
+
+class IdempotentView:
+    """A view that runs once for each key.
+
+    Args:
+        view: the view.
+        options: its options.
+
+    Raises:
+        ConfigurationError: its answers cannot be stored.
+    """
+
+    def __init__(self, view: Callable[..., Any], options: CheckedOptions) -> None:
+        self.name = options.name or name_of_function(view)
+        self.methods = options.methods
+        self.completable = options.completable
+        self.keep_hours = options.keep_hours
+        self._refuse = options.refuse
+        self._wait_timeout = options.wait_timeout
+        check_function(self.name, view)
+
+    def run(self, flows: Flows, request: Request, function: Callable[[Flow], Any]) -> Answer:
+        """Run it once for a request; return the answer."""
+        return flows.run(
+            request,
+            function,
+            wait_timeout=self._wait_timeout,
+            refuse=self._refuse,
+            keep_hours=self.keep_hours,
+        )
+
+    def check_method(self, method: str | None) -> None:
+        """Refuse a request that needs no key: its view would get no flow.
+
+        Raises:
+            ConfigurationError: the method is none of those that need a key.
+        """
+        if method not in self.methods:
+            raise ConfigurationError(
+                f"flow {self.name} is for {', '.join(self.methods)}, not for {method}. To fix it: "
+                f"give the route a view of its own, or name methods="
+            )
+
+    def check_arguments(self, positional: Sequence[Any]) -> None:
+        """Refuse arguments with which the server could not complete the request.
+
+        Raises:
+            ConfigurationError: there are positional ones, as those of methods.
+        """
+        if self.completable and positional:
+            raise ConfigurationError(
+                f"flow {self.name} is completable, and its view has arguments without names. To "
+                f"fix it: make it a function of its flow and the arguments of its route"
+            )
+
+    def refuse_value(self, value: Any) -> NoReturn:
+        """Refuse a result that is no answer without its framework.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"flow {self.name} is completable, and its view has returned a "
+            f"{type(value).__name__}. To fix it: answer in flow.last(), or return a response object"
+        )
+
+
+def _checked_methods(methods: Iterable[str]) -> tuple[str, ...]:
     if isinstance(methods, str):
         raise TypeError("methods must be a list of methods, not one string")
     found = tuple(methods)
@@ -110,32 +225,6 @@ def check_options(on_busy: str, methods: Iterable[str]) -> tuple[str, ...]:
     if wrong or not found:
         raise ValueError(f"methods are names like POST, not {found!r:.80}")
     return found
-
-
-def check_view(name: str, view: Callable[..., Any]) -> None:
-    """Refuse a view whose answers cannot be stored.
-
-    Raises:
-        ConfigurationError: it is a coroutine or a generator.
-    """
-    if inspect.iscoroutinefunction(view) or inspect.isgeneratorfunction(view):
-        raise ConfigurationError(
-            f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
-            f"make it a plain function"
-        )
-
-
-def check_method(name: str, method: str | None, methods: Sequence[str]) -> None:
-    """Refuse a request that needs no key: its view would get no flow.
-
-    Raises:
-        ConfigurationError: the method is none of these.
-    """
-    if method not in methods:
-        raise ConfigurationError(
-            f"flow {name} is for {', '.join(methods)}, not for {method}. To fix it: give the route "
-            f"a view of its own, or name methods="
-        )
 
 
 def refuse_stream(flow: Flow) -> NoReturn:

@@ -46,6 +46,13 @@ With `instrument(outbox=outbox)`, of the whole outbox, read once a minute at mos
     userlock.outbox.refused  counter      messages that the engine has not taken, in this process;
                                           the relay sends others
 
+Of requests with an idempotency key:
+
+    userlock.requests        counter      "done", "resumed", "replayed", "unfinished", "running",
+                                          "taken_over", "reused" or "malformed": by outcome,
+                                          userlock.flow, error.type
+    userlock.request.duration  histogram  from the call to the answer: by outcome, userlock.flow
+
 If Datastore does not answer, the gauges report nothing.
 
 The attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
@@ -99,6 +106,7 @@ from userlock.events import (
     Listeners,
     Rejected,
     Released,
+    RequestServed,
     StaleWrite,
     TimedOut,
     Unavailable,
@@ -134,6 +142,7 @@ _HISTOGRAMS = (
     ("userlock.wait.duration", BUCKETS, "Time from the call to the lock, or the end of the wait."),
     ("userlock.hold.duration", BUCKETS, "Time from the grant of a lock to its release."),
     ("userlock.job.lag", LAG_BUCKETS, "Time from the moment that a job was due to its begin."),
+    ("userlock.request.duration", RUN_BUCKETS, "Time from the call to the answer of a request."),
     ("messaging.process.duration", RUN_BUCKETS, "Duration of a run of a job."),
 )
 _COUNTERS = (
@@ -144,6 +153,7 @@ _COUNTERS = (
     ("userlock.violations", "{violation}", "Writes that slipped past their lock."),
     ("userlock.stale_writes", "{write}", "Stale writes that were refused at the commit."),
     ("userlock.job.runs", "{run}", "Runs of jobs."),
+    ("userlock.requests", "{request}", "Requests with an idempotency key."),
 )
 
 #: The outcomes of releases, as events and as metrics name them.
@@ -270,6 +280,8 @@ class OpenTelemetryListener:
                 self._count("userlock.stale_writes", {"error.type": type(event.error).__name__})
             case JobRan():
                 self._job(event)
+            case RequestServed():
+                self._request(event)
 
     def _count(self, name: str, attributes: _Attributes) -> None:
         self._counters[name].add(1, attributes)
@@ -320,6 +332,14 @@ class OpenTelemetryListener:
         self._durations["messaging.process.duration"].record(
             event.seconds, {**of_job, **failed, **system}
         )
+
+    def _request(self, event: RequestServed) -> None:
+        outcome = event.outcome.replace(" ", "_")
+        attributes: _Attributes = {"userlock.flow": event.flow, "userlock.outcome": outcome}
+        self._durations["userlock.request.duration"].record(event.seconds, attributes)
+        if event.error:
+            attributes = {**attributes, "error.type": _error_type(event.error)}
+        self._count("userlock.requests", attributes)
 
 
 def _error_type(error: str) -> str:

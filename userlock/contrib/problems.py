@@ -150,7 +150,7 @@ def _problem_of_flow(error: FlowError) -> Problem:
     retry_after: int | None = None
     match error:
         case IdempotencyKeyRefused():
-            status, detail = 400, f"The request needs the header Idempotency-Key: {error}."
+            status, detail = 400, f"The request needs an Idempotency-Key: {error}."
         case IdempotencyKeyReused():
             status = 422
             detail = "The Idempotency-Key belongs to a request with other parameters."

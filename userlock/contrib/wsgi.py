@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import (
     HEADER,
-    METHODS,
-    OnBusy,
+    IdempotentView,
+    ViewOptions,
     check_options,
-    check_view,
     headers_of,
     key_of,
     parameters_of,
@@ -36,7 +35,7 @@ from userlock.contrib.request_scope import (
     log,
     path_of,
 )
-from userlock.errors import UserLockError, WriteViolation
+from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import show_request
@@ -44,6 +43,10 @@ from userlock.lock.lease import check_lock_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+#: The header of the key in a WSGI environment.
+_HEADER = "HTTP_" + HEADER.upper().replace("-", "_")
 
 
 class UserLockMiddleware:
@@ -190,10 +193,8 @@ class Flows(idempotency.Flows):
         self,
         *,
         user: Callable[[WSGIEnvironment], str | int],
-        on_busy: OnBusy = "wait",
-        wait_timeout: float | None = None,
-        methods: Iterable[str] = METHODS,
-        name: str | None = None,
+        key: Callable[[WSGIEnvironment], str | None] | None = None,
+        **options: Unpack[ViewOptions],
     ) -> Callable[[WSGIApplication], WSGIApplication]:
         """Let an app run once for each `Idempotency-Key`, however often its request is sent.
 
@@ -204,27 +205,35 @@ class Flows(idempotency.Flows):
         To be used inside of `UserLockMiddleware`. The answer is read as a whole; one
         of `flow.last()` counts instead of the app's. Requests of other methods go
         through, without a flow. A form's bytes count, not its fields. Options, answers
-        and errors: as in `userlock.contrib.flask.Flows.idempotent`.
+        and errors: as in `userlock.contrib.flask.Flows.idempotent`. No app is `completable`:
+        it would need its environment.
         """
-        needed = check_options(on_busy, methods)
+        checked = check_options(**options)
 
         def decorate(app: WSGIApplication) -> WSGIApplication:
-            known = name or f"{app.__module__}.{getattr(app, '__qualname__', type(app).__name__)}"
-            check_view(known, app)
+            known = IdempotentView(app, checked)
+            if known.completable:
+                raise ConfigurationError(
+                    f"flow {known.name} cannot be completable: a WSGI app needs its environment. "
+                    f"To fix it: let it call a function of flows.function"
+                )
 
             @functools.wraps(app)
             def once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-                if environ["REQUEST_METHOD"] not in needed:
+                if environ["REQUEST_METHOD"] not in known.methods:
                     return app(environ, start_response)
                 body = _body(environ)
                 environ["wsgi.input"] = io.BytesIO(body)
-                answer = self.run(
-                    _request(known, check_lock_id(user(environ)), environ, body),
-                    lambda flow: _collected(flow, app, environ),
-                    wait_timeout=wait_timeout,
-                    refuse=on_busy == "refuse",
-                )
-                start_response(f"{answer.status} {_phrase(answer.status)}", headers_of(answer))
+                user_id = check_lock_id(user(environ))
+                found = environ.get(_HEADER) if key is None else key(environ)
+                environ["wsgi.input"] = io.BytesIO(body)  # those may have read it
+                asked = _request(known.name, user_id, key_of(found), environ, body)
+                made: list[list[tuple[str, str]]] = []
+                answer = known.run(self, asked, lambda flow: _collected(flow, app, environ, made))
+                headers = headers_of(answer)
+                if made and not answer.replayed:
+                    headers = made[0]  # all of them
+                start_response(f"{answer.status} {_phrase(answer.status)}", headers)
                 return [answer.body]
 
             return once
@@ -242,17 +251,26 @@ def _body(environ: WSGIEnvironment) -> bytes:
     return body
 
 
-def _request(name: str, user_id: str, environ: WSGIEnvironment, body: bytes) -> Request:
+def _request(name: str, user_id: str, key: str, environ: WSGIEnvironment, body: bytes) -> Request:
     media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
     query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
     found = parameters_of(query, media, body)
-    key = key_of(environ.get(f"HTTP_{HEADER.upper().replace('-', '_')}"))
     method = environ["REQUEST_METHOD"]
-    return Request(user_id, key, name, found.value, method, path_of(environ), found.digest)
+    path = path_of(environ)
+    return Request(user_id, key, name, found.value, method, path, found.digest, completable=False)
 
 
-def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> Answer | None:
-    """Return the whole answer of an app; None if it has answered in `last()`."""
+def _collected(
+    flow: Flow,
+    app: WSGIApplication,
+    environ: WSGIEnvironment,
+    made: list[list[tuple[str, str]]],
+) -> Answer | None:
+    """Return the whole answer of an app; None if it has answered in `last()`.
+
+    Its headers, all of them, become the only element of `made`.
+    """
+    made.clear()
     started: list[tuple[str, list[tuple[str, str]]]] = []
     written: list[bytes] = []
 
@@ -269,6 +287,7 @@ def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> An
     if flow.answer is not None:
         return None
     status, headers = started[-1]
+    made.append(headers)
     return Answer(int(status.split()[0]), kept(headers), b"".join(written))
 
 

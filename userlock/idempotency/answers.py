@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from userlock.json_values import check, written
 
+#: The first HTTP status of answers that are not kept.
+FIRST_UNSTORED = 500
+
 #: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
 KEPT_HEADERS = frozenset(
     {
@@ -61,3 +64,20 @@ def json_answer(value: Any, status: int = 200) -> Answer:
 def kept(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the headers that belong to an answer rather than to one request."""
     return tuple((name, value) for name, value in headers if name.lower() in KEPT_HEADERS)
+
+
+def check_status(status: int) -> int:
+    """Return the status of an answer that is kept.
+
+    Raises:
+        ValueError: it is none from 200 to 499. From 500 on the request is not finished.
+    """
+    if (
+        isinstance(status, bool)
+        or not isinstance(status, int)
+        or not 200 <= status < FIRST_UNSTORED
+    ):
+        raise ValueError(
+            f"the answer of a finished request has a status from 200 to 499, not {status!r:.80}"
+        )
+    return status

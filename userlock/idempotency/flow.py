@@ -27,7 +27,8 @@ from userlock.errors import (
     NotStorable,
     StaleWriteError,
 )
-from userlock.idempotency.answers import Answer, json_answer
+from userlock.idempotency.answers import Answer, check_status, json_answer
+from userlock.idempotency.request import Request
 from userlock.idempotency.rows import MOST_BYTES, Points, moment_of
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
@@ -37,6 +38,8 @@ from userlock.ndb.open_transaction import open_transaction
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2
 _RETRY_AFTER = 5
+#: Of the text of a final error, in characters.
+_MOST_DETAIL = 2_000
 
 
 class Finished(BaseException):
@@ -57,9 +60,10 @@ class End:
         """Answer with a JSON value.
 
         Raises:
-            ValueError: JSON would not give the value back as it is.
+            ValueError: JSON would not give the value back as it is, or it is no status of an answer
+                that is kept: from 200 to 499.
         """
-        self.answer = json_answer(value, status)
+        self.answer = json_answer(value, check_status(status))
 
 
 class Flow:
@@ -69,18 +73,21 @@ class Flow:
         row: the row, which names this attempt.
         clock: for all times.
         keep_seconds: how long the answer is kept.
+        request: the request.
 
     Attributes:
         user_id: the owner, a lock id.
         key: the idempotency key.
         params: the request's parameters.
+        arguments: those of the view, from its route.
         attempt: its number: 1, unless it resumes another one.
     """
 
-    def __init__(self, row: Any, clock: Clock, keep_seconds: float, params: Any) -> None:
+    def __init__(self, row: Any, clock: Clock, keep_seconds: float, request: Request) -> None:
         self.user_id: str = row.user
         self.key: str = row.idempotency_key
-        self.params = params
+        self.params = request.params
+        self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
         self._row: Any = row
@@ -89,6 +96,7 @@ class Flow:
         self._begun_at: int = row.begun_at
         self._points = Points(row.points).documents
         self._position = 0
+        self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -114,16 +122,20 @@ class Flow:
             FlowTakenOver: another attempt has taken over. Nothing was written.
             FlowChanged: the request was begun by code with other phases.
             NotStorable: the output is no JSON value, or too long. Nothing was written.
+            RuntimeError: an earlier step has failed, or this is within a step, or after the answer.
         """
-        self._check_outside(name)
-        point = self._reached(name, "phase")
-        if point is not None:
-            return point["out"]
+        with self._step(name):
+            point = self._reached(name, "phase")
+            return self._phase(name, function) if point is None else point["out"]
 
+    def _phase(self, name: str, function: Callable[[], Any]) -> Any:
         def work() -> Any:
-            row = self._current()
+            row = self._row_key.get_async()  # with the first look-up of the function
             out = self._storable(name, function())
-            self._put(row, [*self._points, {"name": name, "kind": "phase", "out": out}])
+            self._put(
+                self._mine(row.result()),
+                [*self._points, {"name": name, "kind": "phase", "out": out}],
+            )
             return out
 
         return self._commit(work)
@@ -156,26 +168,41 @@ class Flow:
         Raises:
             ExternalUnavailable: it fails for now. The request can be sent again.
             FlowTakenOver, FlowChanged, NotStorable: as for `phase`. The call may have been made.
+            RuntimeError: as for `phase`.
+            ValueError: a status in `final` is none from 200 to 499.
         """
-        self._check_outside(name)
-        point = self._reached(name, "call")
-        if point is not None and "out" in point:
+        final = {kind: check_status(status) for kind, status in (final or {}).items()}
+        with self._step(name):
+            point = self._reached(name, "call")
+            if point is None or "out" not in point:
+                return self._external(name, call, point, final, transient, provider, attempts)
             return point["out"]
+
+    def _external(
+        self,
+        name: str,
+        call: Callable[..., Any],
+        point: dict[str, Any] | None,
+        final: Mapping[type[Exception], int],
+        transient: tuple[type[Exception], ...],
+        provider: Any,
+        attempts: int,
+    ) -> Any:
         if point is None:
             chosen = provider() if callable(provider) else provider
             point = {"name": name, "kind": "call", "asked": True}
             point["provider"] = self._storable(name, chosen)
             asked = [*self._points, point]
-            self._commit(lambda: self._put(self._current(), asked))
+            self._change(lambda row: self._put(row, asked))
         chosen = point["provider"]
         arguments = () if chosen is None else (chosen,)
         out = self._call(
             name, lambda: call(self._key_of(name), *arguments), final, transient, attempts
         )
         out = self._storable(name, out)
-        before = self._points[: self._position - 1]
+        before, after = self._points[: self._position - 1], self._points[self._position :]
         replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
-        self._commit(lambda: self._put(self._current(), [*before, replied]))
+        self._change(lambda row: self._put(row, [*before, replied, *after]))
         return out
 
     @contextlib.contextmanager
@@ -188,13 +215,14 @@ class Flow:
         Raises:
             FlowTakenOver: another attempt has taken over. Nothing was written.
             NotStorable: the block has given no answer. Nothing was written.
+            RuntimeError: this is within a step, or after the answer.
         """
-        self._check_outside("last()")
+        self._check_place("last()")
         self._check_all_reached()
         end = End()
         try:
             with open_transaction():
-                row = self._current()
+                row = self._row_key.get_async()  # with the first look-up of the block
                 yield end
                 if end.answer is None:
                     raise NotStorable(
@@ -203,24 +231,28 @@ class Flow:
                         user_id=self.user_id,
                         key=self.key,
                     )
-                self._put_answer(row, end.answer)
+                self._put_answer(self._mine(row.result()), end.answer)
         except BaseException as error:
+            self._failed_step = "last()"
             self._failed(error)
         self.answer = end.answer
 
     def finish(self, answer: Answer) -> None:
-        """End the request with an answer, in a transaction of its own.
+        """End the request with an answer, in a commit of its own.
 
         Raises:
             FlowTakenOver: another attempt has taken over.
+            ValueError: its status is none from 200 to 499.
         """
+        check_status(answer.status)
         self._check_all_reached()
-        self._commit(lambda: self._put_answer(self._current(), answer))
+        self._change(lambda row: self._put_answer(row, answer))
         self.answer = answer
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
         self._position = 0
+        self._failed_step = ""
 
     # --- calls ------------------------------------------------------------------------------
 
@@ -228,7 +260,7 @@ class Flow:
         self,
         name: str,
         call: Callable[[], Any],
-        final: Mapping[type[Exception], int] | None,
+        final: Mapping[type[Exception], int],
         transient: tuple[type[Exception], ...],
         attempts: int,
     ) -> Any:
@@ -238,10 +270,10 @@ class Flow:
             try:
                 return call()
             except Exception as error:
-                status = _status_of(error, final or {})
+                status = _status_of(error, final)
                 if status is not None:
                     document = {"title": type(error).__name__, "status": status}
-                    answer = json_answer({**document, "detail": str(error)}, status)
+                    answer = json_answer({**document, "detail": str(error)[:_MOST_DETAIL]}, status)
                     self.finish(answer)
                     raise Finished(answer) from None
                 if not isinstance(error, transient):
@@ -305,23 +337,49 @@ class Flow:
             ) from None
         return json.loads(written(value))
 
-    def _check_outside(self, name: str) -> None:
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """Run a phase or a call in a block. After one that has failed there is no other.
+
+        It may succeed in another attempt, which would then not go the same way.
+        """
+        self._check_place(name)
+        if self._failed_step:
+            raise RuntimeError(
+                f"{self._failed_step!r:.80} has failed, and the flow goes on with {name!r:.80}: "
+                f"another attempt might go another way. To fix it: let the error end the attempt, "
+                f"or answer"
+            )
+        self._running_step = name
+        try:
+            yield
+        except BaseException:
+            self._failed_step = name
+            raise
+        finally:
+            self._running_step = ""
+
+    def _check_place(self, name: Any) -> None:
+        if self.answer is not None:
+            raise RuntimeError(f"{name!r:.80} comes after the answer, which is the end of the flow")
+        if self._running_step:
+            raise RuntimeError(
+                f"{name!r:.80} is within {self._running_step!r:.80}. To fix it: put one after the "
+                f"other"
+            )
         if in_transaction():
-            raise RuntimeError(f"{name} is a transaction of its own, and there is one already")
+            raise RuntimeError(
+                f"{name!r:.80} is a transaction of its own, and there is one already"
+            )
 
     # --- the row ----------------------------------------------------------------------------
 
-    def _current(self) -> Any:
-        """Return the row, in a transaction.
-
-        As it was written last it need not be read: writes are fenced.
+    def _mine(self, row: Any) -> Any:
+        """Return the row as it was read.
 
         Raises:
             FlowTakenOver: it names another attempt, or is gone.
         """
-        row, self._row = self._row, None
-        if row is None or not current_settings().fencing:
-            row = self._row_key.get(use_cache=False, use_global_cache=False)
         if row is None or not self._is_mine(row):
             raise self._taken_over()
         return row
@@ -357,10 +415,22 @@ class Flow:
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points
 
-    def _commit(self, work: Callable[[], Any]) -> Any:
-        """Run a function in a transaction that has the row; return its result."""
+    def _change(self, change: Callable[[Any], None]) -> None:
+        """Change the row alone. As it was written last it need not be read: the put is fenced."""
+
+        def work() -> None:
+            row, self._row = self._row, None
+            if row is None or not fenced:
+                row = self._row_key.get(use_cache=False, use_global_cache=False)
+            change(self._mine(row))
+
+        fenced = current_settings().fencing
+        self._commit(work, transaction=not fenced)
+
+    def _commit(self, work: Callable[[], Any], *, transaction: bool = True) -> Any:
+        """Run a function that puts the row, in a transaction or not; return its result."""
         try:
-            result = ndb.transaction(work)
+            result = ndb.transaction(work) if transaction else work()
         except BaseException as error:
             self._failed(error)
         self._row, self._points = self._written

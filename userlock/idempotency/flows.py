@@ -1,78 +1,60 @@
-"""Runs a request once, however often it is sent, and replays its answer.
-
-first                             the row                  the same again
-look up: none
-lock the user ◀────────────────────────────────────────── look up: none; waits for the lock
-insert, token a ────────────────▶ a
-phases, calls
-the last transaction ───────────▶ the answer
-leave the lock                                             look up: the answer
-"""
+"""The flows that an app declares, and the requests that they leave."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
+import inspect
 import logging
 import math
-import re
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import (
     ConfigurationError,
-    EntityExistsError,
+    FlowTakenOver,
     IdempotencyKeyRefused,
     IdempotencyKeyReused,
     LockTimeout,
-    NotStorable,
     RequestRunning,
+    TooManyWaiting,
 )
-from userlock.idempotency.answers import Answer, json_answer
-from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.rows import DONE, OPEN, RequestRow, request_key, requests_before
-from userlock.ids import quoted
-from userlock.json_values import check, written
-from userlock.lock.api import global_lock
-from userlock.lock.held_lock import HeldLock
+from userlock.events import LISTENERS, RequestServed
+from userlock.idempotency.answers import FIRST_UNSTORED, Answer
+from userlock.idempotency.flow import Flow
+from userlock.idempotency.request import Request, checked, request_of
+from userlock.idempotency.rows import DONE, OPEN, request_key, requests_before
+from userlock.idempotency.runner import Run
+from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
-from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService, check_service
+from userlock.ndb.client import ClientOfProcess
 
 log = logging.getLogger(__name__)
 
 _MOST_KEPT_HOURS = 24 * 365
-#: How often the function is run in one attempt, if its last transaction conflicts.
-_MOST_RUNS = 4
-_VISIBLE = re.compile(r"[!-~]*")
+_MOST_ERROR = 500
 
 
-class Request(NamedTuple):
-    """A request with an idempotency key.
+#: Of requests that have got an error, in `RequestServed`.
+_OUTCOMES: dict[type[Exception], str] = {
+    IdempotencyKeyRefused: "malformed",
+    IdempotencyKeyReused: "reused",
+    RequestRunning: "running",
+    LockTimeout: "running",
+    TooManyWaiting: "running",
+    FlowTakenOver: "taken over",
+}
 
-    Attributes:
-        user_id: the owner of the key, a lock id.
-        key: the idempotency key.
-        flow: the name of the function that serves it.
-        params: its parameters, a JSON value: for the function, and for the server to complete it.
-        method, path: of the HTTP request; empty for other calls.
-        digest: of parameters that `params` does not have; empty: of `params`.
-    """
 
-    user_id: str
-    key: str
-    flow: str
-    params: Any = None
-    method: str = ""
-    path: str = ""
-    digest: str = ""
+class _Registered(NamedTuple):
+    """A function that the server can call itself."""
+
+    function: Callable[[Flow], Any]
+    keep_hours: float | None
 
 
 class Flows:
@@ -80,6 +62,8 @@ class Flows:
 
     Args:
         service: the source of locks outside of a scope; by default the configured one.
+        client: the `ndb.Client`, or a function that makes it, for code outside of web requests
+            (the command line). None: a context is open wherever it is used.
         keep_hours: how long an answer is kept after the request is finished.
         key_length: the least and the most characters of an idempotency key that a client sends.
         claim_seconds: how long an attempt without a confirmed lock keeps others out.
@@ -93,6 +77,7 @@ class Flows:
         self,
         *,
         service: LockService | None = None,
+        client: Any = None,
         keep_hours: float = 24.0,
         key_length: tuple[int, int] = (20, 100),
         claim_seconds: float = 60.0,
@@ -101,21 +86,24 @@ class Flows:
         least, most = key_length
         if not 1 <= least <= most <= 1000:
             raise ValueError(f"key_length must be from 1 to 1000, not {key_length!r:.80}")
-        if not 0 < keep_hours <= _MOST_KEPT_HOURS:
-            raise ValueError(f"keep_hours must be above 0, at most a year, not {keep_hours!r}")
         if not 0 < claim_seconds < math.inf:
             raise ValueError(f"claim_seconds must be above 0, not {claim_seconds!r}")
         self._service = None if service is None else check_service(service)
-        self._keep_seconds = keep_hours * 3600
+        self._client = ClientOfProcess(client)
+        self._keep_hours = check_keep_hours(keep_hours)
         self._key_length = least, most
         self._claim_seconds = claim_seconds
         self._clock = clock
-        self._functions: dict[str, Callable[[Flow], Any]] = {}
+        self._registered: dict[str, _Registered] = {}
 
     # --- plain functions --------------------------------------------------------------------
 
     def function(
-        self, function: Callable[..., Any] | None = None, *, name: str | None = None
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        keep_hours: float | None = None,
     ) -> Any:
         """Make a function run once for each key; a decorator, for jobs and scripts.
 
@@ -130,13 +118,16 @@ class Flows:
         Args:
             function: it gets a `Flow` and the parameters.
             name: the name in the rows, by default module and function.
+            keep_hours: how long an answer is kept, by default as long as the others.
+
+        Raises:
+            ConfigurationError: the name is taken, or it is a coroutine or a generator.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            known = name or f"{function.__module__}.{function.__qualname__}"
-            if known in self._functions:
-                raise ConfigurationError(f"two flows have the name {known}. To fix it: give name=")
-            self._functions[known] = lambda flow: function(flow, **flow.params)
+            known = name or name_of_function(function)
+            check_function(known, function)
+            self.register(known, lambda flow: function(flow, **flow.params), keep_hours)
 
             @functools.wraps(function)
             def call(user_id: str, idempotency_key: str, /, **params: Any) -> Any:
@@ -146,6 +137,24 @@ class Flows:
             return call
 
         return register if function is None else register(function)
+
+    def register(
+        self, name: str, function: Callable[[Flow], Any], keep_hours: float | None = None
+    ) -> None:
+        """Register the function of a flow, so that the server can call it itself.
+
+        Raises:
+            ConfigurationError: the name is taken.
+        """
+        if keep_hours is not None:
+            check_keep_hours(keep_hours)
+        if name in self._registered:
+            raise ConfigurationError(f"two flows have the name {name}. To fix it: give name=")
+        self._registered[name] = _Registered(function, keep_hours)
+
+    def is_registered(self, name: str) -> bool:
+        """Return whether the server can call the function of a flow itself, in this process."""
+        return name in self._registered
 
     # --- what is left -----------------------------------------------------------------------
 
@@ -170,31 +179,69 @@ class Flows:
         key.delete(use_cache=False, use_global_cache=False)
         return True
 
-    def complete(self, *, older_than: float = 300.0) -> Iterator[tuple[Request, Answer | None]]:
-        """Complete unfinished requests, as if they were sent again; yield each with its answer.
+    def unfinished(self, *, older_than: float | None = None) -> Iterator[Request]:
+        """Yield the unfinished requests that the server can complete. In an ndb context.
 
         Those of functions that are not registered here, or whose parameters are not
-        stored, are left to their clients. None stands for one that has failed again;
-        the log says why. In an ndb context.
+        stored, are left to their clients.
 
         Args:
-            older_than: in seconds: younger ones may still be running.
+            older_than: since they have begun, in seconds: younger ones may still be running. None:
+                those that are due, five minutes after their first attempt; after each further
+                one twice the time, at most an hour.
         """
-        for key in requests_before(OPEN, self._now() - round(older_than * 1e6)):
-            row = key.get(use_cache=False, use_global_cache=False)
-            if row is None or row.is_finished or row.flow not in self._functions:
-                continue
-            if row.params is None:
-                continue
-            params = json.loads(row.params)
-            request = Request(
-                row.user, row.idempotency_key, row.flow, params, row.method, row.path, row.digest
-            )
-            try:
-                yield request, self.run(request, refuse=True)
-            except Exception:
-                log.exception("a request of %s is not complete", quoted(row.user))
-                yield request, None
+        now = self._now()
+        begun_by = math.inf if older_than is None else now - round(older_than * 1e6)
+        keys = requests_before(OPEN, now + 1) if older_than is None else requests_before(OPEN)
+        for key in keys:
+            request = self._completable(key, begun_by)
+            if request is not None:
+                yield request
+
+    def _completable(self, key: Any, begun_by: float) -> Request | None:
+        """Return the request of a key; None if the server cannot complete it, or it is younger."""
+        row = key.get(use_cache=False, use_global_cache=False)
+        if row is None:
+            return None
+        try:
+            known = row.flow in self._registered and row.params is not None
+            if row.is_finished or row.begun_at > begun_by or not known:
+                return None
+            return request_of(row)
+        except Exception:  # whatever its bytes raise: it must not stop the others
+            log.exception("the request %s is malformed", show_key(key))
+            return None
+
+    def complete(
+        self, *, older_than: float | None = None
+    ) -> Iterator[tuple[Request, Answer | None]]:
+        """Complete unfinished requests; yield each with its answer, as `complete_one` returns it.
+
+        Args:
+            older_than: as for `unfinished`.
+        """
+        for request in self.unfinished(older_than=older_than):
+            yield request, self.complete_one(request)
+
+    def complete_one(self, request: Request) -> Answer | None:
+        """Complete an unfinished request, as if it was sent again. In an ndb context.
+
+        Returns:
+            The answer; None if it has failed again. The log says why.
+        """
+        try:
+            return self.run(request, refuse=True)
+        except Exception:
+            log.exception("a request of %s is not complete", quoted(request.user_id))
+            return None
+
+    def find(self, user_id: str, key: str) -> Request | None:
+        """Return a request that the server can complete; None if it is none. In an ndb context."""
+        return self._completable(request_key(check_lock_id(user_id), key), math.inf)
+
+    def context(self) -> contextlib.AbstractContextManager[None]:
+        """Open an ndb context, where none is open."""
+        return self._client.context("the flows are")
 
     # --- a request --------------------------------------------------------------------------
 
@@ -205,6 +252,7 @@ class Flows:
         *,
         wait_timeout: float | None = None,
         refuse: bool = False,
+        keep_hours: float | None = None,
     ) -> Answer:
         """Run a function for a request, or return the answer of an earlier one. In an ndb context.
 
@@ -214,6 +262,7 @@ class Flows:
                 `flow.last()`; by default the registered one.
             wait_timeout: the longest wait for the user's lock; by default the policy's.
             refuse: whether the same request that is running is refused instead of waited for.
+            keep_hours: how long the answer is kept; by default as registered.
 
         Raises:
             IdempotencyKeyRefused: the key is malformed.
@@ -222,200 +271,88 @@ class Flows:
             LockTimeout: the user's lock was not free in time.
             FlowTakenOver: another attempt has taken over.
         """
-        user_id = check_lock_id(request.user_id)
-        self._check(request)
-        digest = request.digest or _digest_of(request)
-        request = request._replace(user_id=user_id, digest=digest)
         if function is None:
-            function = self._functions[request.flow]
-        key = request_key(request.user_id, request.key)
-        row = self._look_up(key)
-        if row is not None and row.is_finished:
-            return self._replay(row, request)
-        self._check_same(row, request)
-        with self._scope() as opened:
-            waits = 0 if refuse and row is not None else wait_timeout
-            heartbeat = not opened.service.requests_only
-            try:
-                with global_lock(
-                    request.user_id, wait_timeout=waits, heartbeat=heartbeat
-                ) as tenure:
-                    return self._run(key, row, request, function, tenure)
-            except LockTimeout:
-                if refuse and row is not None:
-                    raise self._running(request, 1) from None
-                raise
-
-    def _run(
-        self,
-        key: Any,
-        row: Any,
-        request: Request,
-        function: Callable[[Flow], Any],
-        tenure: HeldLock,
-    ) -> Answer:
-        """Begin or resume it, under the user's lock."""
-        if row is None and tenure.lease.contended:
-            row = self._look_up(key)  # the same request may have had the lock
-        begun = self._insert(key, request, tenure) if row is None else None
-        if begun is None:
-            begun = ndb.transaction(lambda: self._take(key, request, tenure))
-            if begun.is_finished:
-                return self._replay(begun, request)
-        flow = Flow(begun, self._clock, self._keep_seconds, request.params)
-        for run in range(1, _MOST_RUNS + 1):
-            try:
-                result = function(flow)
-                break
-            except Finished as end:
-                return end.answer
-            except Aborted:
-                # The last transaction has met another one. What is stored is not done again.
-                if run == _MOST_RUNS:
-                    raise
-                flow.restart()
-        if flow.answer is not None:
-            return flow.answer
-        answer: Answer = result if isinstance(result, Answer) else self._answer(result, request)
-        if answer.status < 500:
-            flow.finish(answer)
+            if request.flow not in self._registered:
+                raise ConfigurationError(
+                    f"no flow has the name {request.flow!r:.80}. To fix it: register its function"
+                )
+            function, registered_hours = self._registered[request.flow]
+            keep_hours = registered_hours if keep_hours is None else keep_hours
+        keep_hours = self._keep_hours if keep_hours is None else check_keep_hours(keep_hours)
+        began = self._clock.now()
+        run: Run | None = None
+        try:
+            run = Run(
+                checked(request, self._key_length),
+                function,
+                service=self._service,
+                clock=self._clock,
+                wait_timeout=wait_timeout,
+                refuse=refuse,
+                keep_seconds=keep_hours * 3600,
+                claim_seconds=self._claim_seconds,
+            )
+            answer = run.run()
+        except Exception as error:
+            outcome = _OUTCOMES.get(type(error), "unfinished")
+            self._tell(request, outcome, run, began, f"{type(error).__name__}: {error}")
+            raise
+        if answer.replayed:
+            self._tell(request, "replayed", run, began)
+        elif answer.status >= FIRST_UNSTORED:
+            self._tell(request, "unfinished", run, began, f"answered with {answer.status}")
+        else:
+            self._tell(request, "done" if run.attempt == 1 else "resumed", run, began)
         return answer
 
-    def _insert(self, key: Any, request: Request, tenure: HeldLock) -> Any:
-        """Store a new request, by one commit; return its row, or None if there is one."""
-        row = self._new(key, request)
-        self._claim(row, tenure)
-        try:
-            row.put(use_cache=False, use_global_cache=False)
-        except EntityExistsError:
-            return None
-        return row
-
-    def _take(self, key: Any, request: Request, tenure: HeldLock) -> Any:
-        """Take an unfinished request over, in a transaction; return its row, or a finished one.
-
-        Raises:
-            RequestRunning: another attempt may be running.
-        """
-        row = key.get(use_cache=False, use_global_cache=False)
-        now = self._now()
-        if row is None or row.has_expired(now):
-            if row is not None:
-                key.delete(use_cache=False, use_global_cache=False)
-            row = self._new(key, request)
-        elif row.is_finished:
-            return row
-        else:
-            self._check_same(row, request)
-            if (
-                row.token
-                and row.claimed_until > now
-                and not (row.claimed_locked and not tenure.degraded)
-            ):
-                left = math.ceil((row.claimed_until - now) / 1e6)
-                raise self._running(request, left)
-        self._claim(row, tenure)
-        row.put(use_cache=False, use_global_cache=False)
-        return row
-
-    def _new(self, key: Any, request: Request) -> Any:
-        return RequestRow(
-            key=key,
-            user=request.user_id,
-            idempotency_key=request.key,
-            flow=request.flow,
-            method=request.method,
-            path=request.path,
-            digest=request.digest,
-            params=None if request.params is None else written(request.params),
-            begun_at=self._now(),
-        )
-
-    def _claim(self, row: Any, tenure: HeldLock) -> None:
-        row.token = secrets.token_hex(12)
-        row.attempts += 1
-        row.claimed_locked = not tenure.degraded
-        row.claimed_until = self._now() + round(self._claim_seconds * 1e6)
-
-    # --- answers ----------------------------------------------------------------------------
-
-    def _look_up(self, key: Any) -> Any:
-        row = key.get(use_cache=False, use_global_cache=False)
-        if row is not None and row.has_expired(self._now()):
-            return None
-        return row
-
-    def _replay(self, row: Any, request: Request) -> Answer:
-        self._check_same(row, request)
-        headers = tuple((str(name), str(value)) for name, value in row.headers)
-        return Answer(row.status, headers, row.body, replayed=True)
-
-    @staticmethod
-    def _answer(value: Any, request: Request) -> Answer:
-        try:
-            return json_answer(value)
-        except ValueError as error:
-            raise NotStorable(
-                f"the answer of {request.flow} cannot be stored: {error}. To fix it: return "
-                f"strings, numbers, lists and dicts",
-                user_id=request.user_id,
-                key=request.key,
-            ) from None
-
-    # --- checks -----------------------------------------------------------------------------
-
-    def _check(self, request: Request) -> None:
-        least, most = self._key_length
-        least = least if request.method else 1  # the app's own keys are as long as it likes
-        key = request.key
-        good = isinstance(key, str) and least <= len(key) <= most and _VISIBLE.fullmatch(key)
-        if not good:
-            raise IdempotencyKeyRefused(
-                f"an idempotency key has {least} to {most} visible ASCII characters, for example "
-                f"those of a random UUID",
-                user_id=request.user_id,
-                key=str(key)[:most],
+    def _tell(
+        self, request: Request, outcome: str, run: Run | None, began: float, error: str = ""
+    ) -> None:
+        LISTENERS.emit(
+            RequestServed(
+                request.user_id if isinstance(request.user_id, str) else None,
+                flow=request.flow,
+                outcome=outcome,
+                attempt=0 if run is None else run.attempt,
+                seconds=self._clock.now() - began,
+                error=error[:_MOST_ERROR],
             )
-
-    @staticmethod
-    def _check_same(row: Any, request: Request) -> None:
-        if row is None:
-            return
-        stored = row.flow, row.method, row.path, row.digest
-        if stored != (request.flow, request.method, request.path, request.digest):
-            raise IdempotencyKeyReused(
-                "the idempotency key belongs to a request with other parameters. To fix it: send "
-                "each request with a key of its own",
-                user_id=request.user_id,
-                key=request.key,
-            )
-
-    @staticmethod
-    def _running(request: Request, retry_after: int) -> RequestRunning:
-        return RequestRunning(
-            "the same request is running",
-            user_id=request.user_id,
-            key=request.key,
-            retry_after=max(retry_after, 1),
         )
-
-    def _scope(self) -> contextlib.AbstractContextManager[LockScope]:
-        """Open a scope, unless there is one, whose locks are then ours."""
-        outer = current_scope()
-        return scope(self._service) if outer is None else contextlib.nullcontext(outer)
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
 
 
-def _digest_of(request: Request) -> str:
-    """Return a digest of the parameters; of equal ones the same."""
-    try:
-        check(request.params, "the parameters")
-    except ValueError as error:
-        raise NotStorable(
-            f"the parameters of {request.flow} cannot be stored: {error}",
-            user_id=request.user_id,
-            key=request.key,
-        ) from None
-    return hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
+def name_of_function(function: Callable[..., Any]) -> str:
+    """Return the name of a flow whose function is given none."""
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def check_function(name: str, function: Callable[..., Any]) -> None:
+    """Refuse a function whose answers cannot be stored.
+
+    Raises:
+        ConfigurationError: it is a coroutine or a generator.
+    """
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise ConfigurationError(
+            f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
+            f"make it a plain function"
+        )
+
+
+def check_keep_hours(hours: float) -> float:
+    """Return the time for which an answer is kept, in hours.
+
+    Raises:
+        ValueError: it is out of its range.
+    """
+    if isinstance(hours, bool) or not isinstance(hours, int | float):
+        raise ValueError(f"keep_hours must be a number of hours, not {hours!r:.80}")
+    if not 0 < hours <= _MOST_KEPT_HOURS:
+        raise ValueError(f"keep_hours must be above 0, at most a year, not {hours!r}")
+    return hours

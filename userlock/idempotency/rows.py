@@ -34,18 +34,20 @@ class RequestRow(Model):
         flow: the name of the function.
         method, path: of the HTTP request; empty for other calls.
         digest: of the parameters.
-        params: the parameters as JSON; None if the server cannot complete the request.
+        params: the parameters, and the arguments of the route, as JSON; None if the server cannot
+            complete the request.
         begun_at: in microseconds since 1970.
         attempts: how many have begun.
         token: of the attempt that may write; empty for none.
         claimed_until: when others may take it over without the lock, in microseconds since 1970.
         claimed_locked: whether that attempt has the user's lock for certain. Then another one
             that has it may take it over before.
+        complete_at: when the server may complete it, in microseconds since 1970.
         points: what has been done so far, as JSON: see `Points`.
         status, headers, body: the answer; a status of None: there is none yet.
         finished_at: in microseconds since 1970.
         expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
-        standing: unfinished, the shard, and since when; or finished, and when it may be removed.
+        standing: unfinished, the shard, and `complete_at`; or finished, and when it may be removed.
     """
 
     _write_policy = WritePolicy.unsafe(
@@ -65,6 +67,7 @@ class RequestRow(Model):
     token = ndb.TextProperty(default="")
     claimed_until = ndb.IntegerProperty(indexed=False, default=0)
     claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
+    complete_at = ndb.IntegerProperty(indexed=False, default=0)
     points = ndb.BlobProperty(compressed=True, default=b"[]")
     status = ndb.IntegerProperty(indexed=False)
     headers = ndb.JsonProperty(indexed=False)
@@ -86,27 +89,53 @@ class RequestRow(Model):
         return self.expire_at is not None and micros_of(self.expire_at) <= now
 
 
-#: The beginnings of `RequestRow.standing`.
-OPEN, DONE = "open", "done"
+#: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, one
+#: that its client alone can, a finished one.
+OPEN, LEFT, DONE = "open", "left", "done"
+#: After all times.
+_LATEST = 10**16 - 1
 
 
 def standing_of(row: Any) -> str:
     """Return the value of `standing` of a request."""
     if row.expire_at is None:
-        return shard_index(OPEN, row.key, row.begun_at)
+        return shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
     return shard_index(DONE, row.key, micros_of(row.expire_at))
 
 
-def requests_before(standing: str, micros: int) -> Iterator[Any]:
-    """Yield the keys of requests that stand so since, or until, a time before that one."""
+def requests_before(standing: str, micros: int = _LATEST) -> Iterator[Any]:
+    """Yield the keys of requests that stand so, and whose time is before that one.
+
+    Those of a shard come in the order of that time.
+    """
     for shard in range(SHARDS):
-        first = f"{standing}|{shard:02d}|"
-        query = RequestRow.query(
-            RequestRow.standing >= first,
-            RequestRow.standing < f"{first}{max(micros, 0):016d}",
-            namespace="",
-        )
-        yield from query.order(RequestRow.standing).iter(keys_only=True)
+        yield from oldest(standing, shard, before=micros).iter(keys_only=True)
+
+
+def oldest(standing: str, shard: int, *, before: int = _LATEST) -> Any:
+    """Return a query of the requests of a shard that stand so, by their time."""
+    first = f"{standing}|{shard:02d}|"
+    query = RequestRow.query(
+        RequestRow.standing >= first,
+        RequestRow.standing < f"{first}{max(before, 0):016d}",
+        namespace="",
+    )
+    return query.order(RequestRow.standing)
+
+
+def newest(standing: str, shard: int) -> Any:
+    """Return the same query, the latest first."""
+    first = f"{standing}|{shard:02d}|"
+    query = RequestRow.query(
+        RequestRow.standing >= first, RequestRow.standing < f"{first}~", namespace=""
+    )
+    return query.order(-RequestRow.standing)
+
+
+def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
+    """Return the keys of a user's requests."""
+    query = RequestRow.query(ancestor=owner_key(user_id), namespace="")
+    return list(query.fetch(most, keys_only=True))
 
 
 def request_key(user_id: str, key: str) -> Any:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
+
+from google.cloud.ndb.context import get_context
+
+from userlock.errors import ConfigurationError
 
 
 class ClientOfProcess:
@@ -26,3 +32,24 @@ class ClientOfProcess:
             client = self._client()
             self._made = os.getpid(), client
         return client
+
+    @contextlib.contextmanager
+    def context(self, user: str) -> Iterator[None]:
+        """Open an ndb context, where none is open.
+
+        Args:
+            user: the object that needs it, in words.
+
+        Raises:
+            ConfigurationError: there is no client.
+        """
+        if get_context(False) is not None:
+            yield
+            return
+        client = self.get()
+        if client is None:
+            raise ConfigurationError(
+                f"{user} used outside of an ndb context. To fix it: give it client=ndb.Client"
+            )
+        with client.context():
+            yield

@@ -6,20 +6,14 @@ environment variable USERLOCK_OUTBOX.
 
 from __future__ import annotations
 
-import importlib
 import os
-import re
-import sys
-from pathlib import Path
 
+from userlock.apps import find_object
 from userlock.errors import ConfigurationError
 from userlock.outbox.outbox import Outbox
-from userlock.words import legible
 
 #: The environment variable with the name.
 VARIABLE = "USERLOCK_OUTBOX"
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-_SHOWN = 200
 
 
 def outbox_of_environment() -> Outbox:
@@ -44,60 +38,6 @@ def find_outbox(name: str) -> Outbox:
         name: `module:attribute`; both may have dots.
 
     Raises:
-        ConfigurationError: there is none of that name, or its module cannot be imported. The error
-            of the import is its `__cause__`.
+        ConfigurationError: there is none of that name, or its module cannot be imported.
     """
-    shown = legible(name, _SHOWN)
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{shown!r} names no outbox. To fix it: name the module and its attribute, as in "
-            f"main:outbox"
-        )
-    module_name, _, path = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    found: object = _import(module_name, here)
-    for number, part in enumerate(path.split(".")):
-        if not hasattr(found, part):
-            place = ".".join([module_name, *path.split(".")[:number]])
-            raise ConfigurationError(
-                f"{place} has no {part!r}. To fix it: name the attribute of the outbox, as in "
-                f"{module_name}:outbox"
-            )
-        found = getattr(found, part)
-    if not isinstance(found, Outbox):
-        raise ConfigurationError(
-            f"{shown} is a {type(found).__name__}, no userlock.outbox.Outbox. To fix it: name the "
-            f"object that the app's jobs are registered with"
-        )
-    return found
-
-
-def _import(name: str, here: str) -> object:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise ConfigurationError(
-                f"there is no module {error.name}, in {legible(here, _SHOWN)} or on Python's path. "
-                f"To fix it: change to the app's directory"
-            ) from error
-        raise _failed(name, error) from error
-    except SystemExit as error:
-        raise _failed(name, error) from error
-    except Exception as error:
-        raise _failed(name, error) from error
-
-
-def _failed(name: str, error: BaseException) -> ConfigurationError:
-    traceback, place = error.__traceback__, ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith("<"):  # of the import system itself
-            place = f" ({file}:{traceback.tb_lineno})"
-        traceback = traceback.tb_next
-    text = legible(str(error), _SHOWN)
-    return ConfigurationError(
-        f"the module {name} cannot be imported: {type(error).__name__}: {text}{place}"
-    )
+    return find_object(name, Outbox, "outbox", "main:outbox")

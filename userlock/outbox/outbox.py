@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from google.cloud import ndb
-from google.cloud.ndb.context import get_context
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
@@ -75,6 +74,7 @@ class Outbox:
                 raise ValueError(f"a tier's name is a word, not {name!r:.80}")
             engines[name] = open_engine(each)
         self._jobs: dict[str, Job[..., Any]] = {}
+        self._chores: list[Callable[[], None]] = []
         self._client = ClientOfProcess(client)
         self._retry = Retry() if retry is None else retry
         self._clock = clock
@@ -180,6 +180,13 @@ class Outbox:
         """Return how many messages no engine has taken, in this process; the relay sends others."""
         return self._waker.failed
 
+    def each_minute(self, chore: Callable[[], None]) -> None:
+        """Let relays call a function about once a minute, in an ndb context.
+
+        Several relays may call it at the same time. An error is logged.
+        """
+        self._chores.append(chore)
+
     # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:
@@ -205,8 +212,11 @@ class Outbox:
         Raises:
             GoogleAPIError: Datastore does not answer.
         """
+        relay = self._new_relay()
         with self.context():
-            return self._new_relay().run_once(seconds=seconds)
+            relayed = relay.run_once(seconds=seconds)
+            relay.do_chores()
+        return relayed
 
     def relay_until(self, stopped: Callable[[], bool]) -> None:
         """Relay on and on, with pauses when there is nothing to do."""
@@ -214,20 +224,12 @@ class Outbox:
 
     def _new_relay(self) -> Relay:
         """Return a relay with a lease of its own: threads and forked processes share an outbox."""
-        return Relay(self._waker, self._clock)
+        return Relay(self._waker, self._clock, self._chores)
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
         """Open an ndb context, where none is open."""
-        if get_context(False) is not None:
-            yield
-            return
-        client = self._client.get()
-        if client is None:
-            raise ConfigurationError(
-                "the outbox is used outside of an ndb context. To fix it: give it client=ndb.Client"
-            )
-        with client.context():
+        with self._client.context("the outbox is"):
             yield
 
     def close(self) -> None:

@@ -41,6 +41,8 @@ _BATCH = 24
 _WAKE_SECONDS = 10.0
 #: When a job is looked after again, if it is still there: after a minute, then later and later.
 _AGAIN_SECONDS = (60.0, 120.0, 240.0, 480.0, 900.0)
+#: The time between two calls of a chore by one relay.
+_CHORES_SECONDS = 60.0
 #: The pause between two rounds of a relay that runs on: short after work, longer when idle.
 IDLE_SECONDS = (1.0, 20.0)
 
@@ -69,11 +71,15 @@ class Relay:
     Args:
         waker: the engines.
         clock: for all times.
+        chores: other functions that are to be called each minute.
     """
 
-    def __init__(self, waker: Waker, clock: Clock) -> None:
+    def __init__(
+        self, waker: Waker, clock: Clock, chores: Sequence[Callable[[], None]] = ()
+    ) -> None:
         self._waker = waker
         self._clock = clock
+        self._chores = chores
         self._token = secrets.token_hex(12)
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -105,10 +111,14 @@ class Relay:
     def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
         """Run on, with pauses when there is nothing to do, until `stopped()`."""
         pause, most = IDLE_SECONDS
+        chores_at = self._clock.now()
         while not stopped():
             try:
                 with context():
                     relayed = self.run_once()
+                    if self._clock.now() >= chores_at:
+                        chores_at = self._clock.now() + _CHORES_SECONDS
+                        self.do_chores()
             except Exception:
                 log.exception("a round of the relay failed")
                 relayed = Relayed(refused=1)
@@ -116,6 +126,14 @@ class Relay:
             ends = self._clock.now() + pause * random.uniform(0.5, 1)
             while not stopped() and self._clock.now() < ends:
                 self._clock.sleep(0.2)
+
+    def do_chores(self) -> None:
+        """Call the other functions, in an ndb context."""
+        for chore in self._chores:
+            try:
+                chore()
+            except Exception:
+                log.exception("a chore of the relay failed")
 
     # --- a shard ----------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ def test_the_control_without_the_token(
     flows: Flows, clock: ManualClock, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two attempts of one token, and no fence: the overtaken one replaces the answer."""
-    monkeypatch.setattr("userlock.idempotency.flows.secrets.token_hex", lambda _: "same")
+    monkeypatch.setattr("userlock.idempotency.runner.secrets.token_hex", lambda _: "same")
     monkeypatch.setattr(attempts.Flow, "_is_mine", lambda *_: True)
     with userlock.scope(settings=userlock.Settings(fencing=False)):
         assert overtaken(flows, clock, provider)[1] == {"charge": "charge-1", "attempt": 1}

@@ -53,10 +53,25 @@ def client(app: flask.Flask, provider: Provider) -> FlaskClient:
         response.headers["X-Of-This-Request"] = "1"
         return response
 
+    @app.post("/form")
+    @flows.idempotent(user=user, key=lambda: flask.request.form.get("request"))
+    def form(flow: Flow) -> Any:
+        return {"attempt": flow.attempt, "text": flask.request.form["text"]}, 201
+
     @app.post("/stream")
     @flows.idempotent(user=user)
     def stream(flow: Flow) -> Any:
         return flask.Response(iter(["a", "b"]))
+
+    @app.post("/refuses/<int:status>")
+    @flows.idempotent(user=user, final=(CardDeclined,))
+    def refuses(flow: Flow, status: int) -> Any:
+        raise CardDeclined(f"{status} attempt {flow.attempt}")
+
+    @app.post("/aborts/<int:status>")
+    @flows.idempotent(user=user)
+    def aborts(flow: Flow, status: int) -> Any:
+        flask.abort(status, f"attempt {flow.attempt}")
 
     @app.post("/fails")
     @flows.idempotent(user=user)
@@ -101,11 +116,28 @@ def test_problems(client: FlaskClient, provider: Provider) -> None:
     assert declined.headers["Idempotent-Replayed"] == "true"
 
 
+def test_the_key_in_a_form(client: FlaskClient) -> None:
+    """A form of a page without scripts; the header then counts for nothing."""
+    for key, text, status in (
+        (KEY, "a", 201),
+        (KEY, "a", 201),
+        (KEY, "b", 422),
+        (KEY + "-2", "b", 201),
+        ("short", "a", 400),
+    ):
+        answer = post(client, "/form", data={"request": key, "text": text})
+        assert answer.status_code == status
+    assert post(client, "/form", data={"text": "a"}).status_code == 400
+    again = post(client, "/form", key=None, data={"request": KEY, "text": "a"})
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
 def test_cookies_and_headers_of_one_request_are_not_given_again(client: FlaskClient) -> None:
-    for answer in (post(client, "/echo"), post(client, "/echo")):
-        assert answer.headers["ETag"] == '"1"'
-        assert "Set-Cookie" not in answer.headers
-        assert "X-Of-This-Request" not in answer.headers
+    first, again = post(client, "/echo"), post(client, "/echo")
+    assert first.headers["ETag"] == again.headers["ETag"] == '"1"'
+    for name in ("Set-Cookie", "X-Of-This-Request"):
+        assert name in first.headers
+        assert name not in again.headers
 
 
 def test_streams_are_refused(client: FlaskClient, app: flask.Flask) -> None:
@@ -179,3 +211,86 @@ def test_refused_at_decoration(app: flask.Flask) -> None:
             flows.idempotent(user=lambda: "ann")(view)
     with pytest.raises(ValueError, match="on_busy"):
         flows.idempotent(user=lambda: "ann", on_busy="hope")  # type: ignore[arg-type]
+
+
+def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
+    """Else each refusal would leave an unfinished request."""
+    first, again = post(client, "/aborts/403"), post(client, "/aborts/403")
+    assert (first.status_code, again.status_code, first.data) == (403, 403, again.data)
+    assert b"attempt 1" in again.data
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
+def test_an_abort_above_499_is_none(client: FlaskClient) -> None:
+    assert b"attempt 1" in post(client, "/aborts/503").data
+    assert b"attempt 2" in post(client, "/aborts/503").data
+
+
+def test_an_abort_is_answered_by_the_apps_handler(app: flask.Flask, client: FlaskClient) -> None:
+    app.register_error_handler(403, lambda error: ({"error": error.description}, 418))
+    for _ in range(2):
+        answer = post(client, "/aborts/403")
+        assert (answer.status_code, answer.json) == (418, {"error": "attempt 1"})
+
+
+def test_final_errors_are_answers_of_the_apps_handler(
+    app: flask.Flask, client: FlaskClient
+) -> None:
+    app.register_error_handler(
+        CardDeclined, lambda error: ({"error": str(error)}, int(str(error)[:3]))
+    )
+    for _ in range(2):
+        answer = post(client, "/refuses/402")
+        assert (answer.status_code, answer.json) == (402, {"error": "402 attempt 1"})
+    for attempt in (1, 2):
+        answer = post(client, "/refuses/500", key=f"{KEY}-2")
+        assert answer.json == {"error": f"500 attempt {attempt}"}
+
+
+def test_a_final_error_without_a_handler_is_a_bug(client: FlaskClient) -> None:
+    assert post(client, "/refuses/402").status_code == 500
+
+
+def test_final_errors_need_a_request(app: flask.Flask) -> None:
+    flows: Flows = app.extensions["flows"]
+    once = flows.idempotent(user=lambda: "ann", final=(CardDeclined,), completable=True)
+    with pytest.raises(userlock.ConfigurationError, match="need a request"):
+        once(lambda flow: None)
+
+
+def test_the_first_answer_has_all_headers(app: flask.Flask) -> None:
+    flows: Flows = app.extensions["flows"]
+
+    @app.post("/headers")
+    @flows.idempotent(user=lambda: "ann")
+    def headers(flow: Flow) -> flask.Response:
+        response = flask.Response("text", 201, {"X-Own": "1", "Location": "/there"})
+        response.set_cookie("session", "secret")
+        return response
+
+    client = app.test_client(use_cookies=False)
+    first, again = post(client, "/headers"), post(client, "/headers")
+    assert (first.headers["X-Own"], first.headers["Location"]) == ("1", "/there")
+    assert "secret" in first.headers["Set-Cookie"]
+    assert again.headers["Location"] == "/there"
+    assert not {"X-Own", "Set-Cookie"} & set(again.headers.keys())
+
+
+def test_wrong_options(app: flask.Flask) -> None:
+    flows: Flows = app.extensions["flows"]
+    for wrong in ({"final": (7,)}, {"final": (BaseException,)}, {"other": 1}):
+        with pytest.raises(TypeError):
+            flows.idempotent(user=lambda: "ann", **wrong)
+    for number in (float("nan"), -1, "5"):
+        with pytest.raises((TypeError, ValueError), match="wait_timeout"):
+            flows.idempotent(user=lambda: "ann", wait_timeout=number)  # type: ignore[arg-type]
+
+
+def test_a_key_that_is_no_text(app: flask.Flask) -> None:
+    flows: Flows = app.extensions["flows"]
+    app.testing = True
+    number: Any = 7
+    once = flows.idempotent(user=lambda: "ann", key=lambda: number)
+    app.post("/key")(once(lambda flow: "text"))
+    with pytest.raises(userlock.ConfigurationError, match="return a text or None"):
+        post(app.test_client(), "/key")

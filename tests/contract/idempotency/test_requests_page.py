@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
+import userlock
 from tests.contract.idempotency.conftest import KEY
 from tests.documents import Page
 
 PAGE = Page("docs/requests.md")
 APP = PAGE.take("python", "create_ride")
+FORM = PAGE.take("python", "def tip")
+COMPLETABLE = PAGE.take("python", "def refund_ride")
 FUNCTION = PAGE.take("python", "def refund_payment")
 
 
@@ -41,8 +44,40 @@ def test_a_ride_is_begun_once(names: dict[str, Any], ndb_client: ndb.Client) -> 
     assert ride.charge.startswith("charge-")
 
 
+def test_a_form_is_sent_twice(names: dict[str, Any]) -> None:
+    client = FORM.run(names)["app"].test_client()
+    first, again = (client.post("/users/ann/tips", data={"request": KEY}) for _ in range(2))
+    assert (first.status_code, first.data) == (again.status_code, again.data)
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
 def test_a_refund_is_made_once(names: dict[str, Any], ndb_client: ndb.Client) -> None:
     found = FUNCTION.run(names)
     with names["app"].test_request_context():
         names["app"].preprocess_request()
         assert found["refund_payment"]() == found["refund_payment"]()
+
+
+def test_a_refund_is_completed_by_the_server(names: dict[str, Any], ndb_client: ndb.Client) -> None:
+    found = COMPLETABLE.run(names)
+    reached = names["charge_card"]
+
+    def unreachable(cents: int, key: str) -> str:
+        raise RuntimeError("the process dies here")
+
+    def send() -> Any:
+        headers = {"Idempotency-Key": KEY}
+        return (
+            names["app"]
+            .test_client()
+            .post("/users/ann/refunds/17", json={"cents": 5}, headers=headers)
+        )
+
+    names["charge_card"] = unreachable
+    assert send().status_code == 500
+    names["charge_card"] = reached
+    with ndb_client.context(), userlock.scope(names["service"]):
+        ((asked, answer),) = names["flows"].complete(older_than=0)
+    assert asked.arguments == {"user_id": "ann", "payment": "17"}
+    assert send().data == answer.body
+    assert list(found["outbox"].jobs) == ["userlock.complete_request"]

@@ -3,15 +3,19 @@
     python -m tests.faults.idempotency.program FOLDER ROLE [POINT]
 
 Roles: `client` (sends the request, and prints the answer), `complete` (the server completes what
-is left), and `outcome`, which reaps with its clock set ahead and prints what there is as JSON. The
-payment provider is a folder: a charge is a file named by its key.
+is left), `reap`, and `outcome`, which reaps with its clock set ahead, and prints what there is as
+JSON. The payment provider is a folder: a charge is a file named by its key.
+
+A process that is to pause at a point stops itself, and goes on when it is continued.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,10 @@ import userlock
 from tests.faults.crashing import Ahead, after, before, die
 from userlock.idempotency import Flow, Flows
 from userlock.idempotency.rows import RequestRow
+from userlock.idempotency.runner import Run
+from userlock.ndb import capabilities
+from userlock.outbox import EngineError, Outbox, Wake
+from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
 
 OWNER = "ann"
@@ -37,10 +45,63 @@ class CrashedRide(userlock.UserModel):
     charge = ndb.StringProperty()
 
 
+class Silent:
+    """An engine that takes messages, and delivers none."""
+
+    def connect(self, deliver: Callable[[str], object]) -> None:
+        pass
+
+    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        return [None] * len(messages)
+
+    def close(self) -> None:
+        pass
+
+
+class DiesInCommit:
+    """A stub whose process dies in its commit of that number: before it is sent, or applied."""
+
+    def __init__(self, stub: Any, number: int, *, applied: bool) -> None:
+        self._stub = stub
+        self._left = number
+        self._applied = applied
+
+    def __getattr__(self, name: str) -> Any:
+        rpc = getattr(self._stub, name)
+        return _Commit(rpc, self._reach) if name == "commit" else rpc
+
+    def _reach(self, commit: Callable[[], Any]) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            if self._applied:
+                commit().result()
+            die()
+        return commit()
+
+
+class _Commit:
+    def __init__(self, rpc: Any, reach: Callable[[Callable[[], Any]], Any]) -> None:
+        self._rpc = rpc
+        self._reach = reach
+
+    def future(self, *args: Any, **options: Any) -> Any:
+        return self._reach(lambda: self._rpc.future(*args, **options))
+
+
+#: The commits of an attempt. Its process dies before they are sent, or before their reply is read.
+COMMITS = ("the key", "the phase", "before the call", "the reply", "the answer")
+REFUSED_COMMITS = (*COMMITS[:3], "the refusal")
+_COMMITS = {
+    f"{when}: {name}": (number, applied)
+    for names in (COMMITS, REFUSED_COMMITS)
+    for number, name in enumerate(names)
+    for when, applied in (("not sent", False), ("applied, not known", True))
+}
+
 #: Each point: what is planted there. Those without are in the function of the request.
 POINTS: dict[str, Callable[[], object]] = {
-    "before the key is stored": lambda: before(Flows, "_insert"),
-    "the key is stored": lambda: after(Flows, "_insert"),
+    "before the key is stored": lambda: before(Run, "_insert"),
+    "the key is stored": lambda: after(Run, "_insert"),
     "in a phase": lambda: None,
     "after a phase": lambda: after(Flow, "phase"),
     "asked, not called": lambda: None,
@@ -50,7 +111,18 @@ POINTS: dict[str, Callable[[], object]] = {
     "the answer is stored, not sent": lambda: after(Flows, "run"),
     "refused, not recorded": lambda: before(Flow, "finish"),
     "refused and recorded": lambda: after(Flow, "finish"),
+    **dict.fromkeys(_COMMITS, lambda: None),
 }
+#: Of a request that the provider refuses.
+REFUSED = [point for point in POINTS if "refus" in point]
+#: Nothing is stored yet; the answer is.
+BEGUN_NOT = ("before the key is stored", "not sent: the key")
+FINISHED = (
+    "the answer is stored, not sent",
+    "refused and recorded",
+    "applied, not known: the answer",
+    "applied, not known: the refusal",
+)
 
 
 def main(folder: Path, role: str, point: str = "") -> None:
@@ -70,14 +142,22 @@ def main(folder: Path, role: str, point: str = "") -> None:
     def reach(here: str) -> None:
         if point == here:
             die()
+        if point == f"fails: {here}":
+            raise RuntimeError(here)
+        if point == f"pauses: {here}":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def charge(key: str) -> str:
         reach("asked, not called")
-        if "refused" in facts["point"]:
+        if facts["point"] in REFUSED:
             raise Declined("too poor")
         (charges / key).touch()
         reach("called, not recorded")
         return key[:8]
+
+    client = ndb.Client()
+    outbox = Outbox(Silent(), client=client)
+    receipt = outbox.job(name="receipt")(lambda user_id, charge: None)
 
     @flows.function(name="ride")
     def ride(flow: Flow, to: str) -> None:
@@ -92,23 +172,35 @@ def main(folder: Path, role: str, point: str = "") -> None:
             found = CrashedRide.get_by_id(ride_id)
             found.charge = paid
             found.put()
+            receipt.stage(flow.user_id, paid)
             end.respond({"ride": ride_id, "to": to, "charge": paid})
             reach("in the last block")
 
-    if point:
+    if point in _COMMITS:
+        capabilities.honours_base_version(client)  # which commits, too
+        number, applied = _COMMITS[point]
+        client.stub = DiesInCommit(client.stub, number, applied=applied)
+    elif point in POINTS:
         POINTS[point]()
-    with ndb.Client().context(cache_policy=False):
+    with client.context(cache_policy=False):
         if role == "client":
             print(json.dumps(ride(OWNER, KEY, to="home")), flush=True)
         elif role == "complete":
             clock.seconds += 3600
-            print(json.dumps(len(list(flows.complete()))), flush=True)
+            found = list(flows.complete(older_than=300))
+            while any(answer is None for _, answer in found):  # the lock of one that died is kept
+                found = list(flows.complete(older_than=300))
+            print(json.dumps(len(found)), flush=True)
+        elif role == "reap":
+            clock.seconds += 400 * 24 * 3600
+            print(json.dumps(flows.reap()), flush=True)
         else:
             clock.seconds += 12 * 3600
             flows.reap()
             rides = list(CrashedRide.query())
             outcome = {
                 "charges": sorted(each.name[:8] for each in charges.iterdir()),
+                "jobs": JobRow.query(namespace="").count(),
                 "rides": [each.charge for each in rides],
                 "requests": [row.is_finished for row in RequestRow.query(namespace="")],
             }

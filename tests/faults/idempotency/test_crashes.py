@@ -12,7 +12,7 @@ import pytest
 from emulator.datastore.server import CONCURRENCY_MODES
 from tests.contract.emulator.process import EmulatorProcess
 from tests.faults.crashing import App
-from tests.faults.idempotency.program import POINTS
+from tests.faults.idempotency.program import BEGUN_NOT, FINISHED, POINTS, REFUSED
 from tests.servers import Memcached
 
 
@@ -34,18 +34,63 @@ def test_killed_at_each_point(
     app = App("tests.faults.idempotency.program", tmp_path, datastore, lock=lock, point=point)
     killed = app.run("client", point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    stored = point != "before the key is stored"
+    stored = point not in BEGUN_NOT
     assert len(app.said("outcome")["requests"]) == stored, "an unfinished one is not removed"
     if resumed_by == "complete":
-        finished = point in ("the answer is stored, not sent", "refused and recorded")
-        assert app.said("complete") == (stored and not finished)
+        assert app.said("complete") == (stored and point not in FINISHED)
     first, again = app.said("client"), app.said("client")
     assert first == again
     outcome = app.said("outcome")
-    if "refused" in point:
+    assert outcome["jobs"] == (point not in REFUSED)
+    if point in REFUSED:
         assert first["status"] == 402
         assert (outcome["charges"], outcome["rides"]) == ([], [None])
     else:
         assert first["to"] == "home"
         assert outcome["charges"] == outcome["rides"] == [first["charge"]]
     assert outcome["requests"] == [True]
+
+
+# --- who acts at the same time --------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["client", "complete", "reap"])
+@pytest.mark.parametrize("paused", ["client", "complete"])
+@pytest.mark.parametrize("point", ["asked, not called", "called, not recorded"])
+@pytest.mark.parametrize("ends", ["goes on", "is killed"])
+def test_paused_in_the_call_until_its_lease_has_ended(
+    tmp_path: Path,
+    datastore: EmulatorProcess,
+    memcached: Memcached,
+    point: str,
+    paused: str,
+    other: str,
+    ends: str,
+) -> None:
+    """A client or the completer; meanwhile another one serves the request, or reaps."""
+    app = App(
+        "tests.faults.idempotency.program",
+        tmp_path,
+        datastore,
+        lock=memcached.url(uuid.uuid4().hex),
+        point=point,
+    )
+    if paused == "complete":
+        assert app.run("client", "fails: asked, not called").returncode == 1
+    with app.started(paused, f"pauses: {point}") as process:
+        app.wait_for_the_pause(process)
+        if other == "reap":
+            assert app.said("reap") == 0
+        elif other == "complete":
+            assert app.said("complete") == 1
+        else:
+            app.said("client")
+        process.send_signal(signal.SIGKILL if ends == "is killed" else signal.SIGCONT)
+        process.wait(200)
+    first, again = app.said("client"), app.said("client")
+    assert first == again
+    outcome = app.said("outcome")
+    assert outcome["charges"] == outcome["rides"] == [first["charge"]]
+    assert outcome["requests"] == [True]
+    assert outcome["jobs"] == 1

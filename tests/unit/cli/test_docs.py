@@ -30,6 +30,8 @@ CHECK = PAGE.take("console", "baseline check")
 WRITE = PAGE.take("console", "baseline write")
 #: `tests/contract/outbox/operators/test_docs.py` runs it.
 OUTBOX = PAGE.take("console", "outbox status")
+#: `tests/contract/idempotency/test_command_line.py` runs it.
+FLOWS = PAGE.take("console", "flows list")
 
 DOCS = PAGE.text
 EXAMPLES = re.findall(r"(?:^\$ |`|\| )userlock ([a-z][^`\n]*)", DOCS, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from flask.testing import FlaskClient
 import emulator
 import userlock
 from sample_app import create_app
+from sample_app.payment_provider.server import LOOPBACK, Server
 from userlock.outbox import Outbox
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
@@ -106,6 +108,17 @@ def datastore() -> Iterator[emulator.Emulator]:
     server = emulator.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def provider() -> Iterator[Server]:
+    """Start the fake payment provider in this process."""
+    with Server((LOOPBACK, 0)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 class OpenSite(Protocol):

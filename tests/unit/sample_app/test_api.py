@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sample_app import catalogue
+from sample_app.flows import new_key
 from tests.unit.sample_app.conftest import Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
@@ -127,18 +128,24 @@ def test_a_certificate_costs_points_once(site: Site) -> None:
     path = "/api/learners/ada/certificates/numbers"
     for _ in range(5):
         site.client.post(FINISH)
-    first = site.client.post(path)
+    key = {"Idempotency-Key": new_key()}
+    first = site.client.post(path, headers=key)
     assert first.status_code == 201, first.text
     assert first.get_json()["learner"]["points"] == 15
-    again = site.client.post(path)
-    assert again.status_code == 200
-    assert again.get_json()["learner"]["points"] == 15
+    again = site.client.post(path, headers=key)
+    assert (again.status_code, again.data) == (201, first.data), "the same request"
+    other = site.client.post(path, headers={"Idempotency-Key": new_key()})
+    assert other.status_code == 200, "another one, for the same certificate"
+    assert other.get_json()["learner"]["points"] == 15
+    assert site.client.post(path).status_code == 400, "a request without a key"
     assert site.learner()["points"] == 15
 
 
 def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
     site.client.post(FINISH)
-    answer = site.client.post("/api/learners/ada/certificates/numbers")
+    answer = site.client.post(
+        "/api/learners/ada/certificates/numbers", headers={"Idempotency-Key": new_key()}
+    )
     assert answer.status_code == 409
     assert answer.mimetype == "application/problem+json"
     assert answer.get_json() == {
@@ -164,7 +171,7 @@ def test_a_certificate_that_is_too_dear_costs_nothing(site: Site) -> None:
     ],
 )
 def test_a_missing_entity_is_a_404(site: Site, method: str, path: str, error: str) -> None:
-    answer = site.client.open(path, method=method, json={})
+    answer = site.client.open(path, method=method, json={}, headers={"Idempotency-Key": new_key()})
     assert answer.status_code == 404, answer.text
     assert answer.get_json()["error"] == error
 

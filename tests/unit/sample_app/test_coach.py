@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
+from sample_app.flows import new_key
 from sample_app.seed import BONUS
 from tests.unit.sample_app.conftest import Site
 
@@ -17,12 +18,12 @@ def mira(site: Site) -> FlaskClient:
     return client
 
 
-def give(client: FlaskClient, *learners: str, points: int = 10, hand_out: str = "one") -> str:
+def give(client: FlaskClient, *learners: str, points: int = 10, request: str = "") -> str:
     form = {
         "learner": list(learners),
         "points": str(points),
         "word": "Well done!",
-        "hand_out": hand_out,
+        "request": request or new_key(),
     }
     return client.post("/coach", data=form, follow_redirects=True).text
 
@@ -63,11 +64,14 @@ def test_all_selected_learners_get_it(site: Site, mira: FlaskClient) -> None:
 
 
 def test_a_form_that_is_sent_twice_gives_once(site: Site, mira: FlaskClient) -> None:
-    give(mira, "ada", "bruno")
+    request = new_key()
+    give(mira, "ada", "bruno", request=request)
     after = points(site)
-    assert "it counts once" in give(mira, "ada", "bruno")
+    assert "it counts once" in give(mira, "ada", "bruno", request=request)
     assert points(site) == after
     assert left(mira) == BONUS - 20
+    give(mira, "ada", "bruno")  # the negative control: the page was opened again
+    assert left(mira) == BONUS - 40
 
 
 @pytest.mark.parametrize("held", ["coach:mira", "ada", "chen"])
@@ -101,8 +105,8 @@ def test_if_one_cannot_be_had_nobody_gets_anything(
 def test_a_refused_bonus_changes_nothing(
     site: Site, mira: FlaskClient, learners: list[str], amount: int, why: str
 ) -> None:
-    for number in range(8):
-        give(mira, "bruno", points=50, hand_out=f"before-{number}")
+    for _ in range(8):
+        give(mira, "bruno", points=50)
     before = points(site)
     assert why in give(mira, *learners, points=amount)
     assert points(site) == before

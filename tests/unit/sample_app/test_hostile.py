@@ -18,8 +18,10 @@ from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 from werkzeug.test import TestResponse
 
+from sample_app.flows import new_key
 from sample_app.lab.desk import Desk
 from sample_app.lab.plan import Plan
+from sample_app.payment_provider.server import Server
 from tests.unit.sample_app.conftest import OpenSite, Site
 
 NINES = "9" * 5000
@@ -71,11 +73,18 @@ HEADERS = [
 
 
 @pytest.fixture
-def hostile_site(open_site: OpenSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def hostile_site(
+    open_site: OpenSite, provider: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Site:
     """Open the site with all its routes, as it is served: errors become answers."""
     monkeypatch.setattr(Desk, "start", lambda *_: "1234567890-abcdef")
     site = open_site(
-        TESTING=False, INSPECTOR=True, LAB_DIR=str(tmp_path), LAB_BENCH=True, SECRET_KEY="fixed"
+        TESTING=False,
+        INSPECTOR=True,
+        LAB_DIR=str(tmp_path),
+        LAB_BENCH=True,
+        PAYMENT_PROVIDER=provider.url,
+        SECRET_KEY="fixed",
     )
     site.app.config["PROPAGATE_EXCEPTIONS"] = False
     return site
@@ -139,8 +148,8 @@ def test_every_parameter_of_every_route(client: FlaskClient) -> None:
     """One at a time. The others are valid, so that this one is looked at."""
     valid = {
         "name": "New", "title": "T", "state": "active", "part": "0", "points": "1", "word": "",
-        "course": "sky", "learner": "ada", "hand_out": "h", "answers": [0], "lock_id": "x",
-        "token": "t", "hold_ms": "0",
+        "course": "sky", "learner": "ada", "request": new_key(), "answers": [0], "lock_id": "x",
+        "token": "t", "hold_ms": "0", "mood": "charges",
     }  # fmt: skip
     seen = set()
     for rule in rules(client.application):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sample_app import catalogue
+from sample_app.flows import new_key
 from tests.unit.sample_app.conftest import Site, outbox_of
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
@@ -18,7 +19,10 @@ def buy(site: Site) -> None:
     ada = site.sign_in()
     while site.learner()["points"] < COURSE.price:  # type: ignore[operator]
         site.client.post(FINISH)
-    assert ada.post("/certificates", data={"course": COURSE.slug}).status_code == 303
+    assert (
+        ada.post("/certificates", data={"course": COURSE.slug, "request": new_key()}).status_code
+        == 303
+    )
 
 
 def arrived(site: Site) -> list[dict[str, Any]]:
@@ -43,9 +47,9 @@ def test_a_receipt_arrives_once(site: Site) -> None:
 
 def test_a_payment_that_is_refused_sends_nothing(site: Site) -> None:
     ada = site.sign_in()
-    ada.post("/certificates", data={"course": COURSE.slug})
+    ada.post("/certificates", data={"course": COURSE.slug, "request": new_key()})
     buy(site)
-    ada.post("/certificates", data={"course": COURSE.slug})  # has it
+    ada.post("/certificates", data={"course": COURSE.slug, "request": new_key()})  # has it
     site.run_jobs()
     assert len(arrived(site)) == 1
 

@@ -19,9 +19,8 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import outbox as reading
-from userlock.admin.snapshot import timestamp
 from userlock.clock import Clock
-from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.contrib.inspector.shared import Answer, Render, guarded, is_carried, moment
 from userlock.outbox.dead_letters import Letter
 from userlock.outbox.outbox import Outbox
 from userlock.words import counted, escaped, legible, span
@@ -39,9 +38,6 @@ _COMPARED = 20
 _SHOWN = 300
 
 _TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.[0-9a-f]{64}")
-
-Render = Callable[..., str]
-Answer = str | tuple[str, int]
 
 
 class _Choice(NamedTuple):
@@ -95,25 +91,9 @@ class JobPages:
             ("/outbox/purge", "ask_purge", lambda: self._ask("purge"), "POST"),
             ("/outbox/purge/now", "purge", self._purge, "POST"),
         ):
-            pages.add_url_rule(rule, name, self._guarded(view), methods=[method])
-
-    def _guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a view that runs in an ndb context, and answers its errors."""
-
-        def guarded(**arguments: str) -> Any:
-            try:
-                with self._outbox.context():
-                    return view(**arguments)
-            except LockServiceUnavailable as error:
-                return self._message("The lock store does not answer", error.reason), 503
-            except LockTimeout:
-                text = "Another request has the lock of its owner. Try again in a moment."
-                return self._message("The owner is busy", text), 503
-            except reading.DATASTORE_ERRORS as error:
-                text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
-                return self._message("Datastore does not answer", text), 503
-
-        return guarded
+            pages.add_url_rule(
+                rule, name, guarded(view, self._outbox.context, self._message), methods=[method]
+            )
 
     # --- views --------------------------------------------------------------------------------
 
@@ -134,7 +114,7 @@ class JobPages:
             wanted=wanted,
             typed_owner=wanted.owner if ids.are_plain() else "",
             plain=ids.are_plain(),
-            usable=_is_carried,
+            usable=is_carried,
         )
 
     def _document(self) -> flask.Response:
@@ -200,7 +180,7 @@ class JobPages:
             cause=legible(letter.cause, _SHOWN),
             tier=legible(letter.tier, _SHOWN),
             moments=[
-                (label, _moment(at))
+                (label, moment(at))
                 for label, at in (
                     ("Staged", letter.staged_at),
                     ("Ready", letter.ready_at),
@@ -209,7 +189,7 @@ class JobPages:
                 if at
             ],
             errors=[
-                (label, _moment(at), reading.error_of(letter, text))
+                (label, moment(at), reading.error_of(letter, text))
                 for label, text, at in errors
                 if at
             ],
@@ -380,18 +360,9 @@ def _key(text: str, owner: str) -> Any:
         flask.abort(404)
 
 
-def _moment(at: float) -> str:
-    return (timestamp(at) or "?")[:19].replace("T", " ") + " UTC"
-
-
 def _token(choice: _Choice, letter: Letter, wall: float, number: int) -> str:
     """Return a token of the jobs that a question shows. The stamp in it is known to no other."""
     shown = f"{round(wall * 1e6)}.{number}"
     scope = "one" if choice.key is not None else "all"
     text = "\0".join([shown, scope, choice.cause, letter.key, str(letter.stamp)])
     return f"{shown}.{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _is_carried(text: str) -> bool:
-    """Return whether a form carries a text as it is."""
-    return text.isprintable() and "\ufffd" not in text

@@ -15,10 +15,12 @@ from userlock.admin import snapshot
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.origin import is_of_this_site
+from userlock.contrib.inspector.requests import RequestPages
 from userlock.contrib.inspector.tally import Tally
 from userlock.contrib.inspector.views import View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
+from userlock.idempotency import Flows
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
@@ -49,8 +51,8 @@ class Inspector:
     They show holders and waiters, contention by lock and by endpoint,
     violations with both call sites, outages and heartbeats, each also as JSON
     (`/userlock/locks.json`). An operator can break a lock, after a question;
-    that is an event (`Broken`) with the operator's name. Locks are those of all
-    processes. All other facts are of the process that answers.
+    that is an event (`Broken`) with the operator's name. Locks, jobs and requests
+    are those of all processes. All other facts are of the process that answers.
 
     `userlock.configure(show_ids=…)` hides lock ids, and shows requests by their
     routes. A lock can then be broken by its id, which has to be typed.
@@ -61,6 +63,8 @@ class Inspector:
         url_prefix: the address of the pages.
         outbox: the app's outbox, for the pages of its jobs. None: there are none, unless
             `UserLock` has an outbox.
+        flows: the app's flows, for the pages of requests with an idempotency key. None: there
+            are none.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Inspector:
         *,
         url_prefix: str = "/userlock",
         outbox: Outbox | None = None,
+        flows: Flows | None = None,
     ) -> None:
         if not callable(authorise):
             raise TypeError(
@@ -78,6 +83,7 @@ class Inspector:
         self._authorise = authorise
         self._url_prefix = url_prefix
         self._outbox = outbox
+        self._flows = flows
 
     def init_app(
         self, app: flask.Flask, service: LockService | None, outbox: Outbox | None = None
@@ -88,7 +94,14 @@ class Inspector:
         LISTENERS.add(tally.listen)
         if service is not None and service.listeners is not LISTENERS:
             service.listeners.add(tally.listen)
-        pages = _Pages(self._authorise, lambda: service or default_service(), tally, app, outbox)
+        pages = _Pages(
+            self._authorise,
+            lambda: service or default_service(),
+            tally,
+            app,
+            outbox,
+            self._flows,
+        )
         app.register_blueprint(pages.blueprint(self._url_prefix))
         address = _Address(self._url_prefix)
         app.before_request(address.hide)
@@ -132,15 +145,19 @@ class _Pages:
         tally: Tally,
         app: flask.Flask,
         outbox: Outbox | None,
+        flows: Flows | None,
     ) -> None:
         self._authorise = authorise
         self._service = service
         self._tally = tally
         self._views = Views(service, tally, app)
         self._names = list(self._views.by_name)
-        self._jobs = None
+        self._others: list[JobPages | RequestPages] = []
+        if flows is not None:
+            self._others.append(RequestPages(flows, service, tally, self._render))
+            self._names.insert(1, "requests")
         if outbox is not None:
-            self._jobs = JobPages(outbox, lambda: self._service().clock, self._render)
+            self._others.append(JobPages(outbox, lambda: self._service().clock, self._render))
             self._names.insert(1, "outbox")
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
@@ -159,8 +176,8 @@ class _Pages:
         pages.add_url_rule("/<name>.json", "document", self._document)
         pages.add_url_rule("/break", "ask", self._ask, methods=["POST"])
         pages.add_url_rule("/break/now", "break_", self._break, methods=["POST"])
-        if self._jobs is not None:
-            self._jobs.add_to(pages)
+        for each in self._others:
+            each.add_to(pages)
         return pages
 
     # --- access -------------------------------------------------------------------------------

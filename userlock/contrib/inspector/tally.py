@@ -1,6 +1,7 @@
-"""Count the lock events of one process since its start.
+"""Count the events of one process since its start: of locks, and of requests that happen once.
 
-The counts are bounded: of locks and endpoints, the latest that waited are kept.
+The counts are bounded: of locks and endpoints, the latest that waited are kept; of flows, the
+latest that were served.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from userlock.events import (
     Event,
     LeaseLost,
     Rejected,
+    RequestServed,
     StaleWrite,
     TimedOut,
     Unavailable,
@@ -82,6 +84,8 @@ class Tally:
         by_lock, by_endpoint: the waits, the latest last.
         outages: the outages, the latest last.
         troubles: the numbers of other events that should be rare, by their names.
+        requests: the numbers of requests with an idempotency key, by flow and outcome, the latest
+            last.
     """
 
     def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:
@@ -97,6 +101,9 @@ class Tally:
         self.by_endpoint: collections.OrderedDict[str, Waits] = collections.OrderedDict()
         self.outages: collections.deque[Outage] = collections.deque(maxlen=_MOST_OUTAGES)
         self.troubles: collections.Counter[str] = collections.Counter()
+        self.requests: collections.OrderedDict[str, collections.Counter[str]] = (
+            collections.OrderedDict()
+        )
 
     def listen(self, event: Event) -> None:
         """Count an event: a listener."""
@@ -114,6 +121,8 @@ class Tally:
             case StaleWrite() | LeaseLost() | Conflict() | Deadlock():
                 with self._mutex:
                     self.troubles[type(event).__name__] += 1
+            case RequestServed(flow=flow, outcome=outcome):
+                self._count_request(flow, outcome)
 
     def _count_wait(self, lock_id: str, seconds: float, *, granted: bool) -> None:
         endpoint = self._endpoint()
@@ -153,3 +162,15 @@ class Tally:
             latest.until = now
             latest.refused += refused
             latest.degraded += not refused
+
+    def _count_request(self, flow: str, outcome: str) -> None:
+        with self._mutex:
+            self.requests.setdefault(flow, collections.Counter())[outcome] += 1
+            self.requests.move_to_end(flow)
+            if len(self.requests) > _MOST:
+                self.requests.popitem(last=False)
+
+    def outcomes(self) -> list[tuple[str, dict[str, int]]]:
+        """Return the numbers of requests by outcome, of each flow, by name."""
+        with self._mutex:
+            return [(flow, dict(counts)) for flow, counts in sorted(self.requests.items())]

@@ -11,7 +11,7 @@ from tests.poison import TEXTS
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import outbox as reading
-from userlock.cli import outbox_app
+from userlock.cli import app as cli_app
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
 
@@ -141,7 +141,7 @@ def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_an
         ids.use(ids.form_of("masked"))
         return find_outbox(name)
 
-    monkeypatch.setattr(outbox_app, "find_outbox", load_and_configure)
+    monkeypatch.setattr(cli_app, "find_outbox", load_and_configure)
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"

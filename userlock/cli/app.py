@@ -1,4 +1,4 @@
-"""Find the outbox for a command, and turn its errors into those of the command line."""
+"""Find an app's outbox or flows for a command, and turn errors into those of the command line."""
 
 from __future__ import annotations
 
@@ -7,44 +7,72 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import userlock.ids as ids
 from userlock.admin import outbox as reading
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
-from userlock.events import JobRan
+from userlock.events import JobRan, RequestServed
+from userlock.idempotency import Flows
+from userlock.idempotency.apps import VARIABLE as FLOWS_VARIABLE
+from userlock.idempotency.apps import find_flows
 from userlock.lock.scope import configure, defaults
-from userlock.outbox.apps import VARIABLE, find_outbox
+from userlock.outbox.apps import VARIABLE as OUTBOX_VARIABLE
+from userlock.outbox.apps import find_outbox
 from userlock.outbox.outbox import Outbox
 from userlock.words import escaped, legible
 
+_T = TypeVar("_T")
+
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outbox]:
-    """Give the app's outbox, in an ndb context. Errors end the command with a line."""
-    console = invocation.console
-    name = getattr(options, "app", "") or console.environ.get(VARIABLE, "")
-    if not name:
-        raise CommandError(
-            f"no outbox is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
-            f"{VARIABLE}=main:outbox"
-        )
-    form = ids.in_use()
-    # The app may print while it is imported or runs jobs: not between the lines of the answer.
-    with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-        outbox = find_outbox(name)
-        if console.environ.get("USERLOCK_SHOW_IDS"):
-            ids.use(form)  # the operator's word counts, not the app's
-        if defaults.service is None and invocation.names_store:
-            configure(service=invocation.service())
+def opened_outbox(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outbox]:
+    """Give the app's outbox. Errors end the command with a line."""
+    with _opened(options, invocation, find_outbox, OUTBOX_VARIABLE, "outbox") as outbox:
         try:
             yield outbox
         finally:
             outbox.close()
+
+
+@contextlib.contextmanager
+def opened_flows(options: argparse.Namespace, invocation: Invocation) -> Iterator[Flows]:
+    """Give the app's flows, in an ndb context. Errors end the command with a line."""
+    with (
+        _opened(options, invocation, find_flows, FLOWS_VARIABLE, "flows") as flows,
+        flows.context(),
+    ):
+        yield flows
+
+
+@contextlib.contextmanager
+def _opened(
+    options: argparse.Namespace,
+    invocation: Invocation,
+    find: Callable[[str], _T],
+    variable: str,
+    noun: str,
+) -> Iterator[_T]:
+    console = invocation.console
+    name = getattr(options, "app", "") or console.environ.get(variable, "")
+    if not name:
+        raise CommandError(
+            f"no {noun} is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
+            f"{variable}=main:{noun}"
+        )
+    form = ids.in_use()
+    # The app may print while it is imported or runs jobs: not between the lines of the answer.
+    with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
+        found = find(name)
+        if console.environ.get("USERLOCK_SHOW_IDS"):
+            ids.use(form)  # the operator's word counts, not the app's
+        if defaults.service is None and invocation.names_store:
+            configure(service=invocation.service())
+        yield found
 
 
 @contextlib.contextmanager
@@ -54,7 +82,7 @@ def _answered() -> Iterator[None]:
     except NoService as error:
         raise CommandError(
             "the app has configured no lock service when it is imported. To fix it: pass --store, "
-            "or give the outbox service="
+            "or give the object service="
         ) from error
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
@@ -91,10 +119,9 @@ def _logged(console: Console) -> Iterator[None]:
 
 
 def _is_to_be_told(record: logging.LogRecord) -> bool:
-    # `userlock outbox run` reports the jobs itself.
-    return not (
-        logging.getLogger().handlers or isinstance(getattr(record, "userlock", None), JobRan)
-    )
+    # `userlock outbox run` reports the jobs itself, `userlock flows complete` the requests.
+    reported = isinstance(getattr(record, "userlock", None), JobRan | RequestServed)
+    return not (logging.getLogger().handlers or reported)
 
 
 class Stop:

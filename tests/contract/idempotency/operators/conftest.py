@@ -1,0 +1,107 @@
+"""An app whose requests an operator looks at and completes in the inspector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, rows
+from tests.contract.outbox.operators.test_inspector import form
+from userlock.contrib.flask import Flows, UserLock
+from userlock.contrib.inspector import Inspector
+from userlock.events import LISTENERS
+from userlock.idempotency import Flow
+from userlock.testing import ManualClock
+
+NOW = "/userlock/requests/complete/now"
+
+
+class Shop:
+    """An app whose requests fail while they are told to.
+
+    Attributes:
+        error: raised after the first phase.
+        operator: the answer of the inspector's function.
+        sold: the users, in their order.
+    """
+
+    def __init__(
+        self, client: ndb.Client, service: userlock.LockService, clock: ManualClock
+    ) -> None:
+        self.clock = clock
+        self.flows = Flows(clock=clock)
+        self.error: Exception | None = None
+        self.operator: Any = "olga"
+        self.sold: list[str] = []
+        self.sell = self.flows.function(name="sell")(self._sell)
+        self.client = client
+        self.app = flask.Flask("shop", template_folder=None)
+        self.app.secret_key = "secret"
+        self.app.testing = True
+        inspector = Inspector(lambda request: self.operator, flows=self.flows)
+        UserLock(self.app, client=client, service=service, inspector=inspector)
+
+    def _sell(self, flow: Flow, cents: int = 5) -> dict[str, Any]:
+        flow.phase("order", lambda: None)
+        if self.error is not None:
+            raise self.error
+        self.sold.append(flow.user_id)
+        return {"attempt": flow.attempt}
+
+    def ask(self, user: str, key: str = KEY) -> None:
+        with self.client.context():
+            self.sell(user, key)
+
+    def leave(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished, and stuck."""
+        self.error = RuntimeError("no")
+        with pytest.raises(RuntimeError):
+            self.ask(user, key)
+        self.error = None
+        self.clock.advance(90)
+
+    def rows(self) -> list[Any]:
+        with self.client.context():
+            return rows()
+
+
+def named(user: str = "ann", key: str = KEY) -> dict[str, Any]:
+    return {
+        "user": user.encode("utf-8", "surrogatepass"),
+        "key": key.encode("utf-8", "surrogatepass"),
+    }
+
+
+def asked(web: FlaskClient, user: str = "ann", key: str = KEY) -> dict[str, str]:
+    """Ask for a completion; return the hidden values of the question's form."""
+    answer = web.post("/userlock/requests/complete", data=named(user, key))
+    assert answer.status_code == 200
+    return form(answer.text, "/complete/now")
+
+
+def document(web: FlaskClient, query: str = "") -> Any:
+    return web.get(f"/userlock/requests.json{query}").get_json()
+
+
+@pytest.fixture(autouse=True)
+def _listeners() -> Iterator[None]:
+    """Take the inspectors' listeners away again."""
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
+
+
+@pytest.fixture
+def shop(ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock) -> Shop:
+    return Shop(ndb_client, service, clock)
+
+
+@pytest.fixture
+def web(shop: Shop) -> FlaskClient:
+    return shop.app.test_client()

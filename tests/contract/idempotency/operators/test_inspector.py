@@ -1,0 +1,349 @@
+"""Test the inspector's pages of requests: access, lists, outcomes, completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flask
+import pytest
+from flask.testing import FlaskClient
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, rows
+from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, document, named
+from tests.contract.outbox.operators.test_inspector import OTHER_SITES, form
+from tests.contract.web.test_inspector import routes
+from userlock.admin import requests as reading
+from userlock.clock import SYSTEM_CLOCK
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import requests as pages
+from userlock.contrib.inspector.tally import Tally
+from userlock.events import RequestServed
+from userlock.idempotency import Flow
+from userlock.stores import MemoryStore
+
+ROUTES = {
+    *("requests", "requests_document", "find_requests", "find_request", "request_document"),
+    *("ask_complete", "complete"),
+}
+
+
+# --- access -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", [False, None, "", "olga"])
+def test_each_route_refuses_others(shop: Shop, web: FlaskClient, operator: Any) -> None:
+    shop.leave("ann")
+    shop.operator = operator
+    found = set()
+    for endpoint, method, path in routes(shop.app):
+        name = endpoint.removeprefix("userlock_inspector.")
+        if name not in ROUTES or method == "OPTIONS":
+            continue
+        response = web.open(path, method=method, data=named() if method == "POST" else None)
+        assert (response.status_code == 403) is not bool(operator), (endpoint, response.status)
+        assert response.headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+        assert operator or "ann" not in response.text
+        found.add(name)
+    assert found == ROUTES
+    assert shop.sold == []
+
+
+def test_without_flows_there_are_no_pages(
+    service: userlock.LockService, ndb_client: ndb.Client
+) -> None:
+    app = flask.Flask("bare")
+    UserLock(app, client=ndb_client, service=service, inspector=lambda request: "olga")
+    assert app.test_client().get("/userlock/requests").status_code == 404
+    assert "requests" not in app.test_client().get("/userlock/").text
+    assert not ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)
+def test_forms_of_other_sites_complete_nothing(
+    shop: Shop, web: FlaskClient, headers: dict[str, str]
+) -> None:
+    shop.leave("ann")
+    answer = web.post(NOW, data=asked(web), headers=headers)
+    refused = headers in OTHER_SITES
+    assert answer.status_code == (403 if refused else 200)
+    assert shop.sold == ([] if refused else ["ann"])
+
+
+@pytest.mark.parametrize("stamp", [None, "", "x", "0" * 64, "\ud800", "²"])
+def test_without_the_stamp_nothing_is_done(shop: Shop, web: FlaskClient, stamp: str | None) -> None:
+    shop.leave("ann")
+    data = named()
+    if stamp is not None:
+        data["stamp"] = stamp.encode("utf-8", "surrogatepass")
+    assert web.post(NOW, data=data).status_code == 409
+    assert shop.sold == []
+
+
+def test_a_stamp_is_for_the_request_that_was_shown(shop: Shop, web: FlaskClient) -> None:
+    shop.leave("ann")
+    shop.leave("bob")
+    data = {**named("bob"), "stamp": asked(web, "ann")["stamp"]}
+    assert web.post(NOW, data=data).status_code == 409
+    assert shop.sold == []
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def test_counts_and_lists(shop: Shop, web: FlaskClient, service: userlock.LockService) -> None:
+    shop.leave("ann")
+    shop.ask("ann")
+    shop.ask("eve")
+    shop.leave("bob")
+    shop.error = RuntimeError("no")
+    with pytest.raises(RuntimeError):
+        shop.ask("zoe")
+    found = document(web)
+    assert found["counts"] == {"running": 1, "stuck": 1, "finished": 2, "resumed": 1}
+    assert [(each["user"], each["state"]) for each in found["unfinished"]] == [
+        ("bob", "stuck"),
+        ("zoe", "running"),
+    ]
+    assert {(each["user"], each["attempts"]) for each in found["finished"]} == {
+        ("ann", 2),
+        ("eve", 1),
+    }
+    assert found["notes"] == []
+    page = web.get("/userlock/requests").text
+    assert '<td>stuck</td><td class="duration">1m30s</td>' in page
+    assert "order" in page
+    assert "for 23h" in page
+    for query, number in (("ann", 1), ("bob", 1), ("nobody", 0), ("x" * 2_000, 0)):
+        one = document(web, f"?user={query}")
+        assert len(one["unfinished"]) + len(one["finished"]) == number, query
+    assert "no longer" not in page
+    shop.clock.advance(24 * 3600)
+    assert "no longer" in web.get("/userlock/requests").text
+
+
+def test_lists_are_bounded_and_say_so(
+    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_MOST_LISTED", 2)
+    for user in ("ann", "bob", "eve"):
+        shop.leave(user)
+        shop.ask(user, f"{KEY}-2")
+    found = document(web)
+    assert (len(found["unfinished"]), len(found["finished"])) == (2, 2)
+    assert [each["user"] for each in found["unfinished"]] == ["ann", "bob"]
+    assert found["counts"]["finished"] == 3
+    assert "3 requests are unfinished" in found["notes"][0]
+    assert "Resumed: of the 2 finished" in found["notes"][1]
+    monkeypatch.setattr(reading, "_MOST_COUNTED", 3)
+    assert "3 stands for more." in document(web)["notes"]
+
+
+def test_a_long_attempt_that_has_its_lock_is_running(
+    shop: Shop, web: FlaskClient, service: userlock.LockService, store: MemoryStore
+) -> None:
+    shop.leave("ann")
+    held = service.acquire("ann", lock_timeout=300)
+    assert document(web)["unfinished"][0]["state"] == "running"
+    assert web.post("/userlock/requests/complete", data=named()).status_code == 409
+    service.release(held)
+    assert document(web)["unfinished"][0]["state"] == "stuck"
+    store.go_down("refused")
+    assert document(web)["unfinished"][0]["state"] == "stuck"
+    assert "refused" in document(web)["notes"][0]
+    assert "may be running" in web.post("/userlock/requests/show", data=named()).text
+
+
+def test_one_request(shop: Shop, web: FlaskClient) -> None:
+    shop.leave("ann")
+    shop.ask("bob")
+    page = web.get("/userlock/requests").text
+    fields = form(page, "/requests/show")
+    assert fields == {"user": "ann", "key": KEY}
+    one = web.post("/userlock/requests/show", data=fields).text
+    for shown in (
+        "sell",
+        "stuck, begun 1m30s ago",
+        "order",
+        "the server or its client",
+        "Complete …",
+    ):
+        assert shown in one, shown
+    found = web.post("/userlock/requests/show.json", data=fields).get_json()
+    assert (found["state"], found["points"], found["attempts"]) == ("stuck", ["order"], 1)
+    done = web.post("/userlock/requests/show", data=named("bob")).text
+    assert "<dt>Answer</dt><dd>200</dd>" in done
+    assert "Complete …" not in done
+    for wrong in (named("nobody"), named("", ""), named("x" * 2_000), named("ann", "x" * 3_000)):
+        for path in ("show", "show.json", "complete", "complete/now"):
+            assert web.post(f"/userlock/requests/{path}", data=wrong).status_code == 404
+
+
+# --- outcomes -----------------------------------------------------------------------------------
+
+
+def test_outcomes_of_this_process(shop: Shop, web: FlaskClient) -> None:
+    assert "No requests so far" in web.get("/userlock/requests").text
+    shop.leave("ann")
+    shop.ask("ann")
+    shop.ask("ann")
+    shop.ask("bob")
+    found = document(web)["outcomes"]
+    assert found["of_this_process_only"] is True
+    assert {name: count for name, count in found["flows"]["sell"].items() if count} == {
+        "unfinished": 1,
+        "resumed": 1,
+        "replayed": 1,
+        "done": 1,
+    }
+
+
+def test_outcomes_are_bounded() -> None:
+    tally = Tally(SYSTEM_CLOCK, lambda: "")
+    for number in range(1_100):
+        tally.listen(RequestServed("ann", f"flow-{number}", "done", 1, 0.1))
+        tally.listen(RequestServed("ann", "busy", "replayed", 0, 0.1))
+    assert len(tally.requests) == 1_000
+    assert dict(tally.outcomes())["busy"] == {"replayed": 1_100}
+
+
+# --- completion ---------------------------------------------------------------------------------
+
+
+def test_one_is_completed(shop: Shop, web: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+    shop.leave("ann")
+    page = web.post("/userlock/requests/show", data=named()).text
+    question = web.post("/userlock/requests/complete", data=form(page, "/requests/complete"))
+    assert "Complete the request sell?" in question.text
+    assert shop.sold == [], "it asks first"
+    done = web.post(NOW, data=form(question.text, "/complete/now"))
+    assert "Request completed" in done.text
+    assert "answered with 200" in done.text
+    assert "request sell of 'ann': completion begun by olga, in the inspector" in caplog.text
+    assert shop.sold == ["ann"]
+    again = web.post(NOW, data=form(question.text, "/complete/now"))
+    assert again.status_code == 409
+    shop.ask("ann")
+    assert shop.sold == ["ann"], "its client gets the answer"
+
+
+def test_one_that_fails_again(shop: Shop, web: FlaskClient) -> None:
+    shop.leave("ann")
+    data = asked(web)
+    shop.error = RuntimeError("again")
+    page = web.post(NOW, data=data).text
+    assert "Request not complete" in page
+    assert [row.is_finished for row in shop.rows()] == [False]
+
+
+def test_one_that_has_changed_since_is_left(shop: Shop, web: FlaskClient) -> None:
+    shop.leave("ann")
+    data = asked(web)
+    shop.leave("ann")
+    answer = web.post(NOW, data=data)
+    assert (answer.status_code, "has changed" in answer.text) == (409, True)
+    assert shop.sold == []
+
+
+def test_one_that_runs_since_is_left(
+    shop: Shop, web: FlaskClient, service: userlock.LockService
+) -> None:
+    """The attempt is the same, its holder hangs no more: the lock is held again."""
+    shop.leave("ann")
+    data = asked(web)
+    service.acquire("ann")
+    assert web.post(NOW, data=data).status_code == 409
+    assert shop.sold == []
+
+
+def test_a_lock_that_is_taken_in_between(
+    shop: Shop, web: FlaskClient, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at the lock is for the operator; the lock itself decides."""
+    shop.leave("ann")
+    data = asked(web)
+    service.acquire("ann")
+    monkeypatch.setattr(reading.Holders, "__call__", lambda self, user: False)
+    assert "Request not complete" in web.post(NOW, data=data).text
+    assert shop.sold == []
+
+
+def test_those_of_clients_alone_are_left(shop: Shop, web: FlaskClient) -> None:
+    def fails(flow: Flow) -> flask.Response:
+        raise RuntimeError("no")
+
+    view = shop.flows.idempotent(user=lambda: "ann", name="view")(fails)
+    shop.app.add_url_rule("/view", "view", view, methods=["POST"])
+    with pytest.raises(RuntimeError):
+        web.post("/view", json={}, headers={"Idempotency-Key": KEY})
+    shop.leave("bob")
+    with shop.client.context():
+        (row,) = (each for each in rows() if each.user == "bob")
+        row.flow = "elsewhere"
+        row.put()
+    assert (
+        "a process that has its function"
+        in web.post("/userlock/requests/show", data=named("bob")).text
+    )
+    assert "its client alone" in web.post("/userlock/requests/show", data=named("ann")).text
+    for user in ("ann", "bob"):
+        assert "Complete …" not in web.post("/userlock/requests/show", data=named(user)).text
+        answer = web.post("/userlock/requests/complete", data=named(user))
+        assert (answer.status_code, "cannot be completed" in answer.text) == (409, True)
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "control"])
+def test_a_view_does_not_see_the_operators_request(
+    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """A view that reads the session would take the operator's for its client's."""
+    seen: list[Any] = []
+
+    def view(flow: Flow) -> flask.Response:
+        flow.phase("order", lambda: None)
+        if shop.error is not None:
+            raise shop.error
+        seen.append(flask.has_request_context())
+        return flask.Response("sold", 201)
+
+    once = shop.flows.idempotent(user=lambda: "ann", name="view", completable=True)(view)
+    shop.app.add_url_rule("/view", "view", once, methods=["POST"])
+    shop.error = RuntimeError("no")
+    with pytest.raises(RuntimeError):
+        web.post("/view", json={}, headers={"Idempotency-Key": KEY})
+    shop.error = None
+    shop.clock.advance(90)
+    with web.session_transaction() as session:
+        session["user"] = "olga"
+    if not apart:
+        monkeypatch.setattr(pages, "_apart", lambda complete, service: complete())
+    page = web.post(NOW, data=asked(web)).text
+    assert ("answered with 201" in page) == apart
+    # Flask's `idempotent` refuses what the page has to prevent.
+    assert seen == ([False] if apart else [])
+
+
+def test_the_settings_and_locks_of_the_app_stay(
+    shop: Shop, web: FlaskClient, service: userlock.LockService
+) -> None:
+    """Apart from the request: under the app's service, and no lock stays held."""
+    userlock.configure(service=userlock.LockService(MemoryStore()))
+    held: list[bool] = []
+
+    @shop.flows.function(name="look")
+    def look(flow: Flow) -> None:
+        flow.phase("order", lambda: None)
+        if shop.error is not None:
+            raise shop.error
+        held.append(service.holder("ann") is not None)
+
+    shop.error = RuntimeError("no")
+    with shop.client.context(), pytest.raises(RuntimeError):
+        look("ann", KEY)
+    shop.error = None
+    shop.clock.advance(90)
+    assert "Request completed" in web.post(NOW, data=asked(web)).text
+    assert held == [True]
+    assert service.holder("ann") is None

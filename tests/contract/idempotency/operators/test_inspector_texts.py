@@ -1,0 +1,213 @@
+"""Test the inspector's pages of requests: hostile texts, hidden ids, malformed rows, outages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from google.api_core.exceptions import ServiceUnavailable
+from google.cloud import datastore as plain_datastore
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, rows
+from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, document, named
+from tests.contract.outbox.operators.test_inspector import Forms
+from tests.poison import TEXTS
+from userlock.admin import requests as reading
+from userlock.idempotency.rows import moment_of
+
+MARK = "zoe.marker+7@example.org"
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+def pages_of(web: FlaskClient, user: str, key: str) -> Iterator[tuple[str, str]]:
+    for path in ("/userlock/requests", "/userlock/locks"):
+        yield path, web.get(path).text
+    yield "find", web.post("/userlock/requests/find", data=named(user, key)).text
+    for path in ("show", "complete"):
+        answer = web.post(f"/userlock/requests/{path}", data=named(user, key))
+        assert answer.status_code in (200, 409)
+        yield path, answer.text
+
+
+def _filled(shop: Shop, user: str, text: str) -> None:
+    """Store unfinished and finished requests whose every text is foreign."""
+    shop.leave(user)
+    shop.leave(user, f"{KEY}-2")
+    with shop.client.context():
+        for row in rows():
+            if row.user == user:
+                row.path = row.method = text
+                row.points = json.dumps([{"name": text, "asked": True}] * 3).encode()
+                if row.idempotency_key != KEY:
+                    row.flow, row.status, row.body, row.headers = text, 200, b"", []
+                    row.finished_at = row.begun_at
+                    row.expire_at = moment_of(row.begun_at + 3_600_000_000)
+                row.put()
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:-2], "x" * 50_000], ids=lambda text: repr(text)[:20])
+def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> None:
+    harmless: set[tuple[str, ...]] = set()
+    shop.leave("eve")
+    for user in ("bob", "eve"):
+        if user == "bob":
+            _filled(shop, user, "harmless")
+        for _, page in pages_of(web, user, KEY):
+            harmless |= Forms(page).elements
+    user = text[:1_500]
+    _filled(shop, user, text)
+    for path, page in pages_of(web, user, KEY):
+        assert Forms(page).elements <= harmless, path
+        assert len(page) < 100_000
+        assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
+    for answer in (
+        web.get("/userlock/requests.json"),
+        web.post("/userlock/requests/show.json", data=named(user)),
+    ):
+        assert answer.status_code == 200
+        assert answer.text.isascii()
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_names_in_forms_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
+    shop.leave("ann")
+    harmless = Forms(web.get("/userlock/requests").text).elements
+    answer = web.post("/userlock/requests/find", data=named(text))
+    assert answer.status_code == 200
+    assert Forms(answer.text).elements <= harmless
+    for path in ("show", "show.json", "complete", "complete/now"):
+        assert web.post(f"/userlock/requests/{path}", data=named(text, text)).status_code == 404
+
+
+@pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
+def test_hidden_users_are_on_no_page(
+    shop: Shop, web: FlaskClient, form_of_ids: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = f"payment-of-{MARK}"
+    shop.leave(MARK, key)
+    shop.leave("eve")
+    shop.ask(MARK, f"{key}-2")
+    with shop.client.context():
+        (row,) = (each for each in rows() if each.idempotency_key == key)
+        row.method, row.path = "POST", f"/users/{MARK}"
+        row.put()
+    caplog.clear()
+    userlock.configure(show_ids=form_of_ids, id_key="secret")
+    plain = form_of_ids == "plain"
+    shown = [text for _, text in pages_of(web, MARK, key)]
+    shown += [web.get("/userlock/requests.json").text]
+    shown += [web.post("/userlock/requests/show.json", data=named(MARK, key)).text]
+    assert (MARK in "".join(shown)) is plain, "plain is the control"
+    question = asked(web, MARK, key)
+    assert set(question) == ({"user", "key", "stamp"} if plain else {"stamp"})
+    answer = web.post(NOW, data={**named(MARK, key), **question})
+    assert answer.status_code == 200
+    assert MARK in shop.sold
+    assert (MARK in answer.text + caplog.text) is plain
+
+
+# --- malformed rows -----------------------------------------------------------------------------
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "a time that is a text": {"begun_at": "yesterday"},
+    "a time far away": {"begun_at": 2**62, "claimed_until": -(2**62)},
+    "a time that is no number": {"begun_at": float("nan")},
+    "attempts that are a text": {"attempts": "<b>three"},
+    "a status that is a text": {"status": "<b>"},
+    "a status of a finished one without expiry": {"status": 200},
+    "an expiry that is a text": {"expire_at": "never"},
+    "no times": {"begun_at": None, "claimed_until": None, "attempts": None, "token": None},
+    "points that are no JSON": {"points": b"{"},
+    "points of another form": {"points": b'{"name": 7}'},
+    "parameters that are no JSON": {"params": b"{"},
+    "a user that is no JSON": {"user": b"{"},
+    "another user than that of its key": {"user": b'"zoe"'},
+    "a user that is a number": {"user": b"7"},
+    "a key that is a number": {"idempotency_key": 7},
+    "a flow that is a number": {"flow": 7, "path": 7, "method": 7},
+    "a standing of its own": {"standing": "open|00|~"},
+    "an empty entity": {},
+}
+
+
+@pytest.mark.parametrize("changed", MALFORMED)
+def test_a_malformed_row_hides_no_other(
+    shop: Shop, web: FlaskClient, ndb_client: ndb.Client, changed: str
+) -> None:
+    shop.leave("ann")
+    shop.leave("bob", f"{KEY}-bob")
+    with shop.client.context():
+        (key,) = (row.key for row in rows() if row.user == "ann")
+    client = plain_datastore.Client(project=ndb_client.project)
+    healthy = client.get(key._key)
+    unindexed = tuple(healthy.exclude_from_indexes)
+    entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
+    changes = MALFORMED[changed]
+    entity.update({**healthy, **changes} if changes else {"standing": healthy["standing"]})
+    client.put(entity)
+    for path in ("/userlock/requests", "/userlock/requests?user=ann"):
+        answer = web.get(path)
+        assert answer.status_code == 200
+        assert "<b>" not in answer.text
+    assert "bob" in [each["user"] for each in document(web)["unfinished"]]
+    for path in ("show", "complete", "complete/now"):
+        answer = web.post(f"/userlock/requests/{path}", data=named())
+        assert answer.status_code in (200, 409)
+    assert "Request completed" in web.post(NOW, data=asked(web, "bob", f"{KEY}-bob")).text
+
+
+def test_the_control_rows_that_are_trusted(
+    shop: Shop, web: FlaskClient, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "found_of", reading._found_of)
+    monkeypatch.setattr(reading, "legible", lambda text, most: text)
+    shop.leave("ann")
+    with shop.client.context():
+        (row,) = rows()
+        row.path, row.method = "\x1b[2J", "POST"
+        row.put()
+    assert "\x1b" in web.get("/userlock/requests.json").get_json()["unfinished"][0]["request"]
+    client = plain_datastore.Client(project=ndb_client.project)
+    entity = client.get(row.key._key)
+    entity["user"] = b"{"
+    client.put(entity)
+    with pytest.raises(ValueError, match="Expecting property name"):
+        web.get("/userlock/requests")
+
+
+# --- outages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "method", "path"),
+    [
+        ("unfinished", "GET", "/userlock/requests"),
+        ("count", "GET", "/userlock/requests.json"),
+        ("read", "POST", "/userlock/requests/show"),
+        ("read", "POST", "/userlock/requests/complete"),
+        ("read", "POST", NOW),
+    ],
+)
+def test_datastore_does_not_answer(
+    shop: Shop,
+    web: FlaskClient,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    method: str,
+    path: str,
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise ServiceUnavailable("connection <refused>")
+
+    monkeypatch.setattr(reading, function, fail)
+    answer = web.open(path, method=method, data=named() if method == "POST" else None)
+    assert answer.status_code == 503
+    assert "Datastore does not answer" in answer.text
+    assert "<refused>" not in answer.text
+    assert "Back to the requests" in answer.text

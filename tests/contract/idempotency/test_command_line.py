@@ -1,0 +1,222 @@
+"""`userlock flows` and `userlock reap`, on the emulator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import rows
+from tests.unit.cli.terminal import Terminal
+from tests.unit.cli.test_docs import FLOWS, run
+from userlock.idempotency import Flow, Flows, Request
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
+
+
+class Rides:
+    """An app, whose function fails while it is told to.
+
+    Attributes:
+        error: raised after the first phase.
+    """
+
+    def __init__(self, client: ndb.Client, service: userlock.LockService, clock: ManualClock):
+        self.flows = Flows(client=client, service=service, clock=clock)
+        self.error: Exception | None = None
+        self.call = self.flows.function(name="rides")(self._serve)
+
+    def _serve(self, flow: Flow, to: str = "home") -> dict[str, Any]:
+        flow.phase("order", lambda: None)
+        if self.error is not None:
+            raise self.error
+        return {"to": to, "attempt": flow.attempt}
+
+    def fail(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished."""
+        self.error = RuntimeError("a \x1b[2J bug")
+        with self.flows.context(), pytest.raises(RuntimeError):
+            self.call(user, key)
+        self.error = None
+
+
+@pytest.fixture
+def app(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> Iterator[Rides]:
+    """Provide the app, as the module `rides_app`."""
+    app = Rides(ndb_client, service, clock)
+    module = ModuleType("rides_app")
+    module.flows = app.flows  # type: ignore[attr-defined]
+    sys.modules["rides_app"] = module
+    yield app
+    del sys.modules["rides_app"]
+
+
+@pytest.fixture
+def terminal(store: MemoryStore, clock: ManualClock, app: Rides) -> Terminal:
+    """Provide a command line that names the app."""
+    terminal = Terminal(store, clock)
+    terminal.environ["USERLOCK_FLOWS"] = "rides_app:flows"
+    return terminal
+
+
+def test_the_list_in_the_documentation(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann", "payment-1234-of-november")
+    app.fail("ann", "payment-1234-of-november")
+    terminal.clock.advance(20 * 60 - 1)
+    app.fail("bob")
+    terminal.clock.advance(1)
+    outcome, shown = run(terminal, FLOWS)
+    assert (outcome.code, outcome.out) == (0, shown)
+
+
+def test_lists(app: Rides, terminal: Terminal) -> None:
+    assert terminal.run("flows", "list").out == "no requests\n"
+    with app.flows.context():
+        app.call("ann", KEY)
+        app.call("bob", KEY)
+    app.fail("ann", "another")
+    found = terminal.run("flows", "list", "--json").document["requests"]
+    assert [(each["user"], each["key"], each["state"]) for each in found] == [
+        ("ann", "another", "running")
+    ]
+    done = terminal.run("flows", "list", "--done", "--json").document["requests"]
+    assert {(each["user"], each["status"]) for each in done} == {("ann", 200), ("bob", 200)}
+    done = terminal.run("flows", "list", "--done", "--user", "bob", "--json").document["requests"]
+    assert [each["user"] for each in done] == ["bob"]
+    done = terminal.run("flows", "list", "--done", "--most", "1", "--json").document["requests"]
+    assert len(done) == 1
+
+
+def test_a_long_attempt_is_running_while_it_has_the_lock(
+    app: Rides, terminal: Terminal, ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    flows = Flows(client=ndb_client, service=service, clock=terminal.clock, claim_seconds=5)
+    seen: list[str] = []
+
+    def serve(flow: Flow) -> int:
+        terminal.clock.advance(7)  # its lease has 10 s, and no thread renews it here
+        seen.append(terminal.run("flows", "list", "--json").document["requests"][0]["state"])
+        return 1
+
+    with flows.context():
+        flows.run(Request("ann", KEY, "other"), serve)
+    app.fail("ann", "another")
+    terminal.clock.advance(61)
+    seen.append(terminal.run("flows", "list", "--json").document["requests"][0]["state"])
+    assert seen == ["running", "stuck"]
+
+
+def test_one_request(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann")
+    terminal.clock.advance(400)
+    outcome = terminal.run("flows", "show", KEY, "--user", "ann")
+    assert outcome.code == 0
+    for shown in ("rides", "stuck", "order", "the server or its client", "6m40s ago"):
+        assert shown in outcome.out
+    found = terminal.run("flows", "show", KEY, "--user", "ann", "--json").document
+    assert (found["points"], found["attempts"], found["completable"]) == (["order"], 1, True)
+    nobody = terminal.run("flows", "show", KEY, "--user", "zoe")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "no such request" in nobody.err
+
+
+def test_hidden_ids(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann@example.com", "payment-of-ann@example.com")
+    terminal.environ["USERLOCK_SHOW_IDS"] = "masked"
+    for arguments in (
+        ["list"],
+        ["list", "--json"],
+        ["show", "payment-of-ann@example.com", "--user", "ann@example.com"],
+        ["complete", "--older-than", "0.1"],
+    ):
+        terminal.clock.advance(1)
+        outcome = terminal.run("flows", *arguments)
+        assert outcome.code == 0
+        assert "ann" not in outcome.out + outcome.err, arguments
+        assert "***" in outcome.out
+
+
+def test_a_malformed_row_hides_no_other(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann")
+    app.fail("bob")
+    with app.flows.context():
+        (row,) = (each for each in rows() if each.user == "ann")
+        row.user = 7
+        row.put()
+    lines = terminal.run("flows", "list").out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["malformed", "running"]
+    found = terminal.run("flows", "show", KEY, "--user", "ann", "--json").document
+    assert (found["state"], found["user"], found["completable"]) == ("malformed", "ann", False)
+
+
+def test_unfinished_requests_are_completed(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann")
+    app.fail("bob")
+    young = terminal.run("flows", "complete")
+    assert (young.code, young.out) == (0, "0 requests completed\n")
+    terminal.clock.advance(301)
+    app.fail("zoe")
+    outcome = terminal.run("flows", "complete", "--json").document
+    assert (outcome["completed"], outcome["failed"], outcome["interrupted"]) == (2, 0, False)
+    one = terminal.run("flows", "complete", KEY, "--user", "zoe")
+    assert (one.code, one.out) == (0, "rides of zoe: answered with 200\n1 request completed\n")
+    again = terminal.run("flows", "complete", KEY, "--user", "zoe")
+    assert again.code == 1
+    assert "no such request that the server can complete" in again.err
+    with app.flows.context():
+        assert all(row.is_finished for row in rows())
+        assert app.call("ann", KEY)["attempt"] == 2
+
+
+def test_one_that_fails_again(app: Rides, terminal: Terminal) -> None:
+    app.fail("ann")
+    app.error = RuntimeError("a \x1b[2J bug")
+    terminal.clock.advance(301)
+    outcome = terminal.run("flows", "complete")
+    assert outcome.code == 1
+    assert r"not complete: RuntimeError: a \x1b[2J bug" in outcome.out
+    assert "1 failed again" in outcome.out
+    assert "\x1b" not in outcome.out + outcome.err
+
+
+def test_half_a_name(terminal: Terminal) -> None:
+    for arguments in ([KEY], ["--user", "ann"]):
+        outcome = terminal.run("flows", "complete", *arguments)
+        assert outcome.code == 2
+        assert "KEY and --user together" in outcome.err
+
+
+def test_answers_are_removed_when_they_are_no_longer_kept(app: Rides, terminal: Terminal) -> None:
+    with app.flows.context():
+        app.call("ann", KEY)
+    app.fail("bob")
+    assert terminal.run("reap").out == "0 answers removed\n"
+    terminal.clock.advance(24 * 3600 + 1)
+    assert terminal.run("reap", "--json").document == {"removed": 1, "interrupted": False}
+    with app.flows.context():
+        (row,) = rows()
+    assert not row.is_finished
+
+
+def test_flows_without_a_client(terminal: Terminal) -> None:
+    sys.modules["rides_app"].flows = Flows()  # type: ignore[attr-defined]
+    outcome = terminal.run("flows", "list")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "client=ndb.Client" in outcome.err
+
+
+def test_no_flows_are_named(terminal: Terminal) -> None:
+    del terminal.environ["USERLOCK_FLOWS"]
+    assert "set USERLOCK_FLOWS=main:flows" in terminal.run("flows", "list").err
+    sys.modules["rides_app"].flows = 7  # type: ignore[attr-defined]
+    outcome = terminal.run("flows", "list", "--app", "rides_app:flows")
+    assert "is a int, no userlock.idempotency.Flows" in outcome.err

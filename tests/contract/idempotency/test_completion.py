@@ -1,0 +1,386 @@
+"""Unfinished requests are completed by the server: functions, views, and by the relay's jobs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from typing import Any
+
+import flask
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, Provider, rows
+from tests.contract.idempotency.test_flask import post
+from tests.contract.outbox.conftest import Mailbox
+from tests.contract.web.djangos import django_client
+from userlock.contrib import django, wsgi
+from userlock.contrib.flask import Flows as FlaskFlows
+from userlock.contrib.flask import UserLock
+from userlock.errors import ExternalUnavailable
+from userlock.events import LISTENERS, Event, RequestServed
+from userlock.idempotency import Flow, Flows, complete_by_relay
+from userlock.outbox import Outbox
+from userlock.testing import ManualClock
+
+
+class Gone(Exception):
+    """The process that served the request has died here."""
+
+
+def completable_app(ndb_client: ndb.Client, flows: FlaskFlows, view: Any, **options: Any) -> Any:
+    app = flask.Flask("completable")
+    app.testing = True
+    UserLock(app, client=ndb_client)
+    options.setdefault("completable", True)
+    once = flows.idempotent(user=lambda: "ann", name="rides", **options)(view)
+    app.post("/rides/<int:number>")(once)
+    return app.test_client()
+
+
+def test_the_server_completes_a_view(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    flows = FlaskFlows(clock=clock, client=ndb_client)
+    alive = False
+
+    def view(flow: Flow, number: int) -> None:
+        begun = flow.phase("begun", lambda: flow.attempt)
+        if not alive:
+            raise Gone
+        with flow.last() as end:
+            end.respond({"begun": begun, "number": number, "to": flow.params["to"]}, 201)
+
+    client = completable_app(ndb_client, flows, view)
+    with pytest.raises(Gone):
+        post(client, "/rides/7")
+    alive = True
+    clock.advance(301)
+    with flows.context():
+        ((asked, answer),) = flows.complete()
+    assert (asked.path, asked.arguments, asked.params) == (
+        "/rides/7",
+        {"number": 7},
+        {"to": "home"},
+    )
+    assert answer is not None
+    assert answer.status == 201
+    replay = post(client, "/rides/7")
+    assert replay.json == {"begun": 1, "number": 7, "to": "home"}
+    assert replay.headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({"completable": False}, {"json": {"to": "home"}}),
+        ({}, {"data": b"text", "content_type": "text/plain"}),
+        ({}, {"json": {"to": "x" * 200_000}}),
+        ({}, {"data": {"file": b"a file"}}),
+    ],
+    ids=["not completable", "no JSON", "too long", "a file"],
+)
+def test_others_are_left_to_their_clients(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    options: dict[str, Any],
+    how: dict[str, Any],
+) -> None:
+    flows = FlaskFlows(clock=clock)
+
+    def view(flow: Flow, number: int) -> None:
+        raise Gone
+
+    client = completable_app(ndb_client, flows, view, **options)
+    if isinstance(how.get("data"), dict):
+        how = {"data": {"file": (io.BytesIO(how["data"]["file"]), "a.txt")}}
+    with pytest.raises(Gone):
+        post(client, "/rides/7", **how)
+    clock.advance(301)
+    with ndb_client.context():
+        (row,) = rows()
+        assert row.params is None
+        assert list(flows.complete()) == []
+
+
+def test_a_completable_view_returns_an_answer_of_its_own(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    """A value would need the app of a request; this is said at the first request."""
+    client = completable_app(ndb_client, FlaskFlows(clock=clock), lambda flow, number: {"a": 1})
+    with pytest.raises(userlock.ConfigurationError, match=r"answer in flow\.last"):
+        post(client, "/rides/7")
+    client = completable_app(
+        ndb_client, FlaskFlows(clock=clock), lambda flow, number: flask.Response("text", 202)
+    )
+    assert post(client, "/rides/7", key=KEY + "x").status_code == 202
+
+
+def test_a_view_is_not_completed_within_another_request(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As by a route for cron: the view would see the request and the session of that one."""
+    flows = FlaskFlows(clock=clock)
+    ran: list[int] = []
+
+    def view(flow: Flow, number: int) -> None:
+        ran.append(flow.attempt)
+        if len(ran) == 1:
+            raise Gone
+        flask.abort(403)
+
+    client = completable_app(ndb_client, flows, view)
+    with pytest.raises(Gone):
+        post(client, "/rides/7")
+    clock.advance(301)
+    with ndb_client.context(), flask.Flask("cron").test_request_context():
+        ((_, answer),) = flows.complete()
+    assert (ran, answer) == ([1], None)
+    assert "completed outside of requests" in caplog.text
+    clock.advance(3600)
+    with ndb_client.context():
+        ((_, answer),) = flows.complete()  # its abort is an answer, without an app as well
+    assert answer is not None
+    assert (ran, answer.status) == ([1, 3], 403)
+
+
+def test_two_completable_views_of_one_name(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    flows = FlaskFlows(clock=clock)
+    completable_app(ndb_client, flows, lambda flow, number: None)
+    with pytest.raises(userlock.ConfigurationError, match="two flows have the name"):
+        completable_app(ndb_client, flows, lambda flow, number: None)
+
+
+def test_a_view_keeps_its_answers_for_its_own_time(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    flows = FlaskFlows(clock=clock, keep_hours=24)
+    runs: list[int] = []
+
+    def view(flow: Flow, number: int) -> flask.Response:
+        runs.append(number)
+        return flask.Response("text")
+
+    client = completable_app(ndb_client, flows, view, keep_hours=48)
+    post(client, "/rides/7")
+    clock.advance(47 * 3600)
+    post(client, "/rides/7")
+    assert len(runs) == 1
+    clock.advance(3600 + 1)
+    post(client, "/rides/7")
+    assert len(runs) == 2
+    for wrong in (0, -1, 24 * 366, True, "24"):
+        with pytest.raises(ValueError, match="keep_hours"):
+            flows.idempotent(user=lambda: "ann", keep_hours=wrong)  # type: ignore[arg-type]
+
+
+def test_a_view_of_django(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    flows = django.Flows(clock=clock)
+    alive = False
+
+    @flows.idempotent(user=lambda request: "ann", completable=True, name="django-rides")
+    def rides(request: HttpRequest, flow: Flow, number: int) -> HttpResponse:
+        flow.phase("begun", lambda: None)
+        if not alive:
+            raise Gone
+        return HttpResponse(f"{number} {flow.params}", status=201)
+
+    with django_client(
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("rides/<int:number>", rides)]}),
+        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
+        USERLOCK={"client": ndb_client, "service": service},
+    ) as browser:
+        answered = browser.post(
+            "/rides/7",
+            {"to": "home"},
+            content_type="application/json",
+            headers={"Idempotency-Key": KEY},
+        )
+        assert answered.status_code == 500
+        alive = True
+        clock.advance(301)
+        with ndb_client.context():
+            ((_, answer),) = flows.complete()
+    assert answer is not None
+    assert (answer.status, answer.body) == (201, b"7 {'to': 'home'}")
+
+
+def test_an_app_of_wsgi_is_refused() -> None:
+    with pytest.raises(userlock.ConfigurationError, match="needs its environment"):
+        wsgi.Flows().idempotent(user=lambda environ: "ann", completable=True)(
+            lambda environ, start: []
+        )
+
+
+def test_an_unknown_flow(flows: Flows) -> None:
+    from userlock.idempotency import Request
+
+    with pytest.raises(userlock.ConfigurationError, match="no flow has the name 'other'"):
+        flows.run(Request("ann", KEY, "other"))
+
+
+# --- by jobs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def outbox(mailbox: Mailbox, service: userlock.LockService, clock: ManualClock) -> Outbox:
+    return Outbox(mailbox, service=service, clock=clock)
+
+
+def test_the_relay_completes_requests(
+    flows: Flows, outbox: Outbox, mailbox: Mailbox, clock: ManualClock, provider: Provider
+) -> None:
+    @flows.function(name="relay-pay")
+    def pay(flow: Flow, cents: int) -> dict[str, Any]:
+        return {"charge": flow.external("charge", provider.charge), "cents": cents}
+
+    complete_by_relay(flows, outbox)
+    provider.lost = ConnectionError("reset")
+    with pytest.raises(ExternalUnavailable):
+        pay("ann", KEY, cents=5)
+    provider.lost = None
+    outbox.relay()
+    assert mailbox.messages == [], "it may be running"
+    clock.advance(361)
+    for _ in range(3):  # several relays: one job
+        outbox.relay()
+    assert len({each.key for each in mailbox.messages}) == 1
+    mailbox.deliver_all()
+    (row,) = rows()
+    assert (row.is_finished, row.attempts) == (True, 2)
+    assert len(provider.charges) == 1
+    clock.advance(3600)
+    outbox.relay()
+    assert mailbox.messages == []
+
+
+def test_one_that_fails_again_comes_later_and_later(
+    flows: Flows, outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+) -> None:
+    runs: list[float] = []
+
+    @flows.function(name="relay-fails")
+    def fails(flow: Flow) -> None:
+        runs.append(clock.wall())
+        flow.phase("begun", lambda: 1)
+        raise RuntimeError("a bug")
+
+    complete_by_relay(flows, outbox)
+    with pytest.raises(RuntimeError):
+        fails("ann", KEY)
+    for _ in range(5 * 60):
+        clock.advance(60)
+        outbox.relay()
+        mailbox.deliver_all()
+    pauses = [round((later - earlier) / 60) for earlier, later in itertools.pairwise(runs)]
+    assert pauses[:5] == [5, 10, 20, 40, 60]
+    assert set(pauses[5:]) <= {60}
+    assert outbox.dead.list() == []
+    assert rows()[0].status is None
+
+
+def test_a_malformed_row_does_not_stop_the_others(
+    flows: Flows, outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+) -> None:
+    alive = False
+
+    @flows.function(name="relay-rows")
+    def fails(flow: Flow) -> int:
+        if alive:
+            return 1
+        raise RuntimeError("a bug")
+
+    complete_by_relay(flows, outbox)
+    harms: list[dict[str, Any]] = [
+        {"params": b"{"},
+        {"params": b"7"},
+        {"begun_at": None},
+        {"user": None},
+        {"user": 7},
+        {"idempotency_key": None},
+        {"points": b"{"},
+        {},
+    ]
+    for number, harm in enumerate(harms):
+        with pytest.raises(RuntimeError):
+            fails(f"user-{number}", KEY)
+        row = next(each for each in rows() if each.user == f"user-{number}")
+        row.populate(**harm)
+        row.put()
+    alive = True
+    clock.advance(301)
+    outbox.relay()
+    mailbox.deliver_all()
+    assert [row.user for row in rows() if row.is_finished] == ["user-7"]
+    assert outbox.dead.list() == []
+
+
+def test_a_chore_that_fails_does_not_stop_the_relay(
+    flows: Flows, outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[int] = []
+
+    def fails() -> None:
+        raise RuntimeError("a bug")
+
+    outbox.each_minute(fails)
+    outbox.each_minute(lambda: done.append(1))
+    assert outbox.relay().woken == 0
+    assert done == [1]
+    assert "a chore of the relay failed" in caplog.text
+
+
+# --- events -----------------------------------------------------------------------------------
+
+
+def test_outcomes(flows: Flows, provider: Provider, clock: ManualClock) -> None:
+    """Each request is told once, as what it was."""
+    told: list[Event] = []
+    LISTENERS.add(told.append)
+
+    @flows.function(name="told")
+    def pay(flow: Flow, cents: int) -> str:
+        return str(flow.external("charge", provider.charge))
+
+    try:
+        provider.lost = ConnectionError("reset")
+        with pytest.raises(ExternalUnavailable):
+            pay("ann", KEY, cents=5)
+        provider.lost = None
+        pay("ann", KEY, cents=5)
+        pay("ann", KEY, cents=5)
+        pay("ann", f"{KEY}-2", cents=5)
+        with pytest.raises(userlock.IdempotencyKeyReused):
+            pay("ann", KEY, cents=6)
+        with pytest.raises(userlock.IdempotencyKeyRefused):
+            pay("ann", "", cents=6)
+    finally:
+        LISTENERS.remove(told.append)
+    served = [each for each in told if isinstance(each, RequestServed)]
+    assert [(each.outcome, each.attempt) for each in served] == [
+        ("unfinished", 1),
+        ("resumed", 2),
+        ("replayed", 0),
+        ("done", 1),
+        ("reused", 0),
+        ("malformed", 0),
+    ]
+    assert {(each.lock_id, each.flow) for each in served} == {("ann", "told")}
+    assert served[0].error.startswith("ExternalUnavailable: ")
+    assert KEY not in str([each.log_line() for each in served])

@@ -1,0 +1,279 @@
+"""The controls of the crash points: with a guard off, something happens twice or is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, Provider, request, rows
+from tests.contract.idempotency.paid import Paid, once
+from userlock.idempotency import Flow, Flows
+from userlock.idempotency import flow as attempts
+from userlock.idempotency import flows as requests
+from userlock.idempotency.rows import RequestRow
+from userlock.idempotency.runner import Run
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def paid(flows: Flows, ndb_client: ndb.Client, provider: Provider) -> Iterator[Paid]:
+    app = Paid(flows, ndb_client, provider)
+    yield app
+    app.outbox.close()
+
+
+class Without:
+    """Takes guards away."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+
+    def token(self) -> None:
+        """A transaction does not compare the token of its attempt."""
+        self._patch.setattr(attempts.Flow, "_is_mine", lambda *_: True)
+
+    def fence(self) -> None:
+        """A put of the row alone replaces any version of it."""
+        fenced = attempts.Flow._change
+
+        def unfenced(flow: Any, change: Any) -> None:
+            with userlock.scope(settings=userlock.Settings(fencing=False)):
+                self._patch.setattr(
+                    attempts, "current_settings", lambda: userlock.Settings(fencing=True)
+                )
+                fenced(flow, change)
+
+        self._patch.setattr(attempts.Flow, "_change", unfenced)
+
+    def honoured_key(self) -> None:
+        """The provider charges again, whatever the key."""
+        charge = Provider.charge
+
+        def again(provider: Provider, key: str) -> str:
+            return charge(provider, f"{key}-{provider.asked}")
+
+        self._patch.setattr(Provider, "charge", again)
+
+    def same_key(self) -> None:
+        """Each attempt asks with a key of its own."""
+        self._patch.setattr(attempts.Flow, "_key_of", lambda flow, name: f"{flow.attempt}-{name}")
+
+    def insert(self) -> None:
+        """The key is stored by a plain put, over what is there."""
+        insert = Run._insert
+
+        def put(run: Run, tenure: Any) -> Any:
+            with userlock.scope(settings=userlock.Settings(fencing=False)):
+                return insert(run, tenure)
+
+        self._patch.setattr(Run, "_insert", put)
+
+    def points(self) -> None:
+        """Points are not stored, so the work before them is done again."""
+        write = attempts.Flow._put
+        self._patch.setattr(attempts.Flow, "_put", lambda flow, row, _: write(flow, row, []))
+
+    def answer(self) -> None:
+        """A finished request is run again."""
+        self._patch.setattr(RequestRow, "is_finished", False)
+
+
+def overtaken(point: str) -> Callable[[Paid, ManualClock, MemoryStore], None]:
+    """Return a scenario: an attempt is paused at a point, and another one does all of it.
+
+    The checks of puts are off: they would notice that the lease has ended.
+    """
+
+    def run(paid: Paid, clock: ManualClock, store: MemoryStore) -> None:
+        def act() -> None:
+            clock.advance(3600)
+            paid.send()
+
+        paid.settings = userlock.Settings(enforcement=userlock.Enforcement.OFF)
+        paid.on = once(point, act)
+        paid.send()
+
+    return run
+
+
+def charged_without_a_reply(paid: Paid, clock: ManualClock, store: MemoryStore) -> None:
+    """The provider charges, and its reply is lost; the client sends the request again."""
+    paid.provider.lost = ConnectionError("reset")
+    paid.send()
+    paid.provider.lost = None
+    paid.send()
+
+
+def cut_off(paid: Paid, clock: ManualClock, store: MemoryStore) -> None:
+    """The attempt ends after the phase; the client sends the request again."""
+
+    def fail() -> None:
+        raise userlock.UserLockError("the process ends")
+
+    paid.on = once("after the phase", fail)
+    paid.send()
+    paid.send()
+
+
+def inserted_late(paid: Paid, clock: ManualClock, store: MemoryStore) -> None:
+    """Both have found no row, and have no lock; the one inserts when the other is done."""
+    store.go_down()
+    look_up = Run._look_up
+    first = [True]
+
+    def slow(run: Run) -> Any:
+        row = look_up(run)
+        if first:
+            first.clear()
+            paid.send()
+        return row
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "_look_up", slow)
+        paid.send()
+
+
+SCENARIOS = {
+    "paused after the phase": overtaken("after the phase"),
+    "paused before the call": overtaken("before the call"),
+    "paused after the charge": overtaken("charged"),
+    "paused when it is recorded": overtaken("recorded"),
+    "charged without a reply": charged_without_a_reply,
+    "cut off after the phase": cut_off,
+    "inserted late": inserted_late,
+}
+CONTROLS = [
+    ("token", "paused when it is recorded"),
+    ("honoured_key", "charged without a reply"),
+    ("same_key", "charged without a reply"),
+    ("same_key", "paused before the call"),
+    ("insert", "inserted late"),
+    ("points", "cut off after the phase"),
+    ("answer", "cut off after the phase"),
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_with_all_guards(paid: Paid, clock: ManualClock, store: MemoryStore, scenario: str) -> None:
+    SCENARIOS[scenario](paid, clock, store)
+    paid.check()
+
+
+@pytest.mark.parametrize(("guard", "scenario"), CONTROLS)
+def test_without_a_guard(
+    paid: Paid,
+    clock: ManualClock,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    guard: str,
+    scenario: str,
+) -> None:
+    getattr(Without(monkeypatch), guard)()
+    SCENARIOS[scenario](paid, clock, store)
+    with pytest.raises((AssertionError, ValueError)):
+        paid.check()
+
+
+# --- the fence of the row -------------------------------------------------------------------
+
+
+def points_after_a_late_record(flows: Flows, clock: ManualClock) -> list[Any]:
+    """Pause an attempt in its call; return what a third one finds of the second one's call."""
+    outs: list[Any] = []
+    calls: list[str] = []
+
+    def pay(flow: Flow) -> None:
+        def call(key: str) -> int:
+            calls.append(key)
+            mine = len(calls)
+            if mine == 1:
+                clock.advance(3600)
+                with userlock.scope(), pytest.raises(ConnectionError):
+                    flows.run(request(), pay)
+            return mine
+
+        outs.append(flow.external("charge", call))
+        if len(outs) == 1:
+            raise ConnectionError("cut off")
+        with flow.last() as end:
+            end.respond(1)
+
+    with contextlib.suppress(userlock.UserLockError):
+        flows.run(request(), pay)
+    clock.advance(3600)
+    with userlock.scope():
+        flows.run(request(), pay)
+    return outs
+
+
+def test_what_was_recorded_is_not_replaced(flows: Flows, clock: ManualClock) -> None:
+    assert points_after_a_late_record(flows, clock) == [2, 2]
+
+
+def test_the_control_without_the_fence(
+    flows: Flows, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Without(monkeypatch).fence()
+    assert points_after_a_late_record(flows, clock) == [2, 1]
+
+
+# --- the reaper -----------------------------------------------------------------------------
+
+
+def reaped_while_it_begins(flows: Flows, clock: ManualClock) -> list[bool]:
+    """Let a key be used again when the reaper has listed it; return what is left."""
+    flows.run(request(), lambda flow: 1)
+    clock.advance(DAY + 1)
+
+    def begins_and_is_cut_off() -> bool:
+        def cut(flow: Flow) -> None:
+            raise ConnectionError
+
+        with userlock.scope(), pytest.raises(ConnectionError):
+            flows.run(request(), cut)
+        return False
+
+    flows.reap(stopped=begins_and_is_cut_off)
+    return [row.is_finished for row in rows()]
+
+
+def test_the_reaper_leaves_a_request_that_began_meanwhile(flows: Flows, clock: ManualClock) -> None:
+    assert reaped_while_it_begins(flows, clock) == [False]
+
+
+def test_the_control_without_its_second_look(
+    flows: Flows, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(key: Any, now: int) -> bool:
+        key.delete()
+        return True
+
+    monkeypatch.setattr(Flows, "_remove", staticmethod(blind))
+    assert reaped_while_it_begins(flows, clock) == []
+
+
+@pytest.mark.parametrize("days", [0, 1, 400])
+def test_an_index_that_is_wrong_removes_nothing(
+    flows: Flows, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """All rows are listed to the reaper. The row itself decides."""
+
+    def cut(flow: Flow) -> None:
+        raise ConnectionError
+
+    for number in range(3):
+        with userlock.scope(), pytest.raises(ConnectionError):
+            flows.run(request(key=f"{KEY}-{number}"), cut)
+    flows.run(request(), lambda flow: 1)
+    clock.advance(days * DAY)
+    monkeypatch.setattr(requests, "requests_before", lambda *_: [row.key for row in rows()])
+    flows.reap()
+    assert sum(not row.is_finished for row in rows()) == 3

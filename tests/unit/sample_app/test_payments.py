@@ -1,0 +1,294 @@
+"""Test paid courses: whatever the provider does and wherever the worker dies, one charge."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import os
+import signal
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from sample_app.config import ConfigError, Protection, Settings
+from sample_app.flows import new_key
+from sample_app.payment_provider import client as payments
+from sample_app.payment_provider.ledger import Fate, Ledger, Mood
+from sample_app.payment_provider.server import Server
+from tests.unit.sample_app.conftest import OpenSite, Site
+
+KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
+PATH = "/api/learners/ada/courses/stars/orders"
+
+
+@pytest.fixture
+def shop(open_site: OpenSite, provider: Server, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Open a site whose provider's silence is short."""
+    monkeypatch.setattr(payments, "TIMEOUT_SECONDS", 0.2)
+    return open_site(PAYMENT_PROVIDER=provider.url)
+
+
+@pytest.fixture
+def ada(shop: Site) -> FlaskClient:
+    return shop.sign_in()
+
+
+def buy(client: FlaskClient, key: str = KEY, course: str = "stars") -> TestResponse:
+    """Press the button, as a script does."""
+    form = {"request": key, "course": course}
+    return client.post("/payments", data=form, headers={"Accept": "application/json"})
+
+
+def charged(provider: Server) -> list[dict[str, Any]]:
+    return [each for each in provider.ledger.as_json()["keys"] if each["charge"]]
+
+
+def orders(client: FlaskClient) -> list[str]:
+    """Return the states of the orders that the page shows, the latest first."""
+    page = client.get("/payments", query_string={"request": KEY}).text
+    rows = page.partition('id="orders">')[2].partition("</tbody>")[0].split("<tr>")[1:]
+    return [row.split("<td>")[3].partition("<")[0] for row in rows]
+
+
+def test_a_course_is_paid_for_once(shop: Site, ada: FlaskClient, provider: Server) -> None:
+    first, again = buy(ada), buy(ada)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.get_json()["words"] == again.get_json()["words"]
+    assert (first.get_json()["replayed"], again.get_json()["replayed"]) == (False, True)
+    assert [(each["cents"], each["asked"]) for each in charged(provider)] == [(2900, 1)]
+    assert orders(ada) == ["paid"]
+    assert shop.run_jobs() == 1
+    (mail,) = shop.client.get("/jobs.json").get_json()["mails"]
+    assert mail["subject"] == "Your course “Stars by naked eye”"
+    # The negative control: another request for another course is another charge.
+    assert buy(ada, new_key(), "dials").status_code == 201
+    assert len(charged(provider)) == 2
+
+
+@pytest.mark.parametrize("protection", list(Protection))
+def test_the_key_counts_under_each_protection(
+    open_site: OpenSite, provider: Server, protection: Protection
+) -> None:
+    ada = open_site(PAYMENT_PROVIDER=provider.url, PROTECTION=protection).sign_in()
+    assert [buy(ada).get_json()["replayed"] for _ in range(2)] == [False, True]
+    assert len(charged(provider)) == 1
+
+
+def test_the_form_without_scripts(ada: FlaskClient, provider: Server) -> None:
+    begun = ada.get("/payments")
+    assert begun.status_code == 303
+    where = begun.headers["Location"]
+    key = where.partition("request=")[2]
+    assert f'name="request" value="{key}"' in ada.get(where).text
+    for words in ("Paid: “Stars by naked eye”", "the stored answer again"):
+        form = {"request": key, "course": "stars"}
+        answer = ada.post("/payments", data=form)
+        assert answer.headers["Location"] == where, "the page keeps the key"
+        assert words in ada.get(where).text
+    assert len(charged(provider)) == 1
+
+
+def test_a_course_is_not_bought_again_by_another_request(
+    ada: FlaskClient, provider: Server
+) -> None:
+    buy(ada)
+    other = buy(ada, new_key())
+    assert (other.status_code, len(charged(provider))) == (409, 1)
+    assert "already" in other.get_json()["words"]
+
+
+def test_the_same_key_for_another_course(ada: FlaskClient, provider: Server) -> None:
+    buy(ada)
+    assert buy(ada, course="dials").status_code == 422
+    assert len(charged(provider)) == 1
+
+
+def test_a_declined_card_is_an_answer(ada: FlaskClient, provider: Server) -> None:
+    provider.ledger.become(Mood.REFUSES)
+    assert [buy(ada).status_code for _ in range(2)] == [402, 402]
+    provider.ledger.become(Mood.CHARGES)
+    again = buy(ada)
+    assert (again.status_code, again.get_json()["replayed"]) == (402, True)
+    assert (charged(provider), orders(ada)) == ([], ["declined"])
+    assert buy(ada, new_key()).status_code == 201, "another request, another card"
+    assert orders(ada) == ["paid", "declined"]
+
+
+def test_a_lost_reply_is_asked_for_again(ada: FlaskClient, provider: Server) -> None:
+    provider.ledger.become(Mood.LOSES_REPLY)
+    assert buy(ada).status_code == 201
+    assert [each["asked"] for each in charged(provider)] == [2]
+
+
+def test_without_the_key_a_lost_reply_is_charged_twice(
+    ada: FlaskClient, provider: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: a provider that does not know keys."""
+    numbers, moods = itertools.count(), iter((Mood.LOSES_REPLY, Mood.CHARGES))
+    charge = Ledger.charge
+
+    def forgetful(ledger: Ledger, key: str, cents: int, reference: str) -> Any:
+        ledger.mood = next(moods)
+        return charge(ledger, f"{key}-{next(numbers)}", cents, reference)
+
+    monkeypatch.setattr(Ledger, "charge", forgetful)
+    assert buy(ada).status_code == 201
+    assert len(charged(provider)) == 2
+
+
+@pytest.mark.parametrize("mood", [Mood.IS_DOWN, Mood.TIMES_OUT])
+def test_trouble_leaves_the_request_to_be_sent_again(
+    shop: Site, ada: FlaskClient, provider: Server, mood: Mood
+) -> None:
+    provider.ledger.become(mood)
+    assert buy(ada).status_code == 503
+    assert (charged(provider), orders(ada)) == ([], ["open"])
+    page = ada.get("/payments", query_string={"request": KEY}).text
+    assert "No reply is stored: it is asked again" in page
+    assert shop.run_jobs() == 0
+    other = buy(ada, new_key())
+    assert (other.status_code, orders(ada)) == (409, ["open"]), "the open order comes first"
+    provider.ledger.become(Mood.CHARGES)
+    assert buy(ada).get_json()["words"].endswith("in attempt 2.")
+    assert (len(charged(provider)), orders(ada)) == (1, ["paid"])
+
+
+def test_the_api(shop: Site, provider: Server) -> None:
+    key = {"Idempotency-Key": KEY}
+    first, again = (shop.client.post(PATH, headers=key) for _ in range(2))
+    assert (first.status_code, first.data) == (again.status_code, again.data)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert shop.client.post(PATH).status_code == 400
+    provider.ledger.become(Mood.IS_DOWN)
+    other = shop.client.post(PATH.replace("stars", "dials"), headers={"Idempotency-Key": new_key()})
+    assert (other.status_code, other.get_json()["error"]) == (503, "ExternalUnavailable")
+
+
+def test_a_site_without_a_provider_sells_nothing(site: Site) -> None:
+    ada = site.sign_in()
+    assert "Payments" not in ada.get("/").text
+    for path in ("/payments", "/payments/state"):
+        assert ada.get(path).status_code == 404
+    assert buy(ada).status_code == 404
+    answer = site.client.post(PATH, headers={"Idempotency-Key": KEY})
+    assert (answer.status_code, answer.get_json()["error"]) == (404, "unknown_course")
+
+
+# --- deaths -------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The end of a worker, within the process of the test."""
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    found: list[int] = []
+
+    def kill(pid: int, number: int) -> None:
+        assert pid == os.getpid()
+        found.append(number)
+        raise Killed
+
+    monkeypatch.setattr(os, "kill", kill)
+    return found
+
+
+def choose(client: FlaskClient, death: str, mood: str = "charges") -> TestResponse:
+    form = {"request": KEY, "mood": mood, "death": death}
+    return client.post("/payments/settings", data=form)
+
+
+@pytest.mark.parametrize(("death", "charges"), [("ordered", 0), ("asked", None), ("charged", 1)])
+def test_a_worker_that_dies_is_chosen(
+    open_site: OpenSite, provider: Server, killed: list[int], death: str, charges: int | None
+) -> None:
+    """The first attempt dies, the second one completes the request; `asked` may charge or not."""
+    ada = open_site(PAYMENT_PROVIDER=provider.url, DEATHS=True).sign_in()
+    choose(ada, death)
+    with pytest.raises(Killed):
+        buy(ada)
+    assert killed == [signal.SIGKILL]
+    assert charges is None or len(charged(provider)) == charges
+    assert buy(ada).get_json()["words"].endswith("in attempt 2.")
+    assert (len(killed), len(charged(provider)), orders(ada)) == (1, 1, ["paid"])
+
+
+def test_nobody_dies_elsewhere(ada: FlaskClient, killed: list[int]) -> None:
+    page = ada.get("/payments", follow_redirects=True).text
+    assert "is killed" not in page
+    choose(ada, "charged")
+    assert (buy(ada).status_code, killed) == (201, [])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"DEATHS": "1"},
+        {"PAYMENT_PROVIDER": "http://payments.example"},
+        {"PAYMENT_PROVIDER": "http://127.0.0.1:80@payments.example"},
+    ],
+)
+def test_settings_that_are_for_demonstrations(config: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(config))):
+        Settings.load(config, environ={})
+
+
+@pytest.mark.parametrize("form", [{"mood": "sad"}, {"mood": "charges", "death": "later"}])
+def test_settings_that_are_none(ada: FlaskClient, form: dict[str, str], provider: Server) -> None:
+    ada.post("/payments/settings", data={"request": KEY, **form})
+    assert provider.ledger.mood is Mood.CHARGES
+
+
+# --- the provider -------------------------------------------------------------------------------
+
+
+def test_a_key_is_charged_once() -> None:
+    ledger = Ledger()
+    first = ledger.charge("a", 100, "x")
+    assert (first.status, ledger.charge("a", 100, "x")) == (201, first)
+    assert ledger.charge("a", 101, "x").status == 400
+    assert ledger.charge("b", 100, "x").document["id"] != first.document["id"]
+
+
+@pytest.mark.parametrize(
+    ("mood", "status", "fate", "then"),
+    [
+        (Mood.REFUSES, 402, Fate.ANSWERED, 402),
+        (Mood.IS_DOWN, 503, Fate.ANSWERED, 201),
+        (Mood.TIMES_OUT, 0, Fate.HANGS, 201),
+        (Mood.LOSES_REPLY, 0, Fate.CUT_OFF, 201),
+    ],
+)
+def test_moods(mood: Mood, status: int, fate: Fate, then: int) -> None:
+    ledger = Ledger(mood)
+    reply = ledger.charge("a", 100, "x")
+    assert (reply.status, reply.fate) == (status, fate)
+    kept = mood in (Mood.REFUSES, Mood.LOSES_REPLY)
+    assert (ledger.as_json()["keys"][0]["status"] is not None) == kept
+    ledger.become(Mood.CHARGES)
+    assert ledger.charge("a", 100, "x").status == then
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        ("", b'{"cents": 1, "reference": "x"}'),
+        ("k", b""),
+        ("k", b"[]"),
+        ("k", b'{"cents": "many", "reference": "x"}'),
+        ("k", b'{"cents": -1, "reference": "x"}'),
+        ("k" * 300, b'{"cents": 1, "reference": "x"}'),
+        ("k", b"[" * 500),
+        ("k", b"x" * 20_000),
+    ],
+)
+def test_the_provider_refuses_what_is_no_charge(provider: Server, key: str, body: bytes) -> None:
+    connection = http.client.HTTPConnection(urlsplit(provider.url).netloc, timeout=10)
+    connection.request("POST", "/charges", body, {"Idempotency-Key": key})
+    assert connection.getresponse().status == 400
+    connection.close()
+    assert provider.ledger.as_json()["keys"] == []

@@ -1,0 +1,318 @@
+"""Read requests with an idempotency key for operators: lists, one request, documents.
+
+Under `userlock flows` and the inspector. All texts that come from rows are escaped and
+bounded here; outputs, parameters and answers are not shown. If lock ids are hidden
+(`userlock.configure(show_ids=…)`), so are users, keys and paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import ndb
+from google.cloud.ndb import exceptions as ndb_exceptions
+
+import userlock.ids as ids
+from userlock.admin.snapshot import timestamp
+from userlock.errors import LockServiceUnavailable
+from userlock.idempotency.rows import (
+    DONE,
+    LEFT,
+    OPEN,
+    keys_of_owner,
+    micros_of,
+    newest,
+    oldest,
+    request_key,
+)
+from userlock.lock.service import LockService
+from userlock.ndb.owners import SHARDS, owner_of
+from userlock.words import legible
+
+#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
+DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
+
+_SHOWN_NAME = 300
+_MOST_POINTS = 100
+#: Few rows are read at once: each may have a megabyte.
+_BATCH = 10
+_MOST_COUNTED = 10_000
+
+
+class Found(NamedTuple):
+    """A request, without parameters, outputs and answer. Times are in seconds since 1970.
+
+    Attributes:
+        user, key: its user and idempotency key.
+        flow: the name of its function.
+        method, path: of an HTTP request.
+        status: of the answer; None if there is none yet.
+        attempts: how many have begun.
+        token: whether an attempt may be running.
+        begun_at, claimed_until, finished_at, expires_at: see `RequestRow`; 0 for none.
+        claimed_locked: whether that attempt has the user's lock.
+        completable: whether its parameters are stored.
+        points: what is done, in its order: names, with the calls that were perhaps made.
+        stamp: of this attempt, or of the answer. It is known to those alone who have read the row.
+        malformed: whether its row is; then little else is known.
+    """
+
+    user: str
+    key: str
+    flow: str
+    method: str
+    path: str
+    status: int | None
+    attempts: int
+    token: bool
+    begun_at: float
+    claimed_until: float
+    finished_at: float
+    expires_at: float
+    claimed_locked: bool
+    completable: bool
+    points: tuple[str, ...]
+    stamp: str = ""
+    malformed: bool = False
+
+
+class Counts(NamedTuple):
+    """The numbers of requests, each up to 10,000."""
+
+    unfinished: int
+    finished: int
+
+    @property
+    def note(self) -> str:
+        """Return what is not counted, in words; empty if all is."""
+        return f"{_MOST_COUNTED:,} stands for more" if max(self) >= _MOST_COUNTED else ""
+
+
+#: Tells whether a user's lock is held.
+IsHeld = Callable[[str], bool]
+
+
+def count() -> Counts:
+    """Count the requests. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    unfinished = _counts(OPEN) + _counts(LEFT)
+    finished = _counts(DONE)
+    ndb.wait_all([*unfinished, *finished])
+    return Counts(
+        min(sum(each.get_result() for each in unfinished), _MOST_COUNTED),
+        min(sum(each.get_result() for each in finished), _MOST_COUNTED),
+    )
+
+
+def _counts(standing: str) -> list[Any]:
+    return [oldest(standing, shard).count_async(_MOST_COUNTED) for shard in range(SHARDS)]
+
+
+def unfinished(most: int = 100, user: str = "") -> list[Found]:
+    """Return unfinished requests, the oldest first. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    keys = keys_of_owner(user) if user else _keys([OPEN, LEFT], most)
+    return sorted(_found(keys, most, finished=False), key=lambda each: each.begun_at)
+
+
+def finished(most: int = 100, user: str = "") -> list[Found]:
+    """Return finished requests, the newest first. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    keys = keys_of_owner(user) if user else _keys([DONE], most)
+    return sorted(_found(keys, most, finished=True), key=lambda each: -each.finished_at)
+
+
+def read(user: str, key: str) -> Found | None:
+    """Return a request, or None if there is none. In an ndb context.
+
+    Raises:
+        DATASTORE_ERRORS: Datastore does not answer.
+    """
+    row = request_key(user, key).get(use_cache=False, use_global_cache=False)
+    return None if row is None else found_of(row)
+
+
+def _keys(standings: list[str], most: int) -> list[Any]:
+    """Return the keys of requests: the oldest unfinished ones, the newest finished ones."""
+    query, pick = (newest, heapq.nlargest) if DONE in standings else (oldest, heapq.nsmallest)
+    futures = [
+        query(standing, shard).fetch_async(most, projection=["standing"])
+        for standing in standings
+        for shard in range(SHARDS)
+    ]
+    ndb.wait_all(futures)
+    rows = [
+        (row.standing.rpartition("|")[2], row.key) for each in futures for row in each.get_result()
+    ]
+    return [key for _, key in pick(most, rows, key=lambda each: (each[0], str(each[1])))]
+
+
+def _found(keys: list[Any], most: int, *, finished: bool) -> Iterator[Found]:
+    left = most
+    for start in range(0, len(keys), _BATCH):
+        rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
+        for row in rows:
+            if row is not None and row.is_finished == finished and left:
+                left -= 1
+                yield found_of(row)
+
+
+def found_of(row: Any) -> Found:
+    """Return the request of a row, whatever another writer has left in it."""
+    try:
+        return _found_of(row)
+    except Exception:  # from ndb's own decoders as well
+        return Found(
+            user=owner_of(row.key.root()) or "?",
+            key=str(row.key.id()).removeprefix("="),
+            flow="?",
+            method="",
+            path="",
+            status=None,
+            attempts=0,
+            token=False,
+            begun_at=0.0,
+            claimed_until=0.0,
+            finished_at=0.0,
+            expires_at=0.0,
+            claimed_locked=False,
+            completable=False,
+            points=(),
+            malformed=True,
+        )
+
+
+def _found_of(row: Any) -> Found:
+    if row.key != request_key(row.user, row.idempotency_key):
+        raise ValueError("it is under the key of another request")
+    return Found(
+        user=row.user,
+        key=row.idempotency_key,
+        flow=str(row.flow),
+        method=str(row.method or ""),
+        path=str(row.path or ""),
+        status=None if row.status is None else int(row.status),
+        attempts=int(row.attempts or 0),
+        token=bool(row.token),
+        begun_at=_seconds(row.begun_at),
+        claimed_until=_seconds(row.claimed_until),
+        finished_at=_seconds(row.finished_at),
+        expires_at=0.0 if row.expire_at is None else micros_of(row.expire_at) / 1e6,
+        claimed_locked=bool(row.claimed_locked),
+        completable=row.params is not None,
+        points=_points(row.points),
+        stamp=_stamp(row),
+    )
+
+
+def _seconds(micros: Any) -> float:
+    return int(micros or 0) / 1e6
+
+
+def _stamp(row: Any) -> str:
+    parts = [row.user, row.idempotency_key, row.begun_at, row.attempts, row.token, row.status]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _points(encoded: bytes) -> tuple[str, ...]:
+    try:
+        documents = json.loads(encoded)
+        names = [
+            f"{each['name']} (asked)" if each.get("asked") else str(each["name"])
+            for each in documents[:_MOST_POINTS]
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ("?",)
+    more = len(documents) - len(names)
+    return (*names, f"{more:,} more") if more else tuple(names)
+
+
+class Holders:
+    """Tells whether users' locks are held. It asks the store once for each, for one list.
+
+    Args:
+        service: the source of locks; None: nothing is known to be held.
+
+    Attributes:
+        note: the reason why the store did not answer. It is not asked again; no other lock
+            counts as held.
+    """
+
+    def __init__(self, service: LockService | None) -> None:
+        self._service = service
+        self._known: dict[str, bool] = {}
+        self.note = ""
+
+    def __call__(self, user: str) -> bool:
+        """Return whether a user's lock is held."""
+        if user not in self._known:
+            self._known[user] = self._ask(user)
+        return self._known[user]
+
+    def _ask(self, user: str) -> bool:
+        if self._service is None or self.note:
+            return False
+        try:
+            return self._service.holder(user) is not None
+        except LockServiceUnavailable as error:
+            self.note = error.reason
+        except ValueError:
+            pass  # no lock id
+        return False
+
+
+def state_of(found: Found, wall: float, is_held: IsHeld | None = None) -> str:
+    """Return the state of a request in one word: `running`, `stuck`, `done` or `malformed`.
+
+    An attempt of more than a minute is running if it has the user's lock and the lock is
+    held; without `is_held` it counts as stuck.
+    """
+    if found.malformed:
+        return "malformed"
+    if found.status is not None:
+        return "done"
+    if found.token and found.claimed_until > wall:
+        return "running"
+    held = found.claimed_locked and is_held is not None and is_held(found.user)
+    return "running" if held else "stuck"
+
+
+def facts(found: Found, wall: float, is_held: IsHeld | None = None) -> dict[str, Any]:
+    """Return a request as a document."""
+    return {
+        "user": ids.show(found.user),
+        "key": ids.show(found.key),
+        "flow": legible(found.flow, _SHOWN_NAME),
+        "request": request_of(found),
+        "state": state_of(found, wall, is_held),
+        "status": found.status,
+        "attempts": found.attempts,
+        "begun": timestamp(found.begun_at),
+        "finished": timestamp(found.finished_at) if found.finished_at else None,
+        "expires": timestamp(found.expires_at) if found.expires_at else None,
+        "completable": found.completable,
+        "points": [legible(each, _SHOWN_NAME) for each in found.points],
+    }
+
+
+def request_of(found: Found) -> str:
+    """Return method and path; if lock ids are hidden, the method."""
+    if not found.method:
+        return ""
+    method = legible(found.method, 20)
+    return f"{method} {legible(found.path, _SHOWN_NAME)}" if ids.are_plain() else method

@@ -1,0 +1,89 @@
+"""Find an object of an app by its name, for processes that are not the app.
+
+The name is that of a module and an attribute, as gunicorn takes it: `main:outbox`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from userlock.errors import ConfigurationError
+from userlock.words import legible
+
+_T = TypeVar("_T")
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SHOWN = 200
+
+
+def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
+    """Import an object of an app. Modules of the current directory are found.
+
+    Args:
+        name: `module:attribute`; both may have dots.
+        kind: its class.
+        noun: the object, in words: "outbox".
+        example: a name for the text of errors: "main:outbox".
+
+    Raises:
+        ConfigurationError: there is none of that name, or its module cannot be imported. The error
+            of the import is its `__cause__`.
+    """
+    shown = legible(name, _SHOWN)
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{shown!r} names no {noun}. To fix it: name the module and its attribute, as in "
+            f"{example}"
+        )
+    module_name, _, path = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    found: object = _import(module_name, here)
+    for number, part in enumerate(path.split(".")):
+        if not hasattr(found, part):
+            place = ".".join([module_name, *path.split(".")[:number]])
+            raise ConfigurationError(
+                f"{place} has no {part!r}. To fix it: name the attribute of the {noun}, as in "
+                f"{module_name}:{example.rpartition(':')[2]}"
+            )
+        found = getattr(found, part)
+    if not isinstance(found, kind):
+        module = kind.__module__.rpartition(".")[0]  # the package, which has the public name
+        raise ConfigurationError(
+            f"{shown} is a {type(found).__name__}, no {module}.{kind.__name__}. To fix it: name "
+            f"the app's {noun}"
+        )
+    return found
+
+
+def _import(name: str, here: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigurationError(
+                f"there is no module {error.name}, in {legible(here, _SHOWN)} or on Python's path. "
+                f"To fix it: change to the app's directory"
+            ) from error
+        raise _failed(name, error) from error
+    except SystemExit as error:
+        raise _failed(name, error) from error
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: BaseException) -> ConfigurationError:
+    traceback, place = error.__traceback__, ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith("<"):  # of the import system itself
+            place = f" ({file}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    text = legible(str(error), _SHOWN)
+    return ConfigurationError(
+        f"the module {name} cannot be imported: {type(error).__name__}: {text}{place}"
+    )

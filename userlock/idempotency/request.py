@@ -1,0 +1,118 @@
+"""A request with an idempotency key: its parts, and what they must be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, NamedTuple
+
+from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStorable
+from userlock.json_values import check, written
+from userlock.lock.lease import check_lock_id
+
+_VISIBLE = re.compile(r"[!-~]*")
+
+
+class Request(NamedTuple):
+    """A request with an idempotency key.
+
+    Attributes:
+        user_id: the owner of the key, a lock id.
+        key: the idempotency key.
+        flow: the name of the function that serves it.
+        params: its parameters, a JSON value.
+        method, path: of the HTTP request; empty for other calls.
+        digest: of parameters that `params` does not have; empty: of `params`.
+        arguments: of a view, from its route: a JSON object.
+        completable: whether the parameters are stored, so that the server can complete it.
+    """
+
+    user_id: str
+    key: str
+    flow: str
+    params: Any = None
+    method: str = ""
+    path: str = ""
+    digest: str = ""
+    arguments: Any = None
+    completable: bool = True
+
+
+def checked(request: Request, key_length: tuple[int, int]) -> Request:
+    """Return a request with its digest.
+
+    Args:
+        request: the request.
+        key_length: the least and the most characters of a key that a client sends.
+
+    Raises:
+        IdempotencyKeyRefused: the key is malformed.
+        NotStorable: the parameters are no JSON.
+    """
+    user_id = check_lock_id(request.user_id)
+    least, most = key_length
+    least = least if request.method else 1  # the app's own keys are as long as it likes
+    key = request.key
+    good = isinstance(key, str) and least <= len(key) <= most and _VISIBLE.fullmatch(key)
+    if not good:
+        raise IdempotencyKeyRefused(
+            f"an idempotency key has {least} to {most} visible ASCII characters, for example "
+            f"those of a random UUID",
+            user_id=user_id,
+            key=str(key)[:most],
+        )
+    try:
+        check([request.params, request.arguments], "the parameters")
+    except ValueError as error:
+        raise NotStorable(
+            f"the parameters of {request.flow} cannot be stored: {error}",
+            user_id=user_id,
+            key=key,
+        ) from None
+    digest = request.digest
+    if not digest:
+        digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
+    return request._replace(user_id=user_id, digest=digest)
+
+
+def check_same(row: Any, request: Request) -> None:
+    """Refuse a request if the row of its key is another one's.
+
+    Raises:
+        IdempotencyKeyReused: it is.
+    """
+    if row is None:
+        return
+    stored = row.flow, row.method, row.path, row.digest
+    if stored != (request.flow, request.method, request.path, request.digest):
+        raise IdempotencyKeyReused(
+            "the idempotency key belongs to a request with other parameters. To fix it: send "
+            "each request with a key of its own",
+            user_id=request.user_id,
+            key=request.key,
+        )
+
+
+def stored_parameters(request: Request) -> bytes | None:
+    """Return the parameters as they are stored; None if they are not."""
+    return written([request.params, request.arguments]) if request.completable else None
+
+
+def request_of(row: Any) -> Request:
+    """Return the request of a row whose parameters are stored.
+
+    Raises:
+        TypeError, ValueError: the row is malformed.
+    """
+    params, arguments = json.loads(row.params)
+    return Request(
+        check_lock_id(row.user),
+        row.idempotency_key,
+        row.flow,
+        params,
+        row.method,
+        row.path,
+        row.digest,
+        arguments,
+    )

@@ -1,0 +1,258 @@
+"""Runs a request once, however often it is sent, and replays its answer.
+
+first                             the row                  the same again
+look up: none
+lock the user ◀────────────────────────────────────────── look up: none; waits for the lock
+insert, token a ────────────────▶ a
+phases, calls
+the last transaction ───────────▶ the answer
+leave the lock                                             look up: the answer
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from google.api_core.exceptions import Aborted
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
+from userlock.idempotency.answers import FIRST_UNSTORED, Answer, json_answer
+from userlock.idempotency.flow import Finished, Flow
+from userlock.idempotency.in_flight import IN_FLIGHT, Other
+from userlock.idempotency.request import Request, check_same, stored_parameters
+from userlock.idempotency.rows import RequestRow, request_key
+from userlock.lock.api import global_lock
+from userlock.lock.held_lock import HeldLock
+from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.service import LockService
+from userlock.ndb.context import in_transaction
+
+log = logging.getLogger(__name__)
+
+#: When the server may complete a request, after its first attempt; doubles with each, up to that.
+_COMPLETE_SECONDS = (300.0, 3600.0)
+#: How often the function is run in one attempt, if its last transaction conflicts.
+_MOST_RUNS = 4
+
+
+class Run:
+    """A run of a request: one look-up if it was answered before.
+
+    Args:
+        request: the request, checked.
+        function: serves it.
+        service: the source of locks outside of a scope; None: the configured one.
+        clock: for all times.
+        wait_timeout: the longest wait for the user's lock.
+        refuse: whether the same request that is running is refused instead of waited for.
+        keep_seconds: how long its answer is kept.
+        claim_seconds: how long it keeps others out without a confirmed lock.
+
+    Attributes:
+        attempt: its number; 0 before it has begun.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        function: Callable[[Flow], Any],
+        *,
+        service: LockService | None,
+        clock: Clock,
+        wait_timeout: float | None,
+        refuse: bool,
+        keep_seconds: float,
+        claim_seconds: float,
+    ) -> None:
+        self.attempt = 0
+        self._request = request
+        self._function = function
+        self._service = service
+        self._clock = clock
+        self._wait_timeout = wait_timeout
+        self._refuse = refuse
+        self._keep_seconds = keep_seconds
+        self._claim_seconds = claim_seconds
+        self._key = request_key(request.user_id, request.key)
+
+    def run(self) -> Answer:
+        """Run the function, or return the answer of an earlier attempt."""
+        if in_transaction():
+            raise RuntimeError(
+                f"{self._request.flow} has transactions of its own, and is called in one"
+            )
+        row = self._look_up()
+        if row is not None and row.is_finished:
+            return self._replay(row)
+        check_same(row, self._request)
+        refuse = self._refuse and row is not None
+        waits = 0 if refuse else self._wait_timeout
+        began = self._clock.now()
+        longest = math.inf if waits is None else waits
+        with IN_FLIGHT.entered(self._key, 0 if self._refuse else longest) as other:
+            if other is Other.RUNNING and self._refuse:
+                raise self._running(1)
+            if other is Other.LEFT:
+                row = self._look_up()
+                if row is not None and row.is_finished:
+                    return self._replay(row)
+            if waits is not None:
+                waits = max(waits - (self._clock.now() - began), 0)
+            return self._run_locked(row, waits, refuse)
+
+    def _run_locked(self, row: Any, waits: float | None, refuse: bool) -> Answer:
+        """Run it under the user's lock."""
+        with self._scope() as opened:
+            heartbeat = not opened.service.requests_only
+            try:
+                with global_lock(
+                    self._request.user_id, wait_timeout=waits, heartbeat=heartbeat
+                ) as tenure:
+                    return self._run(row, tenure)
+            except LockTimeout:
+                if refuse:
+                    raise self._running(1) from None
+                raise
+
+    def _run(self, row: Any, tenure: HeldLock) -> Answer:
+        """Begin or resume it, under the user's lock."""
+        if tenure.lease.contended:
+            row = self._look_up()  # the same request may have had the lock
+            if row is not None and row.is_finished:
+                return self._replay(row)
+        begun = self._insert(tenure) if row is None else None
+        if begun is None:
+            begun = ndb.transaction(lambda: self._take(tenure))
+            if begun.is_finished:
+                return self._replay(begun)
+        self.attempt = begun.attempts
+        flow = Flow(begun, self._clock, self._keep_seconds, self._request)
+        for run in range(1, _MOST_RUNS + 1):
+            try:
+                result = self._function(flow)
+                break
+            except Finished as end:
+                return end.answer
+            except Aborted:
+                # The last transaction has met another one. What is stored is not done again.
+                if run == _MOST_RUNS:
+                    raise
+                flow.restart()
+            except Exception:
+                if flow.answer is None:
+                    raise
+                log.exception("flow %s has failed after its answer", self._request.flow)
+                return flow.answer
+        if flow.answer is not None:
+            return flow.answer
+        answer: Answer = result if isinstance(result, Answer) else self._answer(result)
+        if answer.status < FIRST_UNSTORED:
+            flow.finish(answer)
+        return answer
+
+    def _insert(self, tenure: HeldLock) -> Any:
+        """Store a new request, by one commit; return its row, or None if there is one."""
+        row = self._new()
+        self._claim(row, tenure)
+        try:
+            row.put(use_cache=False, use_global_cache=False)
+        except EntityExistsError:
+            return None
+        return row
+
+    def _take(self, tenure: HeldLock) -> Any:
+        """Take an unfinished request over, in a transaction; return its row, or a finished one.
+
+        Raises:
+            RequestRunning: another attempt may be running.
+        """
+        row = self._key.get(use_cache=False, use_global_cache=False)
+        now = self._now()
+        if row is None or row.has_expired(now):
+            if row is not None:
+                self._key.delete(use_cache=False, use_global_cache=False)
+            row = self._new()
+        elif row.is_finished:
+            return row
+        else:
+            check_same(row, self._request)
+            if (
+                row.token
+                and row.claimed_until > now
+                and not (row.claimed_locked and not tenure.degraded)
+            ):
+                left = math.ceil((row.claimed_until - now) / 1e6)
+                raise self._running(left)
+        self._claim(row, tenure)
+        row.put(use_cache=False, use_global_cache=False)
+        return row
+
+    def _new(self) -> Any:
+        request = self._request
+        return RequestRow(
+            key=self._key,
+            user=request.user_id,
+            idempotency_key=request.key,
+            flow=request.flow,
+            method=request.method,
+            path=request.path,
+            digest=request.digest,
+            params=stored_parameters(request),
+            begun_at=self._now(),
+        )
+
+    def _claim(self, row: Any, tenure: HeldLock) -> None:
+        row.token = secrets.token_hex(12)
+        row.attempts += 1
+        row.claimed_locked = not tenure.degraded
+        now = self._now()
+        row.claimed_until = now + round(self._claim_seconds * 1e6)
+        first, most = _COMPLETE_SECONDS
+        row.complete_at = now + round(min(first * 2 ** min(row.attempts - 1, 30), most) * 1e6)
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _look_up(self) -> Any:
+        row = self._key.get(use_cache=False, use_global_cache=False)
+        if row is not None and row.has_expired(self._now()):
+            return None
+        return row
+
+    def _replay(self, row: Any) -> Answer:
+        check_same(row, self._request)
+        headers = tuple((str(name), str(value)) for name, value in row.headers)
+        return Answer(row.status, headers, row.body, replayed=True)
+
+    def _answer(self, value: Any) -> Answer:
+        try:
+            return json_answer(value)
+        except ValueError as error:
+            raise NotStorable(
+                f"the answer of {self._request.flow} cannot be stored: {error}. To fix it: return "
+                f"strings, numbers, lists and dicts",
+                user_id=self._request.user_id,
+                key=self._request.key,
+            ) from None
+
+    def _running(self, retry_after: int) -> RequestRunning:
+        return RequestRunning(
+            "the same request is running",
+            user_id=self._request.user_id,
+            key=self._request.key,
+            retry_after=max(retry_after, 1),
+        )
+
+    def _scope(self) -> contextlib.AbstractContextManager[LockScope]:
+        """Open a scope, unless there is one, whose locks are then ours."""
+        outer = current_scope()
+        return scope(self._service) if outer is None else contextlib.nullcontext(outer)
+
+    def _now(self) -> int:
+        return round(self._clock.wall() * 1e6)
