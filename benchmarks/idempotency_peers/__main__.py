@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import time
@@ -66,7 +67,10 @@ def table(columns: Mapping[str, Mapping[int, str]]) -> Iterator[str]:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("python", help="the interpreter of the packages' environment")
+    # The processes start in other folders. A link to an interpreter is not the same environment.
+    parser.add_argument(
+        "python", type=os.path.abspath, help="the interpreter of the packages' environment"
+    )
     parser.add_argument("--json", action="store_true", help="all facts, for programs")
     parser.add_argument("--contestant", action="append", help="only one whose name begins so")
     parser.add_argument("--only", type=int, action="append", help="only situations of this number")
