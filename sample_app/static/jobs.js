@@ -60,7 +60,8 @@ async function poll() {
   try {
     const { status, jobs: alive } = await fetched(jobs);
     const dead = status.dead ? (await fetched(`${jobs}?dead=yes`)).jobs : [];
-    show(status, [...alive, ...dead]);
+    const died = new Set(dead.map((job) => job.name)); // between the two requests
+    show(status, [...alive.filter((job) => !died.has(job.name)), ...dead]);
     const arrived = (await fetched(mails)).mails;
     fill(
       "mails-rows",

@@ -286,6 +286,7 @@ def _keys(wanted: Search, most: int) -> Iterator[Any]:
         return
     # More than are asked for, as some may go before they are read; all if some do not match.
     of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH
+    seen = set()  # a job that ran at the first query may wait at the second
     for standing in (Standing.RUNNING, Standing.WAITING):
         shards = [
             _standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
@@ -299,7 +300,10 @@ def _keys(wanted: Search, most: int) -> Iterator[Any]:
             ),
             key=lambda each: each[:2],
         )
-        yield from (key for _, _, key in merged)
+        for _, _, key in merged:
+            if key not in seen:
+                seen.add(key)
+                yield key
 
 
 def _letters(keys: Iterable[Any]) -> Iterator[Letter]:

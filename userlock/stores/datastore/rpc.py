@@ -138,6 +138,7 @@ class Calls:
         self._ends = clock.now() + 2 * timeout
         self._delay = _FIRST_DELAY
         self._sent = False
+        self._unanswered = False  # an earlier try of the same may yet be carried out
 
     def key(self, name: str) -> Any:
         """Return the key of a row."""
@@ -213,8 +214,12 @@ class Calls:
             try:
                 answer = getattr(self._endpoint, rpc)(argument, timeout)
             except grpc.RpcError as error:
-                self._sent = self._sent or not _stayed_here(error)
-                trouble = _translated(error, f"{where}: {rpc}", sent=self._sent)
+                if not _stayed_here(error):
+                    self._sent = True
+                    self._unanswered = error.code() is grpc.StatusCode.UNAVAILABLE
+                trouble = _translated(
+                    error, f"{where}: {rpc}", sent=self._sent, unanswered=self._unanswered
+                )
                 if not _for_parents_connection(error):
                     # Its text may name a row, and so a lock.
                     raise trouble from (error if ids.are_plain() else None)
@@ -223,6 +228,7 @@ class Calls:
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
             self._sent = True
+            self._unanswered = False
             return answer
 
 
@@ -244,7 +250,7 @@ def _for_parents_connection(error: Any) -> bool:
     return any(words in details for words in _FOR_PARENTS_CONNECTION)
 
 
-def _translated(error: Any, where: str, *, sent: bool) -> StoreUnavailable:
+def _translated(error: Any, where: str, *, sent: bool, unanswered: bool) -> StoreUnavailable:
     """Return the error as the lock service knows it."""
     code = error.code()
     details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
@@ -255,7 +261,7 @@ def _translated(error: Any, where: str, *, sent: bool) -> StoreUnavailable:
         return RecordBusy(reason)
     if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
         # Behind a front end, the end of a connection is not the end of the commit.
-        return ConnectionBroken(reason, sent=sent, slow=not _stayed_here(error))
+        return ConnectionBroken(reason, sent=sent, slow=unanswered)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return RecordRefused(reason)
     advice = _ADVICE.get(code)

@@ -11,7 +11,7 @@ from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
 from userlock.admin import outbox as reading
 from userlock.ndb.owners import SHARDS, shard_of
-from userlock.outbox.rows import JobRow, due_before
+from userlock.outbox.rows import JobRow, Standing, due_before
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -67,6 +67,22 @@ def test_a_job_that_a_worker_has_claimed_is_running(shop: Shop) -> None:
     shop.engine.deliver()
     assert [(each.running, each.due) for each in seen] == [(1, 0)]
     assert status(shop).running == 0
+
+
+def test_a_job_that_stops_running_between_the_queries_is_listed_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[reading.Listing] = []
+
+    @shop.outbox.job(name="look")
+    def look(user_id: str) -> None:
+        found.append(reading.search(shop.outbox, reading.Search()))
+
+    query = reading._standing
+    monkeypatch.setattr(reading, "_standing", lambda _, shard: query(Standing.RUNNING, shard))
+    shop.stage(look, "ann")
+    shop.engine.deliver()
+    assert [len(each.letters) for each in found] == [1]
 
 
 def test_the_lag_grows_although_the_relay_pushes_jobs_back(shop: Shop) -> None:

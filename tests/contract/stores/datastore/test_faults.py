@@ -113,6 +113,16 @@ class TestErrors:
         trouble = fails(faulty, step, not_sent(), lambda: case.verb(faulty_store, version))
         assert (trouble.sent, trouble.slow) == (step > 0, False)
 
+    def test_no_connection_for_the_second_try(
+        self, faulty: FaultyClient, faulty_store: DatastoreStore
+    ) -> None:
+        """Behind a front end, the first one may yet be carried out."""
+        faulty.faults = [refused(UNAVAILABLE, "Socket closed", local=True), *[not_sent()] * 9]
+        with pytest.raises(StoreUnavailable, match="failed to connect") as caught:
+            faulty_store.read("ann")
+        assert len(faulty.calls) == 2
+        assert (caught.value.sent, caught.value.slow) == (True, True)
+
     @pytest.mark.parametrize(("case", "step"), STEPS)
     def test_connections_of_the_parent_of_a_fork(
         self,
