@@ -151,7 +151,7 @@ def redis(binary: str, *, core: int | None = None) -> Iterator[Redis]:
                 *(binary, "--port", str(port), "--bind", ports.LOOPBACK),
                 *("--save", "", "--dir", folder),
             ],
-            answers=lambda: _redis_answers(port),
+            answers=lambda: redis_answers(port),
             log_file=Path(folder) / "redis.log",
         )
         with _started(child, core):
@@ -175,7 +175,8 @@ def _started(child: Child, core: int | None) -> Iterator[None]:
         child.stop(grace_seconds=0)
 
 
-def _redis_answers(port: int) -> bool:
+def redis_answers(port: int) -> bool:
+    """Return whether a Redis server on that port of this machine answers."""
     try:
         with socket.create_connection((ports.LOOPBACK, port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")

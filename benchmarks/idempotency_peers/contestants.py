@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.idempotency_peers.stand import Stand, answers
+from benchmarks.server import redis_answers
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
 
@@ -208,7 +208,9 @@ def _redis(folder: Path, _: str) -> tuple[Child, int]:
     port = ports.any_free()
     command = ["redis-server", "--port", str(port), "--bind", ports.LOOPBACK, "--save", ""]
     log = folder / "redis.log"
-    return Child("redis", command, answers=lambda: _pongs(port), log_file=log, cwd=folder), port
+    return Child(
+        "redis", command, answers=lambda: redis_answers(port), log_file=log, cwd=folder
+    ), port
 
 
 def _dynamodb(folder: Path, python: str) -> tuple[Child, int]:
@@ -228,12 +230,3 @@ _STORES = {
     "redis": _redis,
     "dynamodb": _dynamodb,
 }
-
-
-def _pongs(port: int) -> bool:
-    try:
-        with socket.create_connection((ports.LOOPBACK, port), timeout=1) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
-    except OSError:
-        return False

@@ -24,7 +24,7 @@ from sample_app.payment_provider.ledger import Mood
 from sample_app.web import field
 from userlock.contrib.problems import problem_of
 from userlock.idempotency import Flow
-from userlock.idempotency.rows import Points, request_key
+from userlock.idempotency.rows import points_in, request_key
 
 #: The provider's moods, with their words.
 MOODS = {
@@ -138,7 +138,7 @@ def _state(key: str) -> dict[str, Any]:
     return {
         "key": key,
         "row": row,
-        "points": [] if row is None else Points(row.points).documents,
+        "points": [] if row is None else points_in(row.points),
         "learner": learner,
         "orders": orders,
         "titles": {each.slug: each.title for each in catalogue.PAID_COURSES},

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.cloud import ndb
 from playwright.sync_api import Browser, Page, sync_playwright
+from werkzeug.serving import BaseWSGIServer
 
+import emulator
 from sample_app.stack import Stack
 from tests.servers import real
+from userlock.events import LISTENERS
 
 #: The devices that pages are tested on.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
@@ -53,3 +59,26 @@ def page(browser: Browser, site: Stack) -> Iterator[Page]:
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the screenshots."""
     return tmp_path_factory.mktemp("screenshots")
+
+
+@pytest.fixture
+def ndb_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[ndb.Client]:
+    """Start a Datastore emulator for a site of the test's own; return a client of it."""
+    monkeypatch.setattr(LISTENERS, "_listeners", LISTENERS._listeners)  # the inspector adds one
+    with emulator.start() as datastore:
+        for name, value in datastore.env.items():
+            monkeypatch.setenv(name, value)
+        yield ndb.Client()
+
+
+@contextlib.contextmanager
+def served(server: BaseWSGIServer) -> Iterator[None]:
+    """Serve requests in a thread during a block."""
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

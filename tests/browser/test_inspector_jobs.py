@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ from google.cloud import ndb
 from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
-import emulator
 import userlock
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.conftest import SCHEMES, VIEWPORTS, served
 from tests.browser.pictures import photograph
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS
 from userlock.outbox import Outbox, Retry
 from userlock.stores import MemoryStore
 
@@ -65,20 +62,11 @@ class Office:
 
 
 @pytest.fixture
-def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    before = LISTENERS._listeners
-    with emulator.start() as datastore:
-        for name, value in datastore.env.items():
-            monkeypatch.setenv(name, value)
-        office = Office(ndb.Client())
-        thread = threading.Thread(target=office.server.serve_forever)
-        thread.start()
+def office(ndb_client: ndb.Client) -> Iterator[Office]:
+    office = Office(ndb_client)
+    with served(office.server):
         yield office
-        office.server.shutdown()
-        thread.join()
-        office.server.server_close()
-        office.outbox.close()
-    LISTENERS._listeners = before
+    office.outbox.close()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ from google.cloud import ndb
 from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
-import emulator
 import userlock
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.conftest import SCHEMES, VIEWPORTS, served
 from tests.browser.pictures import photograph
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS
 from userlock.idempotency import Flow
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -87,19 +84,10 @@ class Travel:
 
 
 @pytest.fixture
-def travel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Travel]:
-    before = LISTENERS._listeners
-    with emulator.start() as datastore:
-        for name, value in datastore.env.items():
-            monkeypatch.setenv(name, value)
-        travel = Travel(ndb.Client())
-        thread = threading.Thread(target=travel.server.serve_forever)
-        thread.start()
+def travel(ndb_client: ndb.Client) -> Iterator[Travel]:
+    travel = Travel(ndb_client)
+    with served(travel.server):
         yield travel
-        travel.server.shutdown()
-        thread.join()
-        travel.server.server_close()
-    LISTENERS._listeners = before
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

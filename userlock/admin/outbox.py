@@ -14,10 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import GoogleAPIError
-from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
-from google.cloud.ndb import exceptions as ndb_exceptions
 
 import userlock.ids as ids
 from userlock.admin.snapshot import timestamp
@@ -36,9 +33,6 @@ from userlock.outbox.rows import (
     standing_range,
 )
 from userlock.words import counted, legible, span
-
-#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
-DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
 
 #: How far each query counts.
 _MOST_COUNTED = 10_000

@@ -13,10 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import GoogleAPIError
-from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
-from google.cloud.ndb import exceptions as ndb_exceptions
 
 import userlock.ids as ids
 from userlock.admin.snapshot import timestamp
@@ -29,14 +26,12 @@ from userlock.idempotency.rows import (
     micros_of,
     newest,
     oldest,
+    points_in,
     request_key,
 )
 from userlock.lock.service import LockService
 from userlock.ndb.owners import SHARDS, owner_of
 from userlock.words import legible
-
-#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
-DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
 
 _SHOWN_NAME = 300
 _MOST_POINTS = 100
@@ -231,7 +226,7 @@ def _stamp(row: Any) -> str:
 
 def _points(encoded: bytes) -> tuple[str, ...]:
     try:
-        documents = json.loads(encoded)
+        documents = points_in(encoded)
         names = [
             f"{each['name']} (asked)" if each.get("asked") else str(each["name"])
             for each in documents[:_MOST_POINTS]

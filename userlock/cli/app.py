@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import userlock.ids as ids
-from userlock.admin import outbox as reading
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
@@ -21,6 +20,7 @@ from userlock.idempotency import Flows
 from userlock.idempotency.apps import VARIABLE as FLOWS_VARIABLE
 from userlock.idempotency.apps import find_flows
 from userlock.lock.scope import configure, defaults
+from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.outbox.apps import VARIABLE as OUTBOX_VARIABLE
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.outbox import Outbox
@@ -90,7 +90,7 @@ def _answered() -> Iterator[None]:
         raise unreachable(error.reason) from error
     except LockTimeout as error:
         raise CommandError(f"the owner is busy, try again: {error}", 1) from error
-    except reading.DATASTORE_ERRORS as error:
+    except DATASTORE_ERRORS as error:
         # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
         reason = plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
         raise CommandError(f"Datastore does not answer: {reason}", UNREACHABLE) from error

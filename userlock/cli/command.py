@@ -131,6 +131,16 @@ def add_action(
     return parser
 
 
+def add_app(parser: argparse.ArgumentParser, noun: str, variable: str) -> None:
+    """Add the option that names an object of the app: `noun`, by default that of a variable."""
+    parser.add_argument(
+        "--app",
+        metavar="MODULE:ATTRIBUTE",
+        default=argparse.SUPPRESS,
+        help=f"the {noun}, as in main:{noun} (default: the environment variable {variable})",
+    )
+
+
 def add_lock_id(parser: argparse.ArgumentParser) -> None:
     """Add the lock that the command is about."""
     parser.add_argument(

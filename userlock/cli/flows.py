@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from userlock.cli.command import Invocation, Parser, add_action, most, seconds
+from userlock.cli.command import Invocation, Parser, add_action, add_app, most, seconds
 
 NAME = "flows"
 SUMMARY = "show requests with an idempotency key, complete unfinished ones"
@@ -40,7 +40,7 @@ document has requests (user, key, flow, status), completed, failed and interrupt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_app(parser)
+    add_app(parser, "flows", "USERLOCK_FLOWS")
     actions = parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
     )
@@ -84,15 +84,5 @@ def _add(
     actions: argparse._SubParsersAction[Parser], name: str, summary: str, details: str, no: str
 ) -> argparse.ArgumentParser:
     parser = add_action(actions, name, summary, details, no)
-    add_app(parser)
+    add_app(parser, "flows", "USERLOCK_FLOWS")
     return parser
-
-
-def add_app(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the app's flows."""
-    parser.add_argument(
-        "--app",
-        metavar="MODULE:ATTRIBUTE",
-        default=argparse.SUPPRESS,
-        help="the flows, as in main:flows (default: the environment variable USERLOCK_FLOWS)",
-    )

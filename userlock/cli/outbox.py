@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from userlock.cli.command import Invocation, Parser, add_action, most, seconds
+from userlock.cli.command import Invocation, Parser, add_action, add_app, most, seconds
 
 NAME = "outbox"
 SUMMARY = "show jobs of the outbox, relay and run them, redrive and purge dead ones"
@@ -67,7 +67,7 @@ number. The JSON document has purged, left, interrupted and why (nothing was pur
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_app(parser)
+    add_app(parser, "outbox", "USERLOCK_OUTBOX")
     actions = parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
     )
@@ -133,18 +133,9 @@ def _add(
         "purge": "nothing was purged",
     }[name]
     parser = add_action(actions, name, summary, details, no)
-    _add_app(parser)
+    add_app(parser, "outbox", "USERLOCK_OUTBOX")
     parser.set_defaults(actions=module)
     return parser
-
-
-def _add_app(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--app",
-        metavar="MODULE:ATTRIBUTE",
-        default=argparse.SUPPRESS,
-        help="the outbox, as in main:outbox (default: the environment variable USERLOCK_OUTBOX)",
-    )
 
 
 def _add_key(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from userlock.cli.command import Invocation
-from userlock.cli.flows import add_app
+from userlock.cli.command import Invocation, add_app
 
 NAME = "reap"
 SUMMARY = "remove answers of requests that are no longer kept"
@@ -22,7 +21,7 @@ The app's userlock.idempotency.Flows are named as for `userlock flows`.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_app(parser)
+    add_app(parser, "flows", "USERLOCK_FLOWS")
 
 
 def run(options: argparse.Namespace, invocation: Invocation) -> int:

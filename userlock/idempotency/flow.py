@@ -29,7 +29,7 @@ from userlock.errors import (
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.request import Request
-from userlock.idempotency.rows import MOST_BYTES, Points, moment_of
+from userlock.idempotency.rows import MOST_BYTES, moment_of, points_in
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
@@ -94,7 +94,7 @@ class Flow:
         self._row_key = row.key
         self._token: str = row.token
         self._begun_at: int = row.begun_at
-        self._points = Points(row.points).documents
+        self._points = points_in(row.points)
         self._position = 0
         self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])

@@ -16,7 +16,6 @@ from typing import Any
 
 from google.cloud import ndb
 
-from userlock.json_values import written
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
@@ -43,7 +42,7 @@ class RequestRow(Model):
         claimed_locked: whether that attempt has the user's lock for certain. Then another one
             that has it may take it over before.
         complete_at: when the server may complete it, in microseconds since 1970.
-        points: what has been done so far, as JSON: see `Points`.
+        points: what has been done so far, as JSON: see `points_in`.
         status, headers, body: the answer; a status of None: there is none yet.
         finished_at: in microseconds since 1970.
         expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
@@ -153,17 +152,10 @@ def moment_of(micros: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).replace(tzinfo=None)
 
 
-class Points:
-    """The recovery points of a request, in the order in which they were reached.
+def points_in(encoded: bytes) -> list[dict[str, Any]]:
+    """Return the recovery points of a request, in the order in which they were reached.
 
     A document each: `name`, `kind` ("phase" or "call"), and its `out`; of a call that
     was begun and perhaps made, `asked` instead.
     """
-
-    def __init__(self, encoded: bytes) -> None:
-        found = json.loads(encoded)
-        self.documents: list[dict[str, Any]] = [dict(each) for each in found]
-
-    def encoded(self) -> bytes:
-        """Return them as they are stored."""
-        return written(self.documents)
+    return [dict(each) for each in json.loads(encoded)]

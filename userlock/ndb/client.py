@@ -7,9 +7,15 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.exceptions import GoogleAuthError
+from google.cloud.ndb import exceptions as ndb_exceptions
 from google.cloud.ndb.context import get_context
 
 from userlock.errors import ConfigurationError
+
+#: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
+DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
 
 
 class ClientOfProcess:

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from userlock.admin.outbox import DATASTORE_ERRORS
 from userlock.admin.snapshot import timestamp
 from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.words import legible
 
 _SHOWN = 300
