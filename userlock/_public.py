@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import userlock.constraints
 import userlock.idempotency
 import userlock.outbox
 import userlock.stores  # noqa: F401
@@ -40,6 +41,7 @@ from userlock.errors import (
     NoService,
     NotInTransaction,
     NotStorable,
+    NotUnique,
     PartialEntityPut,
     PutAfterRelease,
     PutWithoutLock,
@@ -131,6 +133,7 @@ __all__ = [
     "NoService",
     "NotInTransaction",
     "NotStorable",
+    "NotUnique",
     "OutagePolicy",
     "PartialEntityPut",
     "Polling",

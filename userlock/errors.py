@@ -34,6 +34,7 @@
     │   └── StructuredModelWritten      STRUCTURED_ONLY has no entities
     ├── StaleWriteError                 refused: changed since it was read
     │   └── EntityExistsError           refused: a new object of an existing entity
+    ├── NotUnique                       refused: another entity has the value
     ├── CommitInDoubt                   the reply to a commit was lost
     ├── WriteNotFenced                  cannot be fenced, so it was not sent
     ├── EntityNotFound                  deleted before it could be locked
@@ -63,7 +64,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from userlock.ids import quoted, show_key
+from userlock.ids import are_plain, quoted, show_key
 
 
 class LockHolder(Protocol):
@@ -630,6 +631,50 @@ class EntityExistsError(StaleWriteError):
         "read it first and create it only when it is missing, in one transaction; a model whose "
         "entities are meant to be overwritten unread says `_overwrites = True`"
     )
+
+
+class NotUnique(UserLockError):
+    """The write was refused: another entity has a value that only one may have.
+
+    Nothing of it is stored; of a transaction, nothing at all. Other writes of one `put_multi`
+    are not affected.
+
+    Attributes:
+        key: the entity's `ndb.Key`, incomplete or None if its id was not allocated yet.
+        constraint: the name of the constraint: the model's kind, and the properties.
+        value: the value, in words.
+        holder: the `ndb.Key` of the entity that has it.
+        put_at: where the entity was put.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        kind: str,
+        constraint: str,
+        value: str,
+        holder: Any,
+        put_at: object | None,
+    ) -> None:
+        shown = value if are_plain() else "not shown"
+        facts: list[tuple[str, object]] = [
+            ("constraint", constraint),
+            ("value", shown),
+            ("of", show_key(holder)),
+            _write_site(put_at, deleting=False),
+        ]
+        remedy = (
+            "choose another value, or give the other entity another one; "
+            "userlock.constraints.put_as_copy() finds the next free name"
+        )
+        problem = f"{_entity(key, kind)} was not put: another entity has its value"
+        super().__init__(_describe(problem, facts, remedy))
+        self.key = key
+        self.constraint = constraint
+        self.value = value
+        self.holder = holder
+        self.put_at = put_at
 
 
 class CommitInDoubt(UserLockError):

@@ -1,17 +1,8 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
 A plan is a generator. It yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`.
-
-Outside of transactions (for these see `transaction_commits`), the mutations of
-one request go in up to three commits side by side:
-
-- `_Part`: changes and deletes, with the `base_version` of their read. Datastore
-  skips the mutations that conflict, and applies the others.
-- `_Inserts`: new entities under keys of their own, in a single-use transaction: all
-  or none. If one of them exists, each is sent again by itself.
-- `_NewIds`: new entities whose ids Datastore allocates. A second copy would meet
-  no conflict, so they are not sent again while they may have landed.
+`Wait`), is sent the answers, and returns a `Result`. `plain_commits` and
+`transaction_commits` have the plans; this file has their parts.
 
 A commit whose reply is lost is sent again, and may meet its own write. A write
 id, a value that no other write has, recognises that:
@@ -23,8 +14,7 @@ id, a value that no other write has, recognises that:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -63,6 +53,18 @@ class Write(Protocol):
     write_id: tuple[str, int] | None  # the property that recognises the write, and its value
     new_id: bool  # Datastore allocates the id of the entity
     doubtful: bool  # an earlier attempt of the write may have been applied
+    #: The claims that the entity has after the write; None if the write changes none.
+    claims: Sequence[WantedClaim] | None
+    #: The (raw) keys of the claims that the entity had at the read, as far as they are known.
+    known_claims: Sequence[Any]
+
+
+class WantedClaim(NamedTuple):
+    """A value that an entity is to have alone: the row that stands for it."""
+
+    key: Any  # the (raw) key of the row
+    constraint: str
+    value: str  # for people
 
 
 class Call(NamedTuple):
@@ -111,7 +113,14 @@ class InDoubt(NamedTuple):
     cause: Exception
 
 
-Outcome = Landed | Refused | InDoubt
+class Taken(NamedTuple):
+    """Another entity has one of the values."""
+
+    claim: WantedClaim
+    holder: Any  # its (raw) key
+
+
+Outcome = Landed | Refused | InDoubt | Taken
 
 
 class Result(NamedTuple):
@@ -176,10 +185,13 @@ def is_complete(key: Any) -> bool:
     return bool(key.path) and key.path[-1].WhichOneof("id_type") is not None
 
 
-def name_of(key: Any) -> bytes:
-    """Return the same bytes for the same (raw) key."""
-    name: bytes = key.SerializeToString(deterministic=True)
-    return name
+#: Tells the entities of one request apart: the namespace, and the path of the key.
+Name = tuple[Any, ...]
+
+
+def name_of(key: Any) -> Name:
+    """Return the name of the entity with a (raw) key."""
+    return key.partition_id.namespace_id, *path_of(key)
 
 
 def build_on(mutation: Any, write: Write) -> None:
@@ -208,20 +220,25 @@ def put_write_id(mutation: Any, write: Write) -> None:
 
 
 class Looked(NamedTuple):
-    """Results of look-ups, by the key's name. A missing entity has its snapshot's version."""
+    """Results of look-ups by name. A missing entity has its snapshot's version."""
 
-    found: dict[bytes, Any]
-    missing: dict[bytes, int]
+    found: dict[Name, Any]
+    missing: dict[Name, int]
+    transaction: bytes = b""
 
 
-def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Steps:
+def look_up(
+    request: Any, keys: Iterable[Any], transaction: bytes = b"", *, begin: bool = False
+) -> Steps:
     """Look entities up, in the project and database that a request is for. Returns `Looked`.
+
+    `begin`: in a new transaction, which the result names.
 
     Raises:
         GoogleAPIError: there is no answer. A look-up in an aborted transaction is not repeated.
     """
     looked = Looked({}, {})
-    left = list(keys)
+    left = list({name_of(key): key for key in keys}.values())
     attempts = 0
     while left:
         lookup = _LookupRequest.pb(_LookupRequest())
@@ -229,6 +246,8 @@ def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Step
         lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
         if transaction:
             lookup.read_options.transaction = transaction
+        elif begin:
+            lookup.read_options.new_transaction.read_write.SetInParent()
         ((response, error),) = yield [Call("lookup", lookup)]
         if error is not None:
             if not isinstance(error, DOUBTFUL):
@@ -239,12 +258,13 @@ def look_up(request: Any, keys: Sequence[Any], transaction: bytes = b"") -> Step
                 raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
             yield Wait(RESEND_DELAYS[0])
             continue
+        transaction = transaction or response.transaction
         for each in response.found:
             looked.found[name_of(each.entity.key)] = each
         for each in response.missing:
             looked.missing[name_of(each.entity.key)] = int(each.version)
         left = [*response.deferred, *left[_MAX_LOOKUP_KEYS:]]
-    return looked
+    return looked._replace(transaction=transaction)
 
 
 def has_write_id(write: Write | None, entity: Any) -> bool:
@@ -266,225 +286,6 @@ def is_same(entity: Any, other: Any) -> bool:
 def version_if_same(result: Any, mutation: Any) -> int:
     """Return the version of a stored entity, 0 if it has changed since this put."""
     return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
-
-
-# --- outside of transactions ----------------------------------------------------------------
-
-
-class _Part:
-    """Mutations of one request that are sent in one commit."""
-
-    def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
-        self.commit = commit
-        self.indexes = indexes
-        #: The error of its last attempt.
-        self.error: Exception | None = None
-
-    def request(self) -> Any:
-        """Return the commit of this part."""
-        self.error = None
-        commit = self.commit
-        request = commit.request
-        if len(self.indexes) < len(commit.mutations):
-            request = type(commit.request)()
-            request.project_id = commit.request.project_id
-            request.database_id = commit.request.database_id
-            request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
-            request.mutations.extend([commit.mutations[index] for index in self.indexes])
-        for index, mutation in zip(self.indexes, request.mutations, strict=True):
-            write = commit.writes[index]
-            if write is not None:
-                self.fence(mutation, write)
-        return request
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation the conditions that Datastore checks."""
-        build_on(mutation, write)
-
-    def take(self, answer: Answer) -> Steps:
-        """Take the answer. Returns the parts that are to be sent next."""
-        self.error = answer.error
-        if answer.error is None:
-            refused = self.commit.take_answer(self.indexes, answer.response)
-            if refused:
-                yield from self.refuse(refused)
-        elif may_have_landed(answer.error):
-            for index in self.indexes:
-                write = self.commit.writes[index]
-                if write is not None:
-                    write.doubtful = True
-        return []
-
-    def refuse(self, refused: dict[int, int]) -> Steps:
-        """Settle the mutations that were refused because of Datastore's version.
-
-        A write that has met itself has landed. So has a delete of an entity that is gone.
-        """
-        commit = self.commit
-        uncertain = [
-            index
-            for index in refused
-            if deletes(commit.mutations[index]) or self._is_doubtful(index)
-        ]
-        looked = Looked({}, {})
-        if uncertain:
-            keys = [key_of(commit.mutations[index]) for index in uncertain]
-            with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
-                looked = yield from look_up(commit.request, keys)
-        for index, version in refused.items():
-            mutation, write = commit.mutations[index], commit.writes[index]
-            name = name_of(key_of(mutation))
-            if deletes(mutation) and name in looked.missing:
-                commit.settle(index, Landed(looked.missing[name]))
-            elif name in looked.found and has_write_id(write, looked.found[name].entity):
-                commit.settle(index, Landed(version_if_same(looked.found[name], mutation)))
-            else:
-                commit.settle(index, Refused(version, self._is_doubtful(index)))
-
-    def _is_doubtful(self, index: int) -> bool:
-        write = self.commit.writes[index]
-        return write is not None and write.doubtful
-
-
-class _NewIds(_Part):
-    """New entities under ids that Datastore allocates: never sent again while in doubt."""
-
-    def take(self, answer: Answer) -> Steps:
-        if may_have_landed(answer.error):
-            assert answer.error is not None
-            for index in self.indexes:
-                self.commit.settle(index, InDoubt(answer.error))
-            return []
-        more: list[_Part] = yield from super().take(answer)
-        return more
-
-
-class _Inserts(_Part):
-    """New entities under keys of their own, in one commit: all or none."""
-
-    def request(self) -> Any:
-        request = super().request()
-        request.mode = _CommitRequest.Mode.TRANSACTIONAL
-        request.single_use_transaction.read_write.SetInParent()
-        return request
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
-        turn(mutation, "upsert", "insert")
-
-    def take(self, answer: Answer) -> Steps:
-        if isinstance(answer.error, errors.AlreadyExists):
-            if len(self.indexes) > 1:
-                return [_Inserts(self.commit, [index]) for index in self.indexes]
-            more: list[_Part] = yield from self._exists(self.indexes[0])
-            return more
-        if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
-            return [
-                _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
-                for begin in range(0, len(self.indexes), MAX_GROUPS)
-            ]
-        more = yield from super().take(answer)
-        return more
-
-    def _exists(self, index: int) -> Steps:
-        write = self.commit.writes[index]
-        assert write is not None
-        yield from self.refuse({index: 0})
-        if write.may_overwrite and isinstance(self.commit.outcomes[index], Refused):
-            del self.commit.outcomes[index]
-            return [_Overwrite(self.commit, [index])]
-        return []
-
-
-class _Overwrite(_Part):
-    """A creation of an existing entity, where that only causes a warning: an upsert after all."""
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
-        turn(mutation, "insert", "upsert")
-
-    def take(self, answer: Answer) -> Steps:
-        more = yield from super().take(answer)
-        for index in self.indexes:
-            outcome = self.commit.outcomes.get(index)
-            if isinstance(outcome, Landed):
-                self.commit.outcomes[index] = outcome._replace(overwrote=True)
-        return more
-
-
-class PlainCommit:
-    """One request outside of transactions, sent until each of its mutations is settled.
-
-    Args:
-        request: a (raw) CommitRequest of the plan's own, without tickets.
-        writes: the watched write of each mutation; None for a mutation of another kind.
-        skipped: the mutations that are not sent.
-    """
-
-    def __init__(
-        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
-    ) -> None:
-        self.request = request
-        self.mutations = request.mutations
-        self.writes = writes
-        self.outcomes: dict[int, Outcome] = {}
-        self._results: dict[int, Any] = {}
-        self._answers: list[Any] = []
-        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
-        for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
-            kind = _Part
-            if index in skipped:
-                continue
-            if write is not None:
-                put_write_id(mutation, write)
-                if write.must_be_new:
-                    kind = _Inserts
-                elif write.new_id and not deletes(mutation):
-                    kind = _NewIds
-            parts[kind].append(index)
-        #: The mutations that are not settled yet.
-        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
-
-    def steps(self) -> Steps:
-        """Send the mutations that are not settled yet, once. Returns a `Result`."""
-        left: list[_Part] = []
-        todo = self._parts
-        while todo:
-            answers = yield [Call("commit", each.request()) for each in todo]
-            parts, todo = todo, []
-            for part, answer in zip(parts, answers, strict=True):
-                more = yield from part.take(answer)
-                todo += more
-                if part.error is not None and not more:
-                    left.append(part)
-        self._parts = left
-        failed = {
-            index: part.error
-            for part in left
-            for index in part.indexes
-            if index not in self.outcomes and part.error is not None
-        }
-        # Preferably one for which ndb sends the request again.
-        error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
-        response = put_together(self._answers, self._results, len(self.writes))
-        return Result(response, self.outcomes, failed, error)
-
-    def settle(self, index: int, outcome: Outcome) -> None:
-        """Note the outcome of a mutation, if it is a watched one."""
-        if self.writes[index] is not None:
-            self.outcomes[index] = outcome
-
-    def take_answer(self, indexes: Sequence[int], response: Any) -> dict[int, int]:
-        """Take the answer of one commit. Returns the conflicts, each with Datastore's version."""
-        self._answers.append(response)
-        refused: dict[int, int] = {}
-        for index, result in zip(indexes, response.mutation_results, strict=False):
-            if result.conflict_detected:
-                refused[index] = result.version
-            else:
-                self._results[index] = result
-                self.settle(index, Landed(result.version))
-        return refused
 
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import abc
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from userlock.callsite import CallSite
@@ -30,6 +31,7 @@ from userlock.errors import (
     EntityExistsError,
     LeaseRanOut,
     LeaseWasLost,
+    NotUnique,
     PutAfterRelease,
     StaleWriteError,
     WriteAfterCommit,
@@ -39,7 +41,8 @@ from userlock.errors import (
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.held_lock import HeldLock
 from userlock.ndb import capabilities
-from userlock.ndb.commits import Landed, Outcome, Refused
+from userlock.ndb.claims import Claim, set_claims
+from userlock.ndb.commits import Landed, Outcome, Refused, Taken, WantedClaim
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
@@ -48,7 +51,7 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.patches import is_complete, path_of, same_key
+from userlock.ndb.patches import is_complete, ndb_key_of, path_of, raw_key_of, same_key
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
@@ -91,6 +94,8 @@ class Ticket(PendingWrite, abc.ABC):
     must_be_new = may_overwrite = False
     deleting = False
     write_id: tuple[str, int] | None = None
+    claims: Sequence[WantedClaim] | None = None
+    known_claims: Sequence[Any] = ()
     withdrawn = doubtful = False
 
     def __init__(
@@ -226,6 +231,15 @@ class Ticket(PendingWrite, abc.ABC):
                 may_have_landed=outcome.may_have_landed,
             )
         forget_cached(self._key, self.begun_in)
+        if isinstance(outcome, Taken):
+            return NotUnique(
+                key=self._key,
+                kind=kind_in(self._path),
+                constraint=outcome.claim.constraint,
+                value=outcome.claim.value,
+                holder=ndb_key_of(outcome.holder),
+                put_at=self._now.at,
+            )
         error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
         error.__cause__ = outcome.cause
         return error
@@ -302,6 +316,7 @@ class PutTicket(Ticket):
         stamp: Stamp | None,
         tenures: tuple[HeldLock, ...],
         now: Moment,
+        claims: Sequence[Claim],
         *,
         inserts: bool,
     ) -> None:
@@ -314,12 +329,28 @@ class PutTicket(Ticket):
         self.must_be_new = allocated or reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
         self._check_other_object()
+        if entity._userlock_constraints:
+            self._claim(claims)
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
         before = None if stamp is not None else last_stamp(entity)
         if before is not None:
             # It was given another key: a delete under the first one builds on what was read.
             self._notes.left[before.key] = before
+
+    def _claim(self, claims: Sequence[Claim]) -> None:
+        """Note the entity's claims, unless those in Datastore are the same for certain."""
+        known: tuple[Any, ...] | None = None
+        stamp = self._stamp
+        if self.base_version or (stamp is not None and stamp.is_of(self._now.transaction)):
+            known = self._entity._userlock_claims
+        elif self.new_id or (self.must_be_new and not self.may_overwrite):
+            known = ()
+        set_claims(self._entity, claims)
+        self._claimed = tuple(claim.key for claim in claims)
+        if known is None or set(known) != set(self._claimed):
+            self.claims = [WantedClaim(raw_key_of(each.key), *each[1:]) for each in claims]
+            self.known_claims = [raw_key_of(each) for each in known or ()]
 
     def _reaction_to_overwriting(self, inserts: bool) -> Reaction:
         """Return the reaction if a new object meets an existing entity; `OFF` if it may."""
@@ -386,6 +417,8 @@ class PutTicket(Ticket):
         key = self._key if is_complete(self._key) else None
         held, place = self._now.held, self._now.at
         restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
+        if self._entity._userlock_constraints:
+            self._entity._userlock_claims = self._claimed
         for last in self._last_puts:
             last.version = version
             last.under_way = False
@@ -422,6 +455,8 @@ class DeleteTicket(Ticket):
         if known is not None and known.version == DELETED:
             known = None
         super().__init__(key, cls, lock_id, known, () if tenure is None else (tenure,), now)
+        if cls._userlock_constraints:
+            self.claims = ()
         last = None if tenure is None else last_puts(tenure).pop(key, None)
         if (
             last is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from google.cloud import ndb
@@ -22,6 +22,8 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_whole
+from userlock.ndb.claim_rows import LIST
+from userlock.ndb.claims import ClaimsProperty, Constraint, claims_of, constraints_of
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
@@ -83,6 +85,9 @@ class Model(Stamped, ndb.Model):
     A new object with a key of its own does not overwrite an existing entity
     (`EntityExistsError`), unless the class says `_overwrites = True`.
 
+    `_unique` lists the values that one entity at a time may have
+    (`userlock.constraints.Unique`).
+
     A put or delete that the policy does not allow raises a `WriteViolation`
     before anything is sent. A put of an entity that has changed since it was
     read raises `StaleWriteError` and changes nothing.
@@ -90,12 +95,15 @@ class Model(Stamped, ndb.Model):
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
     _overwrites: ClassVar[bool] = False
+    _unique: ClassVar[Sequence[Constraint]] = ()
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None
+    #: Of a class that may be put.
+    _userlock_constraints: ClassVar[tuple[Constraint, ...]] = ()
     #: Sets the value of its `WriteIdProperty`, if it has one.
     _userlock_new_write_id: ClassVar[Any] = None
     #: The key that was allocated for it in a transaction, which may not have been committed.
@@ -109,6 +117,9 @@ class Model(Stamped, ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
+        cls._userlock_constraints = constraints_of(cls, _root_of(cls))
+        if cls._userlock_constraints and not hasattr(cls, LIST):
+            setattr(cls, LIST, ClaimsProperty())
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
@@ -154,12 +165,15 @@ class Model(Stamped, ndb.Model):
         if projection_of(self):
             check_whole(self, stamp_of(self), Moment(current.at, current.context))
         super()._prepare_for_put()
+        claims = claims_of(self) if self._userlock_constraints else ()
         wait_for_key(self._key, current.context)
         # From here on, no code of the application runs until the ticket is made.
         now = Moment(current.at, current.context)
         stamp = stamp_of(self)
         lock_id, tenures = check_put(self, stamp, now)
-        current.ticket = PutTicket(self, lock_id, stamp, tenures, now, inserts=current.inserts)
+        current.ticket = PutTicket(
+            self, lock_id, stamp, tenures, now, claims, inserts=current.inserts
+        )
 
     # --- get_or_insert ----------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import google.cloud.ndb as ndb_package
 
 from userlock.ndb.capabilities import installed_release
-from userlock.ndb.wire import kind_in
+from userlock.ndb.commits import path_of as path_of_message
+from userlock.ndb.wire import kind_in, message_of
 
 
 class Point(NamedTuple):
@@ -124,6 +125,23 @@ def projection_of(entity: Any) -> tuple[str, ...]:
     """Return the names of the properties that a projection query has read; empty for an entity."""
     projection: tuple[str, ...] = entity._projection
     return projection
+
+
+def raw_key_of(ndb_key: Any) -> Any:
+    """Return the (raw) message of a key."""
+    return message_of(ndb_key._key)
+
+
+def ndb_key_of(raw_key: Any) -> Any:
+    """Return the ndb key of a (raw) key; its path if it is malformed."""
+    path, partition = path_of_message(raw_key), raw_key.partition_id
+    try:
+        whole = (*path, None) if len(path) % 2 else path
+        return ndb_package.Key(
+            *whole, app=partition.project_id, namespace=partition.namespace_id or None
+        )
+    except Exception:
+        return path
 
 
 # --- replacing ndb's functions --------------------------------------------------------------

@@ -10,6 +10,7 @@ a tenure of a lock, or to an attempt of a transaction.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from userlock.callsite import CallSite
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
+from userlock.ndb.claim_rows import LIST
 from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete, same_key
 
@@ -70,6 +72,8 @@ class Stamped:
     _userlock_origin: Origin | None = None
     _userlock_place: CallSite | None = None
     _userlock_version: int = 0
+    #: The keys of its claims in Datastore, at that version; None if they are not known.
+    _userlock_claims: tuple[Any, ...] | None = None
 
 
 #: The names of those attributes.
@@ -92,6 +96,15 @@ def stamp_read(entity: Any, key: Any, version: int, asked: Origin, place: CallSi
         except Exception:
             lock_id = None  # a projection without it, or a failing method: its put reports that
     _write(entity, key, version, place, lock_id, asked)
+    if entity._userlock_constraints:
+        note_claims(entity)
+
+
+def note_claims(entity: Any) -> None:
+    """Note the claims that an entity object lists as those in Datastore."""
+    entity._userlock_claims = None
+    with contextlib.suppress(Exception):  # a projection; or malformed: they are looked up
+        entity._userlock_claims = tuple(getattr(entity, LIST))
 
 
 def restamp(

@@ -23,14 +23,12 @@ from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
-from google.cloud.ndb import Key
 
 from userlock.callsite import CallSite, here
 from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Call,
     Landed,
-    PlainCommit,
     Result,
     deletes,
     is_transient,
@@ -41,6 +39,8 @@ from userlock.ndb.commits import (
 from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.fencing import Ticket, redeem
+from userlock.ndb.patches import ndb_key_of
+from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import Origin, origin
 from userlock.ndb.running import Running
@@ -272,6 +272,14 @@ class _QuietCall(_TakenCall):
 # --- commits --------------------------------------------------------------------------------
 
 
+#: Of the other RPCs that a plan calls.
+_REQUESTS: dict[str, Any] = {
+    "lookup": datastore_types.LookupRequest,
+    "allocate_ids": datastore_types.AllocateIdsRequest,
+    "rollback": datastore_types.RollbackRequest,
+}
+
+
 class _Commit(_Method):
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
         plan = self._plan_of(request)
@@ -315,15 +323,14 @@ class _Commit(_Method):
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
-        method = self._method if call.rpc == "commit" else getattr(self._stub, call.rpc)
-        if call.rpc == "lookup":
-            request = datastore_types.LookupRequest.wrap(request)
-        else:
-            if not self._is_last:
-                note_passed(request)
-            if hasattr(kind, "wrap"):
-                request = kind.wrap(request)
-        return method.future(request, *args, **options)
+        if call.rpc != "commit":
+            wrapped = _REQUESTS[call.rpc].wrap(request)
+            return getattr(self._stub, call.rpc).future(wrapped, *args, **options)
+        if not self._is_last:
+            note_passed(request)
+        if hasattr(kind, "wrap"):
+            request = kind.wrap(request)
+        return self._method.future(request, *args, **options)
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
@@ -450,7 +457,7 @@ def _refusal(
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
         return WriteNotFenced.without_ticket(
-            key=_ndb_key(key), put_at=here(), deleting=deletes(mutation)
+            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation)
         )
     if not request.transaction and ticket.relies_on_its_locks:
         try:
@@ -458,17 +465,6 @@ def _refusal(
         except WriteViolation as error:
             return error
     return None
-
-
-def _ndb_key(key: Any) -> Any:
-    """Return the ndb key of a (raw) key, for a message."""
-    path = path_of(key)
-    partition = key.partition_id
-    try:
-        whole = (*path, None) if len(path) % 2 else path
-        return Key(*whole, app=partition.project_id, namespace=partition.namespace_id or None)
-    except Exception:
-        return path
 
 
 _GATED: dict[str, type[_Method]] = {

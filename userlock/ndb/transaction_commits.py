@@ -1,7 +1,8 @@
 """The plan of a transaction's commit: all or nothing, and at most once.
 
 Entities that were read before the transaction are looked up in it, so that a
-change is reported as a stale write and not as contention. After a lost reply
+change is reported as a stale write and not as contention. So are the claims that
+it changes (`claim_rows`), whose rows it writes as well. After a lost reply
 the same commit is sent again. If Datastore does not know the transaction any
 longer, the stored entities tell whether it was applied:
 
@@ -25,17 +26,20 @@ from typing import Any, NamedTuple
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import commits
+from userlock.ndb import claim_rows, commits
+from userlock.ndb.claim_rows import Pair
 from userlock.ndb.commits import (
     Call,
     InDoubt,
     Landed,
     Looked,
+    Name,
     Outcome,
     Refused,
     Result,
     Steps,
     Wait,
+    WantedClaim,
     Write,
     deletes,
     entity_of,
@@ -61,7 +65,20 @@ class _Watched(NamedTuple):
     position: int
     mutation: Any
     write: Write
-    name: bytes
+    name: Name
+
+
+class _RowWrite:
+    """The write of a claim's row. Implements `commits.Write`."""
+
+    base_version = 0
+    must_be_new = may_overwrite = new_id = doubtful = False
+    claims: Sequence[WantedClaim] | None = None
+    known_claims: Sequence[Any] = ()
+
+    def __init__(self, read_version: int, write_id: tuple[str, int] | None) -> None:
+        self.read_version = read_version
+        self.write_id = write_id
 
 
 class TransactionCommit:
@@ -88,18 +105,32 @@ class TransactionCommit:
         ]
         complete = [each for each in self._watched if is_complete(key_of(each.mutation))]
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
-        self._firsts: dict[bytes, _Watched] = {}
+        self._firsts: dict[Name, _Watched] = {}
         for each in complete:
             self._firsts.setdefault(each.name, each)
         self._lasts = {each.name: each for each in complete}
+        #: The last mutations that change claims. Those before them count for nothing.
+        self._claiming = [
+            Pair(each.position, each.mutation, each.write)
+            for each in self._lasts.values()
+            if each.write.claims is not None
+        ]
+        self._nonce = claim_rows.new_nonce()
+        #: The rows of claims that the commit changes.
+        self._rows: dict[Name, _Watched] = {}
 
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
-        refused = yield from self._check_versions()
+        looked: Looked = yield from self._examine()
+        refused = self._find_refused(looked)
         if refused is not None:
             return _failed(*refused)
-        overwrites: set[int] = yield from self._find_overwrites()
-        commit = Call("commit", self._commit(overwrites))
+        overwrites = {
+            each.position
+            for each in self._creations()
+            if each.write.may_overwrite and each.name in looked.found
+        }
+        commit = Call("commit", self._commit(overwrites, looked))
         ((response, error),) = yield [commit]
         if may_have_landed(error):
             assert error is not None
@@ -118,35 +149,51 @@ class TransactionCommit:
             for each in self._watched
             if each.position in results
         }
+        del response.mutation_results[len(self._sent) :]  # those of rows
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
-    def _commit(self, overwrites: set[int]) -> Any:
+    def _commit(self, overwrites: set[int], looked: Looked) -> Any:
         for each in self._watched:
             put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
             if first and each.write.must_be_new and each.position not in overwrites:
                 turn(each.mutation, "upsert", "insert")
+        mutations = self._request.mutations
+        del mutations[len(self._sent) :]  # those of an earlier attempt
+        self._rows.clear()
+        for name, change in claim_rows.changes(self._claiming, looked, self._nonce).items():
+            mutations.append(change.mutation)
+            write = _RowWrite(change.version, (claim_rows.WRITE, self._nonce))
+            self._rows[name] = _Watched(-1, change.mutation, write, name)
         return self._request
 
-    def _look_up(self, watched: Iterable[_Watched], transaction: bytes = b"") -> Steps:
-        keys = {each.name: key_of(each.mutation) for each in watched}
-        looked: Looked = yield from look_up(self._request, list(keys.values()), transaction)
+    def _look_up(self, watched: Iterable[_Watched]) -> Steps:
+        looked: Looked = yield from look_up(
+            self._request, [key_of(each.mutation) for each in watched]
+        )
         return looked
 
-    # --- earlier reads ----------------------------------------------------------------------
+    # --- before the commit ------------------------------------------------------------------
 
-    def _check_versions(self) -> Steps:
-        """Find the first entity that was read before the transaction and has changed since.
+    def _examine(self) -> Steps:
+        """Look up, in the transaction, what decides about it."""
+        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        keys += [key_of(each.mutation) for each in self._creations() if each.write.may_overwrite]
+        keys += claim_rows.expected_keys(self._claiming)
+        looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
+        yield from claim_rows.look_further(self._request, self._claiming, looked)
+        return looked
+
+    def _find_refused(self, looked: Looked) -> tuple[int, Outcome] | None:
+        """Find a mutation that is refused: its read is outdated, or another entity has its value.
 
         The transaction itself guards what was read in it. Datastore would refuse a
         `base_version` too, but as contention: ndb would run the function again and
         again, each time with the same old object.
         """
-        fenced = [each for each in self._watched if each.write.base_version]
-        if not fenced:
-            return None
-        looked: Looked = yield from self._look_up(fenced, self._request.transaction)
-        for position, mutation, write, name in fenced:
+        for position, mutation, write, name in self._watched:
+            if not write.base_version:
+                continue
             if name in looked.found:
                 version = int(looked.found[name].version)
             elif deletes(mutation):
@@ -159,15 +206,8 @@ class TransactionCommit:
             # refused as contention, and the next attempt sees the entity.
             if version > write.base_version or not version:
                 return position, Refused(version)
-        return None
-
-    def _find_overwrites(self) -> Steps:
-        """Return the creations that are to overwrite an existing entity."""
-        new = [each for each in self._creations() if each.write.may_overwrite]
-        if not new:
-            return set()
-        looked: Looked = yield from self._look_up(new, self._request.transaction)
-        return {each.position for each in new if each.name in looked.found}
+        taken = claim_rows.find_taken(self._claiming, looked)
+        return next(iter(taken.items()), None)
 
     def _find_existing(self) -> Steps:
         """Return the creation of an entity that exists. Datastore's error does not tell which."""
@@ -216,7 +256,8 @@ class TransactionCommit:
             If it was applied, the version that it has written, or 0 if that is unknown. If it was
             not applied, a negative number. None if that cannot be found out.
         """
-        lasts = self._lasts.values()
+        everything = self._lasts | self._rows
+        lasts = everything.values()
         try:
             looked: Looked = yield from self._look_up(lasts)
         except errors.GoogleAPIError:
@@ -228,7 +269,7 @@ class TransactionCommit:
         names = {name_of(key_of(each)) for each in self._request.mutations}
         if (
             lasts
-            and names == self._lasts.keys()
+            and names == everything.keys()
             and all(
                 deletes(each.mutation)
                 and each.write.read_version > 0

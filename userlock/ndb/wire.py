@@ -76,7 +76,7 @@ class QuickKey(Key):
     """
 
     def to_protobuf(self) -> Any:
-        return _KeyMessage.wrap(_message_of(self))
+        return _KeyMessage.wrap(message_of(self))
 
     @property
     def kind(self) -> str:
@@ -112,7 +112,7 @@ class TicketedKey(QuickKey):
     def plain(self) -> PlainKey:
         """Return the key without the ticket."""
         if self._plain is None:
-            self._plain = PlainKey(_message_of(self))
+            self._plain = PlainKey(message_of(self))
         return self._plain
 
     def to_protobuf(self) -> Any:
@@ -141,7 +141,7 @@ def ticketed(key: Any, number: int) -> Any:
     return copy
 
 
-def _message_of(key: Any) -> Any:
+def message_of(key: Any) -> Any:
     """Return the (raw) message of a key."""
     message = _RawKey()
     partition = message.partition_id

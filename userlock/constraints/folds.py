@@ -1,0 +1,34 @@
+"""Functions for `Unique(fold=…)` and computed properties: values that count as one become equal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+#: The density of a picture: `@2x`, `@1.5x`.
+_DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
+#: An extension: letters and digits, not all of them digits (`v1.2` has none).
+_EXTENSION = re.compile(r"\.(?=[^.]*[^\W\d_])[^\W_]{1,10}$")
+
+
+def caseless(text: str) -> str:
+    """Fold case and Unicode forms, and runs of white space: `Café  Nord` and `CAFÉ NORD` are one.
+
+    By Unicode's compatibility caseless matching (D147): ligatures, full-width letters and `ß`,
+    written as `ss`, are equal too. Look-alikes of other scripts are not.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", text).casefold())
+    folded = unicodedata.normalize("NFKC", folded.casefold())
+    return " ".join(folded.split())
+
+
+def image_name(file_name: str) -> str:
+    """Return the name of a picture without extension and pixel density, caseless.
+
+    `home.png`, `home.jpg`, `Home@2x.png` and `home@3x.gif` are one picture, `home`. A folder
+    before the name counts.
+    """
+    folded = caseless(file_name)
+    bare = _EXTENSION.sub("", folded)
+    bare = _DENSITY.sub("", bare)
+    return bare.strip() or folded

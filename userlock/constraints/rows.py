@@ -1,0 +1,31 @@
+"""The rows of claims in Datastore, as `userlock.ndb.claim_rows` writes them."""
+
+from __future__ import annotations
+
+from google.cloud import ndb
+
+from userlock.ndb import claim_rows
+from userlock.ndb.model import Model
+from userlock.ndb.policies import WritePolicy
+
+
+class ClaimRow(Model):
+    """A value that one entity has alone. Written in the commit of the entity.
+
+    Attributes:
+        holder: the entity's key.
+        constraint: the kind, and the constraint's name.
+        value: the value, in words.
+        write: a number of its commit.
+    """
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+
+    holder = ndb.KeyProperty(claim_rows.HOLDER, indexed=False)
+    constraint = ndb.StringProperty(claim_rows.CONSTRAINT)
+    value = ndb.TextProperty(claim_rows.VALUE)
+    write = ndb.IntegerProperty(claim_rows.WRITE, indexed=False)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return claim_rows.KIND

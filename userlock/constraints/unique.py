@@ -1,0 +1,209 @@
+"""`Unique`: values that one entity at a time may have."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from google.cloud import ndb
+
+from userlock.constraints.rows import ClaimRow
+from userlock.errors import ConfigurationError, LockIdError
+from userlock.ids import show_key
+from userlock.ndb.claims import Claim
+from userlock.ndb.lock_ids import key_id, root_id
+from userlock.ndb.owners import name_of, owner_key
+from userlock.ndb.patches import is_complete, path_of
+from userlock.ndb.policies import WritePolicy
+
+Fold = Callable[[Any], Any]
+_SCOPES = ("owner", "parent", "all")
+#: The length of a value that is shown.
+_MOST_SHOWN = 300
+
+
+class Unique:
+    """A constraint: no two entities have the same values of these properties.
+
+        class Project(userlock.UserModel):
+            _lock_id_from_key = userlock.root_id
+            _unique = [Unique("title", fold=caseless, unless="archived")]
+            title = ndb.StringProperty(required=True)
+            archived = ndb.BooleanProperty(default=False)
+
+    A put whose values another entity has raises `NotUnique`, with nothing
+    stored. In a transaction the commit raises it. The lock is not needed for
+    that: each value is a row, a claim, which changes in the commit of its
+    entity. Creations, renames, moves and deletes count, and `put_multi`. An
+    entity with None in one of the properties has no claim.
+
+    Costs: a put that changes no claim costs nothing more. Outside of a
+    transaction, one that does is a transaction of a look-up and a commit; a
+    delete likewise. In a transaction it is one look-up more.
+
+    Entities that were stored before the constraint claim their values at
+    their next put; `userlock unique check` reports those that have not.
+
+    Args:
+        properties: the names of the properties. Computed ones may be among them: so a normalised
+            value can be queried as well.
+        fold: makes values equal that count as one, such as `caseless`: a function for texts, or
+            one for each property by name. To be changed with `userlock unique repair` after it.
+        unless: the name of a property, or a function of the entity: while it is true, the entity
+            has no claim.
+        per: the scope. `owner`: the entities of one lock id. `parent`: those below one parent
+            key. `all`: those of the kind, in one namespace.
+        name: part of stored data; by default the properties' names.
+    """
+
+    def __init__(
+        self,
+        *properties: str,
+        fold: Fold | Mapping[str, Fold] | None = None,
+        unless: str | Callable[[Any], object] | None = None,
+        per: Literal["owner", "parent", "all"] = "owner",
+        name: str | None = None,
+    ) -> None:
+        if not properties or not all(isinstance(each, str) for each in properties):
+            raise ConfigurationError(
+                f'Unique() takes names of properties, as in Unique("title"), not {properties!r:.80}'
+            )
+        if per not in _SCOPES:
+            raise ConfigurationError(f"per is 'owner', 'parent' or 'all', not {per!r:.80}")
+        if fold is not None and not callable(fold):
+            unknown = sorted(set(fold).difference(properties))
+            if unknown or not all(callable(each) for each in fold.values()):
+                raise ConfigurationError(
+                    f"fold is a function, or one for each of {', '.join(properties)} by name, not "
+                    f"{fold!r:.200}"
+                )
+        if unless is not None and not isinstance(unless, str) and not callable(unless):
+            raise ConfigurationError(
+                f"unless is the name of a property, or a function, not {unless!r:.80}"
+            )
+        self.properties = properties
+        self.name = "+".join(properties) if name is None else name
+        if not self.name or not self.name.isprintable() or "=" in self.name:
+            raise ConfigurationError(f"a constraint's name is printable, not {self.name!r:.80}")
+        self.per = per
+        self._fold = fold
+        self._unless = unless
+
+    def __repr__(self) -> str:
+        return f"Unique({', '.join(map(repr, self.properties))}, per={self.per!r})"
+
+    # --- at the definition of a model -------------------------------------------------------
+
+    def check(self, cls: Any) -> None:
+        """Check that it fits a model; raise `ConfigurationError` if not."""
+        named = [*self.properties, *([self._unless] if isinstance(self._unless, str) else [])]
+        for name in named:
+            found = getattr(cls, name, None)
+            if not isinstance(found, ndb.Property):
+                raise ConfigurationError(f"{cls.__name__}: {self!r} names no property: {name!r}")
+            if name in self.properties and found._repeated:
+                raise ConfigurationError(
+                    f"{cls.__name__}: {self!r}: {name!r} is repeated, and a value of several "
+                    f"values is not supported. To fix it: keep each in an entity of its own"
+                )
+        if self.per != "owner":
+            return
+        if cls._write_policy is not WritePolicy.USER_LOCK:
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: its entities have no owner, as its policy is "
+                f"'{cls._write_policy}'. To fix it: say per='parent' or per='all'"
+            )
+        if cls._lock_id is None and cls._lock_id_from_key is key_id:
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: each entity is its own owner, as its key's id is the "
+                f"lock id. To fix it: say per='all'"
+            )
+
+    # --- the claim of an entity -------------------------------------------------------------
+
+    def claim_of(self, entity: Any, lock_id: str | None) -> Claim | None:
+        """Return the claim of an entity by its present values; None if it has none.
+
+        Raises:
+            LockIdError: per owner, and the lock id is not known yet.
+            TypeError: a value is of a type that is not supported.
+        """
+        if self._unless is not None:
+            unless = self._unless
+            if getattr(entity, unless) if isinstance(unless, str) else unless(entity):
+                return None
+        plain = [getattr(entity, name) for name in self.properties]
+        folded = [self._folded(*each) for each in zip(self.properties, plain, strict=True)]
+        if None in folded:
+            return None
+        values = [_encoded(each, self) for each in folded]
+        return Claim(
+            key=self._row_key(entity, lock_id, values),
+            constraint=self.named(type(entity)),
+            value=", ".join(
+                f"{name} {value!r:.{_MOST_SHOWN}}"
+                for name, value in zip(self.properties, plain, strict=True)
+            ),
+        )
+
+    def named(self, cls: Any) -> str:
+        """Return its name with the kind, as in rows and errors."""
+        return f"{cls._get_kind()}.{self.name}"
+
+    def _folded(self, name: str, value: Any) -> Any:
+        if value is None or self._fold is None:
+            return value
+        if callable(self._fold):
+            return self._fold(value) if isinstance(value, str) else value
+        fold = self._fold.get(name)
+        return value if fold is None else fold(value)
+
+    def _row_key(self, entity: Any, lock_id: str | None, values: list[Any]) -> Any:
+        cls, key = type(entity), entity._key
+        parent = None if key is None else key.parent()
+        namespace = "" if key is None else key.namespace() or ""
+        scope: list[Any] = [namespace]
+        if self.per == "parent":
+            scope.append(None if parent is None else list(path_of(parent)))
+        root = None
+        if self.per == "owner" or (self.per == "parent" and _is_of_root(cls) and lock_id):
+            if lock_id is None:
+                what = show_key(key) if is_complete(key) else f"a new {cls._get_kind()}"
+                raise LockIdError(
+                    f"{what} has no owner yet, and {self!r} is per owner. To fix it: set what "
+                    f"names its lock before it is put"
+                )
+            root = owner_key(lock_id)
+        text = json.dumps([scope, *values], ensure_ascii=False, separators=(",", ":"))
+        name = name_of(f"{self.named(cls)}={text}")
+        if root is None:
+            return ndb.Key(ClaimRow, name, namespace="")
+        return ndb.Key(ClaimRow, name, parent=root)
+
+
+def _is_of_root(cls: Any) -> bool:
+    """Return whether the parent tells the owner: their claims are in the owner's group, then."""
+    return cls._lock_id is None and cls._lock_id_from_key is root_id
+
+
+def _encoded(value: Any, constraint: Unique) -> Any:
+    """Return a value for JSON, different for different values."""
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, ndb.Key) and is_complete(value):
+        return {"key": [value.namespace() or "", *path_of(value)]}
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)  # as in Datastore
+        return {"datetime": value.isoformat()}
+    if isinstance(value, datetime.date | datetime.time):
+        return {type(value).__name__: value.isoformat()}
+    raise TypeError(
+        f"{constraint!r}: a value is a {type(value).__name__}, which cannot be unique. To fix it: "
+        f"make it a text or a number with fold="
+    )

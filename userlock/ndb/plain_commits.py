@@ -1,0 +1,444 @@
+"""The plan of a commit outside of transactions: each mutation lands or is refused by itself.
+
+The mutations of one request go in up to four parts, the first three side by side:
+
+- `_Part`: changes and deletes, with the `base_version` of their read. Datastore
+  skips the mutations that conflict, and applies the others.
+- `_Inserts`: new entities under keys of their own, in a single-use transaction: all
+  or none. If one of them exists, each is sent again by itself.
+- `_NewIds`: new entities whose ids Datastore allocates. A second copy would meet
+  no conflict, so they are not sent again while they may have landed.
+- `_Claims`: mutations that change which values an entity has alone. They are looked
+  up and committed in one transaction, with the rows of the claims.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from google.api_core import exceptions as errors
+from google.cloud.datastore_v1.types import datastore as datastore_types
+
+from userlock.ndb import claim_rows
+from userlock.ndb.claim_rows import Pair
+from userlock.ndb.commits import (
+    MAX_GROUPS,
+    Answer,
+    Call,
+    InDoubt,
+    Landed,
+    Looked,
+    Outcome,
+    Refused,
+    Result,
+    Steps,
+    Wait,
+    Write,
+    build_on,
+    deletes,
+    has_write_id,
+    is_complete,
+    is_transient,
+    key_of,
+    look_up,
+    may_have_landed,
+    name_of,
+    put_together,
+    put_write_id,
+    turn,
+    version_if_same,
+)
+
+_AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
+_CommitRequest: Any = datastore_types.CommitRequest
+_RollbackRequest: Any = datastore_types.RollbackRequest
+
+#: The mutations of one transaction with claims.
+_MOST_CLAIMING = 100
+#: Before such a transaction is tried again, in seconds; with jitter.
+_CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+class _Part:
+    """Mutations of one request that are sent in one commit."""
+
+    def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
+        self.commit = commit
+        self.indexes = indexes
+        #: The error of its last attempt.
+        self.error: Exception | None = None
+
+    def request(self) -> Any:
+        """Return the commit of this part."""
+        self.error = None
+        commit = self.commit
+        request = commit.request
+        if len(self.indexes) < len(commit.mutations):
+            request = type(commit.request)()
+            request.project_id = commit.request.project_id
+            request.database_id = commit.request.database_id
+            request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
+            request.mutations.extend([commit.mutations[index] for index in self.indexes])
+        for index, mutation in zip(self.indexes, request.mutations, strict=True):
+            write = commit.writes[index]
+            if write is not None:
+                self.fence(mutation, write)
+        return request
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        """Write into a mutation the conditions that Datastore checks."""
+        build_on(mutation, write)
+
+    def take(self, answer: Answer) -> Steps:
+        """Take the answer. Returns the parts that are to be sent next."""
+        self.error = answer.error
+        if answer.error is None:
+            refused = self.commit.take_answer(self.indexes, answer.response)
+            if refused:
+                yield from self.refuse(refused)
+        elif may_have_landed(answer.error):
+            for index in self.indexes:
+                write = self.commit.writes[index]
+                if write is not None:
+                    write.doubtful = True
+        return []
+
+    def refuse(self, refused: dict[int, int]) -> Steps:
+        """Settle the mutations that were refused because of Datastore's version.
+
+        A write that has met itself has landed. So has a delete of an entity that is gone.
+        """
+        commit = self.commit
+        uncertain = [
+            index
+            for index in refused
+            if deletes(commit.mutations[index]) or self._is_doubtful(index)
+        ]
+        looked = Looked({}, {})
+        if uncertain:
+            keys = [key_of(commit.mutations[index]) for index in uncertain]
+            with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
+                looked = yield from look_up(commit.request, keys)
+        for index, version in refused.items():
+            mutation, write = commit.mutations[index], commit.writes[index]
+            name = name_of(key_of(mutation))
+            if deletes(mutation) and name in looked.missing:
+                commit.settle(index, Landed(looked.missing[name]))
+            elif name in looked.found and has_write_id(write, looked.found[name].entity):
+                commit.settle(index, Landed(version_if_same(looked.found[name], mutation)))
+            else:
+                commit.settle(index, Refused(version, self._is_doubtful(index)))
+
+    def _is_doubtful(self, index: int) -> bool:
+        write = self.commit.writes[index]
+        return write is not None and write.doubtful
+
+
+class _NewIds(_Part):
+    """New entities under ids that Datastore allocates: never sent again while in doubt."""
+
+    def take(self, answer: Answer) -> Steps:
+        if may_have_landed(answer.error):
+            assert answer.error is not None
+            for index in self.indexes:
+                self.commit.settle(index, InDoubt(answer.error))
+            return []
+        more: list[_Part] = yield from super().take(answer)
+        return more
+
+
+class _Inserts(_Part):
+    """New entities under keys of their own, in one commit: all or none."""
+
+    def request(self) -> Any:
+        request = super().request()
+        request.mode = _CommitRequest.Mode.TRANSACTIONAL
+        request.single_use_transaction.read_write.SetInParent()
+        return request
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        super().fence(mutation, write)
+        turn(mutation, "upsert", "insert")
+
+    def take(self, answer: Answer) -> Steps:
+        if isinstance(answer.error, errors.AlreadyExists):
+            if len(self.indexes) > 1:
+                return [_Inserts(self.commit, [index]) for index in self.indexes]
+            more: list[_Part] = yield from self._exists(self.indexes[0])
+            return more
+        if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
+            return [
+                _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
+                for begin in range(0, len(self.indexes), MAX_GROUPS)
+            ]
+        more = yield from super().take(answer)
+        return more
+
+    def _exists(self, index: int) -> Steps:
+        write = self.commit.writes[index]
+        assert write is not None
+        yield from self.refuse({index: 0})
+        if write.may_overwrite and isinstance(self.commit.outcomes[index], Refused):
+            del self.commit.outcomes[index]
+            return [_Overwrite(self.commit, [index])]
+        return []
+
+
+class _Overwrite(_Part):
+    """A creation of an existing entity, where that only causes a warning: an upsert after all."""
+
+    def fence(self, mutation: Any, write: Write) -> None:
+        super().fence(mutation, write)
+        turn(mutation, "insert", "upsert")
+
+    def take(self, answer: Answer) -> Steps:
+        more = yield from super().take(answer)
+        for index in self.indexes:
+            self.commit.note_overwriting(index)
+        return more
+
+
+class _Claims:
+    """Mutations that change claims, in one transaction with the rows of those.
+
+    Datastore decides: what another one writes between the look-up and the commit aborts it.
+    """
+
+    def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
+        self.commit = commit
+        self.indexes = list(indexes)
+        self.error: Exception | None = None
+        self._nonce = claim_rows.new_nonce()
+        #: The mutations whose keys were allocated here.
+        self._allocated: list[int] = []
+
+    def steps(self) -> Steps:
+        """Send them. Returns the parts that are not settled, each with its error."""
+        self.error = yield from self._allocate()
+        if self.error is not None:
+            return [self]
+        for pause in (*_CLAIM_PAUSES, None):
+            self.error = yield from self._try()
+            if self.error is None:
+                return []
+            if isinstance(self.error, errors.InvalidArgument) and len(self.indexes) > 1:
+                return (yield from self._halved())
+            if pause is None or not is_transient(self.error):
+                break
+            yield Wait(pause * random.uniform(0.5, 1))
+        return [self]
+
+    def _halved(self) -> Steps:
+        """Send them in two halves: there may be too many for one transaction."""
+        middle = len(self.indexes) // 2
+        left: list[_Claims] = []
+        for indexes in (self.indexes[:middle], self.indexes[middle:]):
+            half = _Claims(self.commit, indexes)
+            half._allocated = [each for each in self._allocated if each in indexes]
+            left += yield from half.steps()
+        return left
+
+    def _allocate(self) -> Steps:
+        """Allocate the ids of new entities, for the rows. Returns the error, if there is one."""
+        mutations = self.commit.mutations
+        new = [each for each in self.indexes if not is_complete(key_of(mutations[each]))]
+        if not new:
+            return None
+        request = _AllocateIdsRequest.pb(_AllocateIdsRequest())
+        sent = self.commit.request
+        request.project_id, request.database_id = sent.project_id, sent.database_id
+        request.keys.extend([key_of(mutations[each]) for each in new])
+        ((response, error),) = yield [Call("allocate_ids", request)]
+        if error is None:
+            for index, key in zip(new, response.keys, strict=True):
+                key_of(mutations[index]).CopyFrom(key)
+            self._allocated += new
+        return error
+
+    def _try(self) -> Steps:
+        """Look the entities and rows up, and commit. Returns the error, if there is one."""
+        commit = self.commit
+        pairs = self._pairs()
+        keys = list(claim_rows.expected_keys(pairs))
+        transaction = b""
+        try:
+            looked: Looked = yield from look_up(commit.request, keys, begin=True)
+            transaction = looked.transaction
+            yield from claim_rows.look_further(commit.request, pairs, looked)
+        except errors.GoogleAPIError as failed:
+            yield from self._roll_back(transaction)
+            return failed
+        for pair in pairs:
+            outcome = self._known_outcome(pair, looked)
+            if outcome is not None:
+                commit.settle(pair.position, outcome)
+        pairs = self._pairs()
+        for position, taken in claim_rows.find_taken(pairs, looked).items():
+            commit.settle(position, taken)
+        pairs = self._pairs()
+        if not pairs:
+            yield from self._roll_back(transaction)
+            return None
+        ((response, error),) = yield [Call("commit", self._request(pairs, looked))]
+        if error is not None:
+            if may_have_landed(error):
+                for pair in pairs:
+                    pair.write.doubtful = True
+            return error
+        for pair, result in zip(pairs, response.mutation_results, strict=False):
+            if pair.position in self._allocated:
+                result.key.CopyFrom(key_of(pair.mutation))
+        commit.take_answer([pair.position for pair in pairs], response)
+        for pair in pairs:
+            if pair.write.may_overwrite and name_of(key_of(pair.mutation)) in looked.found:
+                commit.note_overwriting(pair.position)
+        return None
+
+    def _pairs(self) -> list[Pair]:
+        """Return the mutations that are not settled yet."""
+        pairs = []
+        for index in self.indexes:
+            write = self.commit.writes[index]
+            if write is not None and index not in self.commit.outcomes:
+                pairs.append(Pair(index, self.commit.mutations[index], write))
+        return pairs
+
+    def _known_outcome(self, pair: Pair, looked: Looked) -> Outcome | None:
+        """Return the outcome that the look-up tells; None if the mutation is to be committed."""
+        _, mutation, write = pair
+        name = name_of(key_of(mutation))
+        result = looked.found.get(name)
+        if result is None:
+            if deletes(mutation):
+                return Landed(looked.missing.get(name, 0))
+            if write.base_version:
+                return Refused(looked.missing.get(name, 0), write.doubtful)
+            return None
+        if write.doubtful and (
+            has_write_id(write, result.entity)
+            or claim_rows.has_row_of(looked, pair, self._nonce)
+            or pair.position in self._allocated
+        ):
+            return Landed(version_if_same(result, mutation))
+        if write.base_version and result.version != write.base_version:
+            return Refused(int(result.version), write.doubtful)
+        if write.must_be_new and not write.may_overwrite:
+            return Refused(0, write.doubtful)
+        return None
+
+    def _request(self, pairs: Sequence[Pair], looked: Looked) -> Any:
+        sent = self.commit.request
+        request = _CommitRequest.pb(_CommitRequest())
+        request.project_id, request.database_id = sent.project_id, sent.database_id
+        request.mode = _CommitRequest.Mode.TRANSACTIONAL
+        request.transaction = looked.transaction
+        request.mutations.extend([pair.mutation for pair in pairs])
+        rows = claim_rows.changes(pairs, looked, self._nonce)
+        request.mutations.extend([change.mutation for change in rows.values()])
+        return request
+
+    def _roll_back(self, transaction: bytes) -> Steps:
+        """End a transaction in which nothing is written. Datastore ends it too, later."""
+        if transaction:
+            request = _RollbackRequest.pb(_RollbackRequest())
+            sent = self.commit.request
+            request.project_id, request.database_id = sent.project_id, sent.database_id
+            request.transaction = transaction
+            yield [Call("rollback", request)]
+
+
+class PlainCommit:
+    """One request outside of transactions, sent until each of its mutations is settled.
+
+    Args:
+        request: a (raw) CommitRequest of the plan's own, without tickets.
+        writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
+    """
+
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
+        self.request = request
+        self.mutations = request.mutations
+        self.writes = writes
+        self.outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, Any] = {}
+        self._answers: list[Any] = []
+        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        claiming: list[int] = []
+        for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
+            kind = _Part
+            if index in skipped:
+                continue
+            if write is not None:
+                put_write_id(mutation, write)
+                if write.claims is not None:
+                    claiming.append(index)
+                    continue
+                if write.must_be_new:
+                    kind = _Inserts
+                elif write.new_id and not deletes(mutation):
+                    kind = _NewIds
+            parts[kind].append(index)
+        #: The mutations that are not settled yet.
+        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
+        self._claims = [
+            _Claims(self, claiming[begin : begin + _MOST_CLAIMING])
+            for begin in range(0, len(claiming), _MOST_CLAIMING)
+        ]
+
+    def steps(self) -> Steps:
+        """Send the mutations that are not settled yet, once. Returns a `Result`."""
+        left: list[_Part] = []
+        todo = self._parts
+        while todo:
+            answers = yield [Call("commit", each.request()) for each in todo]
+            parts, todo = todo, []
+            for part, answer in zip(parts, answers, strict=True):
+                more = yield from part.take(answer)
+                todo += more
+                if part.error is not None and not more:
+                    left.append(part)
+        self._parts = left
+        unclaimed: list[_Claims] = []
+        for claims in self._claims:
+            unclaimed += yield from claims.steps()
+        self._claims = unclaimed
+        unsettled: list[_Part | _Claims] = [*left, *unclaimed]
+        failed = {
+            index: each.error
+            for each in unsettled
+            for index in each.indexes
+            if index not in self.outcomes and each.error is not None
+        }
+        # Preferably one for which ndb sends the request again.
+        error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
+        response = put_together(self._answers, self._results, len(self.writes))
+        return Result(response, self.outcomes, failed, error)
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """Note the outcome of a mutation, if it is a watched one."""
+        if self.writes[index] is not None:
+            self.outcomes[index] = outcome
+
+    def note_overwriting(self, index: int) -> None:
+        """Note that a mutation, if it landed, has replaced an entity that was not read."""
+        outcome = self.outcomes.get(index)
+        if isinstance(outcome, Landed):
+            self.outcomes[index] = outcome._replace(overwrote=True)
+
+    def take_answer(self, indexes: Sequence[int], response: Any) -> dict[int, int]:
+        """Take the answer of one commit. Returns the conflicts, each with Datastore's version."""
+        self._answers.append(response)
+        refused: dict[int, int] = {}
+        for index, result in zip(indexes, response.mutation_results, strict=False):
+            if result.conflict_detected:
+                refused[index] = result.version
+            else:
+                self._results[index] = result
+                self.settle(index, Landed(result.version))
+        return refused
