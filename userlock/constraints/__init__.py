@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from userlock.constraints.copies import put_as_copy
 from userlock.constraints.folds import caseless, image_name
 from userlock.constraints.unique import Unique
 
-__all__ = ["Unique", "caseless", "image_name"]
+__all__ = ["Unique", "caseless", "image_name", "put_as_copy"]

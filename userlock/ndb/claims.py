@@ -14,6 +14,7 @@ from google.cloud import ndb
 
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ndb.claim_rows import LIST
+from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.lock_ids import lock_id_for_put
 from userlock.ndb.policies import WritePolicy
 
@@ -39,27 +40,23 @@ class Constraint(Protocol):
         """Return the claim of an entity; None if it has none."""
 
 
-class ClaimsProperty(ndb.KeyProperty):
-    """The keys of an entity's claims, set by each put. Part of the entity, but not of `to_dict`."""
-
-    def __init__(self, name: str | None = None, **options: Any) -> None:
-        super().__init__(name, repeated=True, indexed=False, **options)
-
-    def _get_for_dict(self, entity: Any) -> Any:
-        raise ndb.UnprojectedPropertyError
+def claims_property() -> Any:
+    """Return the property with the keys of an entity's claims, which each put sets."""
+    return ndb.KeyProperty(repeated=True, indexed=False)
 
 
-def constraints_of(cls: Any, root: Any) -> tuple[Constraint, ...]:
+def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Constraint, ...]:
     """Return the constraints of a class that is being defined.
 
     Args:
         cls: the class.
+        declared: its `_unique`.
         root: the class that its keys name: for a `PolyModel`, the root of the hierarchy.
+        of_root: the root's `_unique`.
 
     Raises:
         ConfigurationError: they do not fit it, or are not those of the root.
     """
-    declared = cls._unique
     if not isinstance(declared, list | tuple) or not all(
         hasattr(each, "claim_of") for each in declared
     ):
@@ -74,7 +71,7 @@ def constraints_of(cls: Any, root: Any) -> tuple[Constraint, ...]:
         raise ConfigurationError(
             f"{cls.__name__}._unique: its entities are never put, as its policy is '{policy}'"
         )
-    if declared is not root._unique:
+    if declared is not of_root:
         raise ConfigurationError(
             f"{cls.__name__}._unique is not that of {root.__name__}, the root of its PolyModel "
             f"hierarchy, which its keys name: a delete would leave its claims. To fix it: say what "
@@ -104,6 +101,13 @@ def claims_of(entity: Any) -> list[Claim]:
             lock_id = lock_id_for_put(entity)
     claims = (each.claim_of(entity, lock_id) for each in entity._userlock_constraints)
     return [claim for claim in claims if claim is not None]
+
+
+def claims_of_attempt() -> set[Any]:
+    """Return the keys of the claims that the running transaction has put; empty without one."""
+    if not in_transaction():
+        return set()
+    return {key for ticket in current_attempt().tickets for key in ticket.claimed}
 
 
 def set_claims(entity: Any, claims: Sequence[Claim]) -> None:

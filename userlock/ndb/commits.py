@@ -14,6 +14,7 @@ id, a value that no other write has, recognises that:
 
 from __future__ import annotations
 
+import random
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -265,6 +266,29 @@ def look_up(
             looked.missing[name_of(each.entity.key)] = int(each.version)
         left = [*response.deferred, *left[_MAX_LOOKUP_KEYS:]]
     return looked._replace(transaction=transaction)
+
+
+class Resent(NamedTuple):
+    """The outcome of a transaction's commit that was sent again.
+
+    `over`: Datastore does not know the transaction any longer: it was applied, or given up.
+    Otherwise, without a response, the first request may still be on its way.
+    """
+
+    response: Any
+    over: bool
+
+
+def send_again(commit: Call) -> Steps:
+    """Commit a transaction again: Datastore commits it at most once. Returns `Resent`."""
+    for delay in RESEND_DELAYS:
+        yield Wait(delay * random.uniform(0.5, 1))
+        ((response, error),) = yield [commit]
+        if error is None:
+            return Resent(response, over=False)
+        if not may_have_landed(error):
+            return Resent(None, over=True)
+    return Resent(None, over=False)
 
 
 def has_write_id(write: Write | None, entity: Any) -> bool:

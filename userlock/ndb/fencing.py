@@ -96,6 +96,8 @@ class Ticket(PendingWrite, abc.ABC):
     write_id: tuple[str, int] | None = None
     claims: Sequence[WantedClaim] | None = None
     known_claims: Sequence[Any] = ()
+    #: The keys of the claims that its entity will have.
+    claimed: tuple[Any, ...] = ()
     withdrawn = doubtful = False
 
     def __init__(
@@ -347,8 +349,8 @@ class PutTicket(Ticket):
         elif self.new_id or (self.must_be_new and not self.may_overwrite):
             known = ()
         set_claims(self._entity, claims)
-        self._claimed = tuple(claim.key for claim in claims)
-        if known is None or set(known) != set(self._claimed):
+        self.claimed = tuple(claim.key for claim in claims)
+        if known is None or set(known) != set(self.claimed):
             self.claims = [WantedClaim(raw_key_of(each.key), *each[1:]) for each in claims]
             self.known_claims = [raw_key_of(each) for each in known or ()]
 
@@ -418,7 +420,7 @@ class PutTicket(Ticket):
         held, place = self._now.held, self._now.at
         restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
         if self._entity._userlock_constraints:
-            self._entity._userlock_claims = self._claimed
+            self._entity._userlock_claims = self.claimed
         for last in self._last_puts:
             last.version = version
             last.under_way = False

@@ -23,7 +23,7 @@ from userlock.lock.scope import current_scope
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_whole
 from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import ClaimsProperty, Constraint, claims_of, constraints_of
+from userlock.ndb.claims import Constraint, claims_of, claims_property, constraints_of
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
@@ -117,15 +117,16 @@ class Model(Stamped, ndb.Model):
         cls._write_policy = policy
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
-        cls._userlock_constraints = constraints_of(cls, _root_of(cls))
+        root = _root_of(cls)
+        cls._userlock_constraints = constraints_of(cls, cls._unique, root, root._unique)
         if cls._userlock_constraints and not hasattr(cls, LIST):
-            setattr(cls, LIST, ClaimsProperty())
+            setattr(cls, LIST, claims_property())
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
         name_early(cls, ATTRIBUTES)
         if cls.__module__ != __name__:  # the base classes of this module have no kind
-            watch(cls._get_kind(), _root_of(cls))
+            watch(cls._get_kind(), root)
 
     # --- put --------------------------------------------------------------------------------
 
@@ -195,6 +196,12 @@ class Model(Stamped, ndb.Model):
         return cls.get_or_insert_async(*args, **kwargs).result()
 
     # --- copies -----------------------------------------------------------------------------
+
+    def to_dict(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return the values of the properties, as in ndb. The claims are not among them."""
+        values: dict[str, Any] = super().to_dict(include=include, exclude=exclude)
+        values.pop(LIST, None)
+        return values
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, with the version and without the locks of the read.

@@ -33,6 +33,7 @@ from userlock.ndb.commits import (
     Looked,
     Outcome,
     Refused,
+    Resent,
     Result,
     Steps,
     Wait,
@@ -48,12 +49,14 @@ from userlock.ndb.commits import (
     name_of,
     put_together,
     put_write_id,
+    send_again,
     turn,
     version_if_same,
 )
 
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
 _CommitRequest: Any = datastore_types.CommitRequest
+_MutationResult: Any = datastore_types.MutationResult
 _RollbackRequest: Any = datastore_types.RollbackRequest
 
 #: The mutations of one transaction with claims.
@@ -275,6 +278,8 @@ class _Claims:
             outcome = self._known_outcome(pair, looked)
             if outcome is not None:
                 commit.settle(pair.position, outcome)
+            if isinstance(outcome, Landed) and pair.position in self._allocated:
+                commit.note_result(pair.position, _with_key(pair, outcome.version))
         pairs = self._pairs()
         for position, taken in claim_rows.find_taken(pairs, looked).items():
             commit.settle(position, taken)
@@ -282,11 +287,18 @@ class _Claims:
         if not pairs:
             yield from self._roll_back(transaction)
             return None
-        ((response, error),) = yield [Call("commit", self._request(pairs, looked))]
-        if error is not None:
-            if may_have_landed(error):
-                for pair in pairs:
-                    pair.write.doubtful = True
+        call = Call("commit", self._request(pairs, looked))
+        ((response, error),) = yield [call]
+        if may_have_landed(error):
+            for pair in pairs:
+                pair.write.doubtful = True
+            resent: Resent = yield from send_again(call)
+            response = resent.response
+            if response is None:
+                if not resent.over:  # its locks would stay for a minute
+                    yield from self._roll_back(transaction)
+                return error  # the next look-up tells
+        elif error is not None:
             return error
         for pair, result in zip(pairs, response.mutation_results, strict=False):
             if pair.position in self._allocated:
@@ -348,6 +360,13 @@ class _Claims:
             request.project_id, request.database_id = sent.project_id, sent.database_id
             request.transaction = transaction
             yield [Call("rollback", request)]
+
+
+def _with_key(pair: Pair, version: int) -> Any:
+    """Return the (raw) result of a creation whose key was allocated."""
+    result = _MutationResult.pb(_MutationResult(version=version))
+    result.key.CopyFrom(key_of(pair.mutation))
+    return result
 
 
 class PlainCommit:
@@ -430,6 +449,10 @@ class PlainCommit:
         outcome = self.outcomes.get(index)
         if isinstance(outcome, Landed):
             self.outcomes[index] = outcome._replace(overwrote=True)
+
+    def note_result(self, index: int, result: Any) -> None:
+        """Note the (raw) result of a mutation that a look-up has found."""
+        self._results[index] = result
 
     def take_answer(self, indexes: Sequence[int], response: Any) -> dict[int, int]:
         """Take the answer of one commit. Returns the conflicts, each with Datastore's version."""

@@ -19,14 +19,13 @@ longer, the stored entities tell whether it was applied:
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import claim_rows, commits
+from userlock.ndb import claim_rows
 from userlock.ndb.claim_rows import Pair
 from userlock.ndb.commits import (
     Call,
@@ -36,9 +35,9 @@ from userlock.ndb.commits import (
     Name,
     Outcome,
     Refused,
+    Resent,
     Result,
     Steps,
-    Wait,
     WantedClaim,
     Write,
     deletes,
@@ -52,6 +51,7 @@ from userlock.ndb.commits import (
     name_of,
     put_together,
     put_write_id,
+    send_again,
     turn,
     version_if_same,
 )
@@ -231,17 +231,11 @@ class TransactionCommit:
         Returns:
             The response, the error, and whether it remains in doubt.
         """
-        over = False
-        for delay in commits.RESEND_DELAYS:
-            yield Wait(delay * random.uniform(0.5, 1))
-            ((response, error),) = yield [commit]
-            if error is None:
-                return response, None, False
-            over = not may_have_landed(error)
-            if over:
-                break
+        resent: Resent = yield from send_again(commit)
+        if resent.response is not None:
+            return resent.response, None, False
         # Without an answer the first request may still be on its way.
-        version = (yield from self._find_out()) if over else None
+        version = (yield from self._find_out()) if resent.over else None
         if version is None or version < 0:
             return None, lost, version is None
         response = _CommitResponse.pb(_CommitResponse())

@@ -9,6 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.servers import Wire
 from userlock.ndb import capabilities, commits, plain_commits
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -35,3 +36,9 @@ def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)
     monkeypatch.setattr(plain_commits, "_CLAIM_PAUSES", (0.001,) * 5)
+
+
+@pytest.fixture
+def wire(context: Any, ndb_client: ndb.Client) -> Wire:
+    """Record the traffic between client and server from now on."""
+    return Wire(ndb_client)

@@ -16,7 +16,7 @@ class Owner(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     handle = ndb.StringProperty()
-    _unique = [Unique("handle", fold=caseless, per="all")]
+    _unique = (Unique("handle", fold=caseless, per="all"),)
 
     @classmethod
     def _get_kind(cls) -> str:
@@ -27,7 +27,7 @@ class Campaign(userlock.UserModel):
     """Unique by title per owner, unless archived."""
 
     _lock_id_from_key = userlock.root_id
-    _unique = [Unique("title", fold=caseless, unless="archived")]
+    _unique = (Unique("title", fold=caseless, unless="archived"),)
     title = ndb.StringProperty()
     archived = ndb.BooleanProperty(default=False)
     points = ndb.IntegerProperty(default=0)
@@ -51,7 +51,7 @@ class Screen(userlock.Model):
     """Unique by the bare name below a campaign; written in transactions."""
 
     _write_policy = userlock.WritePolicy.IN_TRANSACTION
-    _unique = [Unique("base", per="parent", unless=lambda screen: screen.state == "archived")]
+    _unique = (Unique("base", per="parent", unless=lambda screen: screen.state == "archived"),)
     file_name = ndb.StringProperty(required=True)
     base = ndb.ComputedProperty(lambda screen: image_name(screen.file_name))
     state = ndb.StringProperty(default="active")
@@ -66,7 +66,7 @@ class Seat(userlock.Model):
 
     _write_policy = userlock.WritePolicy.unsafe("claims hold without policies")
     _overwrites = True
-    _unique = [Unique("row", "number", per="all"), Unique("code", per="all", name="by code")]
+    _unique = (Unique("row", "number", per="all"), Unique("code", per="all", name="by code"))
     row = ndb.StringProperty()
     number = ndb.IntegerProperty()
     code = ndb.StringProperty()

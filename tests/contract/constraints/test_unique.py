@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import (
@@ -256,7 +255,7 @@ def test_more_groups_than_a_transaction_may_have() -> None:
 def test_an_entity_that_moves_to_another_owner() -> None:
     class Note(userlock.UserModel):
         _lock_id = "user_id"
-        _unique = [userlock.constraints.Unique("title")]
+        _unique = (userlock.constraints.Unique("title"),)
         user_id = ndb.StringProperty()
         title = ndb.StringProperty()
 

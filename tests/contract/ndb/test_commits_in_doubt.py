@@ -15,7 +15,7 @@ from emulator.datastore.faults import Rule
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import commits
+from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
@@ -278,7 +278,7 @@ class TestPartialCommits:
 
     def test_in_an_ordinary_commit_it_would_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits._Inserts, "request", commits._Part.request)
+        monkeypatch.setattr(plain_commits._Inserts, "request", plain_commits._Part.request)
         assert self.create_three() == [userlock.EntityExistsError] * 3
 
 

@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import Elsewhere, change, stored
 from tests.contract.ndb.models import Learner
-from userlock.ndb import commits
+from userlock.ndb import plain_commits
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.stores import MemoryStore
 
@@ -130,8 +130,8 @@ class TestRenames:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits, "build_on", lambda *_: None)
-        monkeypatch.setattr(TransactionCommit, "_check_versions", _nothing)
+        monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
+        monkeypatch.setattr(TransactionCommit, "_find_refused", lambda *_: None)
 
         def act() -> None:
             entity = key.get()
@@ -140,8 +140,3 @@ class TestRenames:
 
         run(locked, act)
         assert stored(key) is None
-
-
-def _nothing(self: Any) -> Any:
-    return None
-    yield

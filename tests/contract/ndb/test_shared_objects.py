@@ -12,7 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere
-from userlock.ndb import commits
+from userlock.ndb import plain_commits
 from userlock.ndb.context import current_context
 from userlock.ndb.provenance import ATTRIBUTES
 from userlock.stores import MemoryStore
@@ -171,7 +171,7 @@ class TestPutWithinItsPut:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits, "build_on", lambda *_: None)
+        monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
         put_what_is_stale(key, within, store, elsewhere)
         assert stored(key) < 1_000
 
@@ -237,7 +237,7 @@ class TestPutByTwoThreads:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(commits, "build_on", lambda *_: None)
+        monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
         self.put_together(key, ndb_client, elsewhere, checked=False)
         assert stored(key) == 5
 

@@ -12,17 +12,17 @@ import pytest
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import commits
+from userlock.ndb import commits, plain_commits
 from userlock.ndb.commits import (
     Answer,
     Call,
     InDoubt,
     Landed,
-    PlainCommit,
     Refused,
     Result,
     Wait,
 )
+from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.transaction_commits import TransactionCommit
 
 LOST = errors.ServiceUnavailable("the reply is lost")
@@ -41,6 +41,8 @@ class Write:
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
+    claims: Any = None
+    known_claims: Any = ()
 
 
 def upsert(name: str | None, points: int = 0) -> Any:
@@ -404,12 +406,12 @@ class TestControls:
         ("off", "write", "is_fenced"),
         [
             (
-                (commits, "build_on", lambda *_: None),
+                (plain_commits, "build_on", lambda *_: None),
                 Write(base_version=7),
                 lambda call: call.request.mutations[0].HasField("base_version"),
             ),
             (
-                (commits, "turn", lambda *_: None),
+                (plain_commits, "turn", lambda *_: None),
                 Write(must_be_new=True),
                 lambda call: operations(call) == ["insert"],
             ),

@@ -1,0 +1,151 @@
+"""Copies get the first free name, by few look-ups, and any number of them at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.constraints.models import Campaign, Seat, campaign, check_claims, put
+from tests.contract.ndb.servers import Wire
+from userlock.constraints import copies, put_as_copy
+from userlock.constraints.copies import first_free
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+def copy(title: str, **options: Any) -> str:
+    values = {name: options.pop(name) for name in ("archived", "owner") if name in options}
+    with userlock.global_lock(values.get("owner", "ann")):
+        return put_as_copy(campaign(title, **values), "title", **options)
+
+
+def test_the_first_free_name() -> None:
+    assert [copy("Email Campaign") for _ in range(3)] == [
+        "Email Campaign",
+        "Email Campaign (Copy 1)",
+        "Email Campaign (Copy 2)",
+    ]
+    assert copy("EMAIL CAMPAIGN") == "EMAIL CAMPAIGN (Copy 3)"
+    assert copy("Email Campaign", owner="bob") == "Email Campaign"
+    check_claims(Campaign)
+
+
+def test_suffixes_are_not_stacked() -> None:
+    put("Email (Copy 1)")
+    put("Email")
+    assert copy("Email (Copy 1)") == "Email (Copy 2)"
+    assert copy("Email (Copy 1) (Copy 4)") == "Email (Copy 1) (Copy 4)"
+    assert copy("Email (Copy 1) (Copy 4)") == "Email (Copy 3)"
+
+
+def test_an_archived_one_is_activated_under_its_name_or_the_next() -> None:
+    first = put("Email")
+    old = put("Email", archived=True)
+    with userlock.global_lock("ann"):
+        old = old.key.get(use_cache=False)
+        assert put_as_copy(old, "title") == "Email"
+        old.archived = False
+        assert put_as_copy(old, "title") == "Email (Copy 1)"
+        assert put_as_copy(old, "title") == "Email (Copy 1)"
+        first.key.delete()
+        old.title = "Email"
+        assert put_as_copy(old, "title") == "Email"
+    check_claims(Campaign)
+
+
+def test_another_pattern() -> None:
+    put("Email")
+    assert copy("Email", pattern="{n}. {name}") == "1. Email"
+    assert copy("1. Email", pattern="{n}. {name}") == "2. Email"
+
+
+@pytest.mark.parametrize("pattern", ["", "{name}", "{n}", "{name} {n} {n}"])
+def test_patterns_of_no_use(pattern: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        copy("Email", pattern=pattern)
+
+
+def test_the_length_is_bounded() -> None:
+    put("x" * 100)
+    put("ß" * 748)
+    assert copy("x" * 100, max_length=100) == "x" * 91 + " (Copy 1)"
+    assert len(copy("ß" * 748).encode()) in (1499, 1500)
+    with pytest.raises(ValueError, match="room"):
+        copy("x" * 100, max_length=9)
+
+
+def test_a_name_that_is_no_text() -> None:
+    with pytest.raises(ValueError, match="text"):
+        put_as_copy(campaign(None), "title")  # type: ignore[arg-type]
+
+
+def test_another_constraint_raises_at_once() -> None:
+    Seat(id="a", row="A", number=1, code="x").put()
+    seat = Seat(id="b", row="A", number=1, code="x")
+    with pytest.raises(userlock.NotUnique, match="row 'A'"):
+        put_as_copy(seat, "code")
+    assert seat.code == "x"
+
+
+def test_two_of_one_transaction() -> None:
+    put("Email")
+
+    @ndb.transactional()
+    def two() -> list[str]:
+        return [put_as_copy(campaign("Email"), "title") for _ in range(2)]
+
+    with userlock.global_lock("ann"):
+        assert two() == ["Email (Copy 1)", "Email (Copy 2)"]
+    check_claims(Campaign)
+
+
+class TestLookUps:
+    def test_of_each_copy(self, wire: Wire) -> None:
+        for number in range(1, 130):
+            before = len(wire.rpcs)
+            title = copy("Email")
+            lookups = wire.names[before:].count("lookup")
+            assert title == ("Email" if number == 1 else f"Email (Copy {number - 1})")
+            assert lookups <= max(2, 2 * math.log2(number)), f"{title}: {lookups}"
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 10**6])
+    def test_of_the_nth(self, count: int) -> None:
+        asked = 0
+
+        def taken(numbers: Any) -> set[int]:
+            nonlocal asked
+            asked += 1
+            return {number for number in numbers if number < count}
+
+        assert first_free(taken) == count
+        assert asked <= max(1, 2 * math.log2(max(count, 1)))
+
+    def test_one_by_one_needs_more(self) -> None:
+        """The negative control."""
+        lookups = 1000
+        assert lookups > 2 * math.log2(1000)
+
+
+def test_with_gaps_it_is_one_that_is_free() -> None:
+    holes = {3, 17, 40}
+    free = first_free(lambda numbers: {each for each in numbers if each < 60 and each not in holes})
+    assert free in holes | {60}
+
+
+def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody is always faster."""
+    put("Email")
+    monkeypatch.setattr(copies, "_MOST_LOSSES", 3)
+    monkeypatch.setattr(copies._Candidates, "taken", lambda self, numbers: set())
+    monkeypatch.setattr(copies._Names, "of", lambda self, number: "Email")
+    one = campaign("Email")
+    with userlock.global_lock("ann"):
+        monkeypatch.setattr(
+            copies._Candidates, "constraints", lambda self: {"TestedCampaign.title"}
+        )
+        with pytest.raises(userlock.NotUnique):
+            put_as_copy(one, "title")

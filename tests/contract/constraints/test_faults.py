@@ -1,0 +1,308 @@
+"""Lost replies, aborts, and rows that other programs have left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.constraints.models import (
+    Campaign,
+    MarkedCampaign,
+    Owner,
+    Seat,
+    campaign,
+    check_claims,
+    claims,
+    put,
+)
+from tests.contract.ndb.servers import Wire
+from userlock.constraints import put_as_copy
+from userlock.constraints.rows import ClaimRow
+from userlock.ndb import claim_rows, plain_commits
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+def rename(found: Any, title: str, *, in_transaction: bool) -> None:
+    def change() -> None:
+        entity = found.key.get(use_cache=False)
+        entity.title = title
+        entity.put()
+
+    with userlock.global_lock("ann"):
+        if in_transaction:
+            ndb.transaction(change)
+        else:
+            change()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
+@pytest.mark.parametrize("count", [1, 2, 3])
+class TestLostReplies:
+    def test_of_a_creation(
+        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+    ) -> None:
+        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
+        one = campaign("Summer", model=model)
+        with userlock.global_lock("ann"):
+            if in_transaction:
+                ndb.transaction(one.put)
+            else:
+                one.put()
+        assert [each.key for each in model.query()] == [one.key]
+        check_claims(model)
+        rename(one, "Winter", in_transaction=in_transaction)
+        check_claims(model)
+
+    def test_of_a_rename(
+        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+    ) -> None:
+        one = put("Summer", model=model)
+        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
+        rename(one, "Winter", in_transaction=in_transaction)
+        assert one.key.get(use_cache=False).title == "Winter"
+        check_claims(model)
+
+    def test_of_a_delete(
+        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+    ) -> None:
+        one = put("Summer", model=model)
+        ndb.get_context().clear_cache()
+        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
+
+        def delete() -> None:
+            one.key.get()
+            one.key.delete()
+
+        with userlock.global_lock("ann"):
+            if in_transaction:
+                ndb.transaction(delete)
+            else:
+                delete()
+        assert claims() == {}
+        assert one.key.get(use_cache=False) is None
+
+
+def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: emulator.Emulator) -> None:
+    """An archived entity has no row, so only a write id would tell."""
+    one = put("Summer")
+    with userlock.global_lock("ann"):
+        one = one.key.get(use_cache=False)
+        one.archived = True
+        datastore.faults.drop_reply(kind=claim_rows.KIND)
+        with pytest.raises(userlock.StaleWriteError) as caught:
+            one.put()
+    assert caught.value.may_have_landed
+    check_claims(Campaign)
+
+
+def test_with_a_write_id_it_is_not(datastore: emulator.Emulator) -> None:
+    one = put("Summer", model=MarkedCampaign)
+    with userlock.global_lock("ann"):
+        one = one.key.get(use_cache=False)
+        one.archived = True
+        datastore.faults.drop_reply(kind=claim_rows.KIND)
+        one.put()
+    check_claims(MarkedCampaign)
+
+
+@pytest.mark.parametrize("rpc", ["Lookup", "Commit", "AllocateIds", "Rollback"])
+@pytest.mark.parametrize("kind", ["abort", "unavailable"])
+def test_other_failures_end_well(datastore: emulator.Emulator, rpc: str, kind: str) -> None:
+    put("Summer")
+    getattr(datastore.faults, kind)(2, rpc=rpc)
+    with userlock.global_lock("ann"):
+        with pytest.raises(userlock.NotUnique):
+            campaign("Summer").put()
+        campaign("Winter").put()
+    check_claims(Campaign)
+
+
+def test_when_datastore_stays_away_nothing_is_stored(datastore: emulator.Emulator) -> None:
+    with userlock.global_lock("ann"):
+        datastore.faults.unavailable(None, rpc="Commit")
+        with pytest.raises(google_errors.RetryError):
+            campaign("Summer").put()
+        datastore.faults.clear()
+    assert claims() == {}
+    assert Campaign.query().count() == 0
+
+
+class TestVoidRows:
+    """A row that its holder does not list is void."""
+
+    def plant(self, title: str, holder: Any) -> Any:
+        """Make a row by hand, as another program might leave it."""
+        with userlock.global_lock("ann"):
+            one = campaign(title)
+            one.put()
+            (key,) = one.userlock_claims
+            one.key.delete()
+
+        @ndb.transactional()
+        def write() -> None:
+            ClaimRow(key=key, holder=holder, constraint="TestedCampaign.title").put()
+
+        write()
+        return key
+
+    def test_of_an_entity_that_is_gone(self) -> None:
+        self.plant("Summer", ndb.Key(Owner, "ann", Campaign, "gone"))
+        put("Summer")
+        check_claims(Campaign)
+
+    def test_of_an_entity_that_does_not_list_it(self) -> None:
+        self.plant("Summer", put("Winter").key)
+        put("Summer")
+        check_claims(Campaign)
+
+    def test_of_none(self) -> None:
+        self.plant("Summer", None)
+        put("Summer")
+        check_claims(Campaign)
+
+    def test_in_a_transaction(self) -> None:
+        self.plant("Summer", put("Winter").key)
+        with userlock.global_lock("ann"):
+            ndb.transaction(campaign("Summer").put)
+        check_claims(Campaign)
+
+    def test_a_row_of_another_is_left_alone(self) -> None:
+        """Another program has restored an old state of an entity."""
+        first, second = put("Summer"), put("Winter")
+        (row,) = first.userlock_claims
+
+        @ndb.transactional()
+        def write() -> None:
+            found = row.get()
+            found.holder = second.key
+            found.put()
+
+        write()
+        with userlock.global_lock("ann"):
+            first.key.delete()
+        assert ndb.Key(urlsafe=row.urlsafe()).get(use_cache=False) is not None
+
+
+class Crowd:
+    """Threads that begin at once, without locks."""
+
+    def __init__(self, client: ndb.Client) -> None:
+        self._client = client
+        self.errors: list[BaseException] = []
+
+    def run(self, count: int, work: Callable[[int], None]) -> None:
+        barrier = threading.Barrier(count)
+
+        def one(number: int) -> None:
+            try:
+                with self._client.context(), userlock.suppress("its lock is degraded"):
+                    barrier.wait(30)
+                    work(number)
+            except BaseException as error:
+                self.errors.append(error)
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+            assert not thread.is_alive()
+
+
+@EACH_MODE
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_many_creators_of_one_name(ndb_client: ndb.Client, in_transaction: bool) -> None:
+    crowd = Crowd(ndb_client)
+
+    def create(number: int) -> None:
+        if in_transaction:
+            ndb.transaction(campaign("Summer").put, retries=30)
+        else:
+            campaign("Summer").put()
+
+    crowd.run(64, create)
+    assert {type(error) for error in crowd.errors} == {userlock.NotUnique}
+    assert len(crowd.errors) == 63
+    assert Campaign.query().count() == 1
+    check_claims(Campaign)
+
+
+@pytest.mark.parametrize("off", ["find_taken", "rows"])
+def test_with_claims_off_there_are_several(
+    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, off: str
+) -> None:
+    """The negative control."""
+    if off == "rows":
+        monkeypatch.setattr(claim_rows, "changes", lambda *_: {})
+    else:
+        monkeypatch.setattr(claim_rows, "find_taken", lambda *_: {})
+    crowd = Crowd(ndb_client)
+    crowd.run(16, lambda number: campaign("Summer").put())
+    assert Campaign.query().count() > 1
+
+
+def test_copies_at_once(ndb_client: ndb.Client) -> None:
+    put("Summer")
+    crowd = Crowd(ndb_client)
+
+    def copy(number: int) -> None:
+        put_as_copy(campaign("Summer"), "title")
+
+    crowd.run(40, copy)
+    assert crowd.errors == []
+    titles = [each.title for each in Campaign.query()]
+    assert len(set(titles)) == len(titles) == 41
+    check_claims(Campaign)
+
+
+def test_round_trips(wire: Wire) -> None:
+    """A claim costs a look-up; a put without a change of claims costs nothing."""
+
+    def counted(work: Callable[[], Any]) -> list[str]:
+        before = len(wire.rpcs)
+        work()
+        return wire.names[before:]
+
+    with userlock.global_lock("ann"):
+        parent = ndb.Key(Owner, "ann")
+        one = Campaign(id="x", parent=parent, title="Summer")
+        assert counted(one.put) == ["lookup", "commit"]
+        assert counted(campaign("Spring").put) == ["allocate_ids", "lookup", "commit"]
+        one.points += 1
+        assert counted(one.put) == ["commit"]
+        one.title = "Winter"
+        assert counted(one.put) == ["lookup", "commit"]
+        one.title = "WINTER"
+        assert counted(one.put) == ["commit"]
+        assert counted(one.key.delete) == ["lookup", "lookup", "commit"]
+        archived = Campaign(id="y", parent=parent, title="Summer", archived=True)
+        assert counted(archived.put) == ["commit"]
+
+        def in_transaction() -> None:
+            found = ndb.Key(Owner, "ann", Campaign, "y").get()
+            found.archived = False
+            found.put()
+
+        assert counted(lambda: ndb.transaction(in_transaction)) == [
+            "begin_transaction",
+            "lookup",
+            "lookup",
+            "commit",
+        ]
+
+
+def test_a_batch_is_halved(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
+    monkeypatch.setattr(plain_commits, "_MOST_CLAIMING", 4)
+    ndb.put_multi([Seat(id=f"s{number}", row="A", number=number) for number in range(10)])
+    assert wire.names.count("commit") == 3
+    check_claims(Seat)

@@ -1,0 +1,185 @@
+"""Copies: the first free name of "Summer", "Summer (Copy 1)", "Summer (Copy 2)", …
+
+The search takes the numbers that are taken for a beginning of all numbers: it
+looks at 1, 4, 16, 64 in one look-up, and then closes in between the last one
+that is taken and the first that is free.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from google.cloud import ndb
+
+from userlock.errors import NotUnique
+from userlock.ndb.claims import claims_of, claims_of_attempt
+
+_PATTERN = "{name} (Copy {n})"
+#: The length of an indexed text in Datastore, in bytes.
+_MOST_BYTES = 1500
+#: The numbers of the first look-up; 0 is the name as it is. Each later one multiplies by four.
+_FIRST_PROBES = (0, 1, 4, 16, 64)
+#: The probes of a later look-up.
+_PROBES = 3
+#: How often a race for a name may be lost.
+_MOST_LOSSES = 50
+
+
+def put_as_copy(
+    entity: Any, name: str, *, pattern: str = _PATTERN, max_length: int = _MOST_BYTES
+) -> str:
+    """Put an entity under its name if that is free, and otherwise under the next free one.
+
+    "Summer" becomes "Summer (Copy 1)", and so does "Summer (Copy 7)" if it is
+    taken: suffixes are not stacked. Needs O(log N) look-ups for the Nth copy.
+    Of any number of callers at once each gets another name, with or without
+    the lock; the numbers may have gaps then.
+
+    Outside of transactions it tries again when another caller is faster. In a
+    transaction the commit is refused as contention, and ndb runs it again.
+
+    Args:
+        entity: an entity of a model with `_unique`. If it has no claim (it is archived), it is put
+            as it is.
+        name: the property with the name, a text.
+        pattern: the copies' names. Contains {name} and {n}.
+        max_length: the length of names in characters; the name before the suffix is cut. Also
+            cut to 1500 bytes, Datastore's limit.
+
+    Returns:
+        The name that it has got.
+
+    Raises:
+        NotUnique: another unique value is taken; or 50 races were lost.
+        ValueError: the pattern or the length is of no use.
+        Others, as `put`. The entity keeps its name then.
+    """
+    names = _Names(getattr(entity, name), pattern, max_length)
+    candidates = _Candidates(entity, name, names)
+    try:
+        return _put(entity, name, names, candidates)
+    except BaseException:
+        setattr(entity, name, names.original)
+        raise
+
+
+def _put(entity: Any, name: str, names: _Names, candidates: _Candidates) -> str:
+    number = first_free(candidates.taken) if candidates.are_claimed() else 0
+    for losses in range(1, _MOST_LOSSES + 1):
+        setattr(entity, name, names.of(number))
+        try:
+            entity.put()
+        except NotUnique as error:
+            if losses == _MOST_LOSSES or error.constraint not in candidates.constraints():
+                raise
+            # Many at once spread, instead of meeting again at the next number.
+            number += random.randint(1, 2**losses)
+        else:
+            break
+    return names.of(number)
+
+
+class _Names:
+    """The names of copies, by number; 0 is the name as it is."""
+
+    def __init__(self, original: Any, pattern: str, max_length: int) -> None:
+        if not isinstance(original, str) or not original:
+            raise ValueError(f"a copy needs a name that is a text, not {original!r:.80}")
+        if pattern.count("{name}") != 1 or pattern.count("{n}") != 1:
+            raise ValueError(f"pattern contains {{name}} and {{n}} once each, not {pattern!r:.80}")
+        self.original = original
+        self._pattern = pattern
+        self._max_length = max_length
+        form = re.escape(pattern).replace(r"\{name\}", "(.+)").replace(r"\{n\}", r"\d+")
+        self._name = original
+        while (match := re.fullmatch(form, self._name, re.DOTALL)) is not None:
+            self._name = match[1]
+        if not self._fits(self._written("x", 10**9)):
+            raise ValueError(f"max_length={max_length} leaves no room for a name in {pattern!r}")
+
+    def of(self, number: int) -> str:
+        """Return the name with that number."""
+        if number == 0:
+            return self.original
+        name = self._name
+        while not self._fits(self._written(name, number)):
+            name = name[:-1].rstrip()
+        return self._written(name, number)
+
+    def _written(self, name: str, number: int) -> str:
+        before, _, after = self._pattern.partition("{name}")
+        return before.replace("{n}", str(number)) + name + after.replace("{n}", str(number))
+
+    def _fits(self, text: str) -> bool:
+        return len(text) <= self._max_length and len(text.encode()) <= _MOST_BYTES
+
+
+class _Candidates:
+    """The claims that an entity would have under another name."""
+
+    def __init__(self, entity: Any, name: str, names: _Names) -> None:
+        self._entity = entity
+        self._name = name
+        self._names = names
+        original = self._claims(0)
+        #: Those that do not depend on the name, which may be that of a copy itself.
+        self._fixed = original.keys() & self._claims(1).keys() & self._claims(2).keys()
+        self._depending = {original[key] for key in original.keys() - self._fixed}
+
+    def are_claimed(self) -> bool:
+        """Return whether the name is claimed at all."""
+        return bool(self._depending)
+
+    def constraints(self) -> set[str]:
+        """Return the names of the constraints that depend on the name."""
+        return self._depending
+
+    def taken(self, numbers: Iterable[int]) -> set[int]:
+        """Return those numbers whose names are taken by others. One look-up."""
+        keys = {number: self._claims(number).keys() - self._fixed for number in numbers}
+        wanted = list(set().union(*keys.values()))
+        rows = ndb.get_multi(wanted, use_cache=False, use_global_cache=False)
+        mine = self._entity.key
+        taken = claims_of_attempt()
+        taken |= {row.key for row in rows if row is not None and row.holder != mine}
+        return {number for number, wants in keys.items() if wants & taken}
+
+    def _claims(self, number: int) -> dict[Any, str]:
+        """Return the claims under a name: the keys of rows, and the constraints."""
+        before = getattr(self._entity, self._name)
+        setattr(self._entity, self._name, self._names.of(number))
+        try:
+            return {claim.key: claim.constraint for claim in claims_of(self._entity)}
+        finally:
+            setattr(self._entity, self._name, before)
+
+
+def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
+    """Return a free number that follows a taken one; 0 if that is free.
+
+    Args:
+        taken: one look-up: returns those of some numbers that are taken.
+    """
+    probes = list(_FIRST_PROBES)
+    last_taken = -1
+    while True:
+        found = taken(probes)
+        free = next((probe for probe in probes if probe not in found), None)
+        before = [probe for probe in probes if free is None or probe < free]
+        last_taken = max([last_taken, *before])
+        if free is not None:
+            break
+        probes = [probes[-1] * 4**power for power in range(1, len(_FIRST_PROBES))]
+    while free - last_taken > 1:
+        span = free - last_taken
+        inner = sorted(
+            {last_taken + span * part // (_PROBES + 1) for part in range(1, _PROBES + 1)}
+        )
+        inner = [probe for probe in inner if probe > last_taken]
+        found = taken(inner)
+        free = next((probe for probe in inner if probe not in found), free)
+        last_taken = max([last_taken, *(probe for probe in inner if probe < free)])
+    return free
