@@ -20,7 +20,8 @@ from userlock.idempotency import Flows
 from userlock.idempotency.apps import VARIABLE as FLOWS_VARIABLE
 from userlock.idempotency.apps import find_flows
 from userlock.lock.scope import configure, defaults
-from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.client import DATASTORE_ERRORS, find_client
+from userlock.ndb.client import VARIABLE as CLIENT_VARIABLE
 from userlock.outbox.apps import VARIABLE as OUTBOX_VARIABLE
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.outbox import Outbox
@@ -47,6 +48,16 @@ def opened_flows(options: argparse.Namespace, invocation: Invocation) -> Iterato
         flows.context(),
     ):
         yield flows
+
+
+@contextlib.contextmanager
+def opened_client(options: argparse.Namespace, invocation: Invocation) -> Iterator[None]:
+    """Open an ndb context of the app's client. Errors end the command with a line."""
+    with (
+        _opened(options, invocation, find_client, CLIENT_VARIABLE, "client") as client,
+        client.context("the client is"),
+    ):
+        yield
 
 
 @contextlib.contextmanager

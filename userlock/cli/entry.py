@@ -13,7 +13,17 @@ from types import ModuleType
 
 import userlock.ids as ids
 from userlock._version import __version__
-from userlock.cli import baseline, break_lock, doctor, flows, holder, outbox, reap, watch
+from userlock.cli import (
+    baseline,
+    break_lock,
+    doctor,
+    flows,
+    holder,
+    outbox,
+    reap,
+    unique,
+    watch,
+)
 from userlock.cli.command import (
     BUG,
     INTERRUPTED,
@@ -43,6 +53,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     outbox,
     flows,
     reap,
+    unique,
 )
 
 

@@ -89,6 +89,11 @@ def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Co
     return tuple(declared)
 
 
+def has_claims(cls: Any) -> bool:
+    """Return whether a model has constraints."""
+    return bool(cls._userlock_constraints)
+
+
 def claims_of(entity: Any) -> list[Claim]:
     """Return the claims of an entity by its present values. Calls functions of the application.
 

@@ -9,13 +9,36 @@ from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
+from google.cloud import ndb
 from google.cloud.ndb import exceptions as ndb_exceptions
 from google.cloud.ndb.context import get_context
 
+from userlock.apps import find_object
 from userlock.errors import ConfigurationError
 
 #: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
 DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
+
+
+#: The environment variable with the name of an app's client.
+VARIABLE = "USERLOCK_CLIENT"
+
+
+def find_client(name: str) -> ClientOfProcess:
+    """Import an app's `ndb.Client`, or a function that makes it, for the command line.
+
+    Args:
+        name: `module:attribute`; both may have dots.
+
+    Raises:
+        ConfigurationError: there is none of that name, or its module cannot be imported.
+    """
+    found = find_object(name, object, "client", "main:client")
+    if not isinstance(found, ndb.Client) and not callable(found):
+        raise ConfigurationError(
+            f"{name} is a {type(found).__name__}, no ndb.Client, nor a function that makes one"
+        )
+    return ClientOfProcess(found)
 
 
 class ClientOfProcess:

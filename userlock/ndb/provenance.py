@@ -107,6 +107,11 @@ def note_claims(entity: Any) -> None:
         entity._userlock_claims = tuple(getattr(entity, LIST))
 
 
+def forget_claims(entity: Any) -> None:
+    """Let the next put of an entity object look at its claims in Datastore, changed or not."""
+    entity._userlock_claims = None
+
+
 def restamp(
     entity: Any,
     key: Any,

@@ -1,0 +1,354 @@
+"""`userlock unique check` finds planted faults, and `repair` mends them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.constraints.models import (
+    Campaign,
+    Owner,
+    Screen,
+    Seat,
+    campaign,
+    check_claims,
+    claims,
+    put,
+)
+from tests.unit.cli.terminal import Terminal
+from userlock.constraints import audit, caseless
+from userlock.constraints.audit import Audit, Problem, constrained_models
+from userlock.constraints.rows import ClaimRow
+from userlock.ndb import claim_rows
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+@pytest.fixture
+def raw(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Provide a function that stores a campaign as another program does, without claims."""
+
+    def store(title: str, key: Any = None) -> Any:
+        key = key or ndb.Key(Owner, "ann", Campaign, f"raw-{title}")
+        with monkeypatch.context() as patch, userlock.suppress("another program"):
+            patch.setattr(Campaign, "_userlock_constraints", ())
+            stored = key.get(use_cache=False) or Campaign(key=key)
+            stored.populate(title=title, userlock_claims=[])
+            stored.put()
+        return key
+
+    return store
+
+
+def remove_row(entity: Any) -> None:
+    """Remove the rows of an entity, as a hand in the console might."""
+
+    @ndb.transactional()
+    def remove() -> None:
+        for key in entity.userlock_claims:
+            key.delete()
+
+    remove()
+
+
+def audited(*, repair: bool, model: Any = Campaign) -> list[Problem]:
+    return list(Audit(repair=repair).run(model))
+
+
+def kinds(problems: list[Problem]) -> list[str]:
+    return sorted(problem.what for problem in problems)
+
+
+def test_what_is_in_order_has_no_problems() -> None:
+    put("Summer")
+    put("Winter", owner="bob")
+    put("Summer", archived=True)
+    work = Audit()
+    assert list(work.run(Campaign)) == []
+    assert (work.entities, work.rows) == (3, 2)
+
+
+def test_unclaimed_entities(raw: Callable[..., Any]) -> None:
+    key = raw("Summer")
+    (problem,) = audited(repair=False)
+    assert problem == Problem("unclaimed", key, "TestedCampaign.title", "title 'Summer'")
+    assert claims() == {}
+    (problem,) = audited(repair=True)
+    assert problem.repaired
+    assert audited(repair=False) == []
+    check_claims(Campaign)
+    with pytest.raises(userlock.NotUnique):
+        put("summer")
+
+
+def test_a_row_that_is_gone() -> None:
+    remove_row(put("Summer"))
+    assert kinds(audited(repair=False)) == ["unclaimed"]
+    assert all(problem.repaired for problem in audited(repair=True))
+    assert audited(repair=False) == []
+    check_claims(Campaign)
+
+
+def test_rows_without_an_entity() -> None:
+    one = put("Summer")
+    with userlock.global_lock("ann"):
+        one.key.delete()
+        other = campaign("Winter")
+        other.put()
+
+    @ndb.transactional()
+    def plant() -> None:
+        for number, holder in enumerate([one.key, other.key, None]):
+            ClaimRow(id=f"void-{number}", holder=holder, constraint="TestedCampaign.old").put()
+
+    plant()
+    assert kinds(audited(repair=False)) == ["void"] * 3
+    assert kinds(audited(repair=True)) == ["void"] * 3
+    assert audited(repair=False) == []
+    check_claims(Campaign)
+
+
+def test_duplicates_are_reported_and_never_renamed(raw: Callable[..., Any]) -> None:
+    first, second = put("Summer").key, raw("SUMMER")
+    for repair in (False, True):
+        (problem,) = audited(repair=repair)
+        assert problem.what == "duplicate"
+        assert (problem.key, problem.holder) == (second, first)
+        assert not problem.repaired
+    assert second.get(use_cache=False).title == "SUMMER"
+    check_claims(Campaign)
+
+
+def test_duplicates_among_unclaimed_ones(raw: Callable[..., Any]) -> None:
+    keys = {raw("Summer"), raw("SUMMER"), raw("winter")}
+    assert kinds(audited(repair=False)) == ["duplicate", "unclaimed", "unclaimed"]
+    problems = audited(repair=True)
+    assert kinds(problems) == ["duplicate", "unclaimed", "unclaimed"]
+    assert {problem.key for problem in problems} == keys
+    assert kinds(audited(repair=False)) == ["duplicate"]
+    check_claims(Campaign)
+
+
+def test_more_unclaimed_ones_than_are_remembered(
+    raw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_MOST_REMEMBERED", 1)
+    raw("a"), raw("b")
+    work = Audit()
+    list(work.run(Campaign))
+    assert not work.all_remembered
+
+
+def test_a_value_that_the_entity_no_longer_has(raw: Callable[..., Any]) -> None:
+    one = put("Summer")
+    listed = one.userlock_claims
+
+    @ndb.transactional()
+    def change() -> None:
+        found = one.key.get()
+        found.title = "Winter"
+        with userlock.suppress("another program"):
+            found.put()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Campaign, "_userlock_constraints", ())
+        change()
+    assert one.key.get(use_cache=False).userlock_claims == listed
+    assert kinds(audited(repair=False)) == ["unclaimed"]
+    assert all(problem.repaired for problem in audited(repair=True))
+    check_claims(Campaign)
+    put("Summer")
+
+
+def test_an_archived_one_that_lists_a_value(raw: Callable[..., Any]) -> None:
+    one = put("Summer")
+
+    @ndb.transactional()
+    def change() -> None:
+        found = one.key.get()
+        found.archived = True
+        with userlock.suppress("another program"):
+            found.put()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Campaign, "_userlock_constraints", ())
+        change()
+    assert kinds(audited(repair=False)) == ["outdated"]
+    assert all(problem.repaired for problem in audited(repair=True))
+    assert claims() == {}
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(
+    raw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw("bad"), raw("good")
+
+    def fold(text: str) -> str:
+        if text == "bad":
+            raise ValueError("a \x1b[2J title")
+        return caseless(text)
+
+    monkeypatch.setattr(Campaign._unique[0], "_fold", fold)
+    problems = audited(repair=True)
+    assert kinds(problems) == ["failed", "unclaimed"]
+    (failed,) = [problem for problem in problems if problem.what == "failed"]
+    assert "ValueError" in failed.error
+    assert "\x1b" not in failed.error
+
+
+def test_a_busy_owner_is_reported(raw: Callable[..., Any], service: userlock.LockService) -> None:
+    raw("Summer")
+    lease = service.acquire("ann")
+    (problem,) = list(Audit(repair=True, wait_timeout=0.1).run(Campaign))
+    assert (problem.what, problem.repaired) == ("failed", False)
+    assert "LockTimeout" in problem.error
+    service.release(lease)
+    with userlock.global_lock("ann"):
+        (problem,) = audited(repair=True)
+        assert problem.repaired, "the lock is held here"
+
+
+def test_other_policies() -> None:
+    seat = Seat(id="a", row="A", number=1, code="x")
+    seat.put()
+
+    @ndb.transactional()
+    def upload() -> Any:
+        made = Screen(file_name="home.png")
+        made.put()
+        return made
+
+    screen = upload()
+    for each in (seat, screen):
+        remove_row(each)
+    for model in (Seat, Screen):
+        assert kinds(audited(repair=False, model=model)) == ["unclaimed"]
+        assert all(problem.repaired for problem in audited(repair=True, model=model))
+        assert audited(repair=False, model=model) == []
+
+
+def test_it_goes_on_while_others_write(
+    ndb_client: ndb.Client, datastore: emulator.Emulator
+) -> None:
+    """A put between the first look and the second one is no problem."""
+    put("Summer")
+    work = Audit()
+    look_again = work._look_again
+
+    def renamed_meanwhile(entity: Any) -> Any:
+        with userlock.global_lock("ann"):
+            found = entity.key.get(use_cache=False)
+            found.title = "Winter"
+            found.put()
+        return look_again(entity)
+
+    work._look_again = renamed_meanwhile  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "_is_in_order", _first_wrong(audit._is_in_order))
+        assert list(work.run(Campaign)) == []
+    check_claims(Campaign)
+
+
+def _first_wrong(is_in_order: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    calls = iter([False])
+    return lambda entity: next(calls, None) is None and is_in_order(entity)
+
+
+def test_a_lost_reply_of_a_repair(raw: Callable[..., Any], datastore: emulator.Emulator) -> None:
+    raw("Summer")
+    datastore.faults.drop_reply(kind=claim_rows.KIND)
+    assert all(problem.repaired for problem in audited(repair=True))
+    assert audited(repair=False) == []
+
+
+def test_the_models() -> None:
+    assert constrained_models(["TestedSeat", "TestedCampaign"]) == [Campaign, Seat]
+    with pytest.raises(userlock.ConfigurationError, match="TestedCampaign"):
+        constrained_models(["Nothing"])
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> Iterator[Terminal]:
+    """Provide a command line that names the app's client."""
+    module = ModuleType("campaigns_app")
+    module.client = ndb_client  # type: ignore[attr-defined]
+    module.make = lambda: ndb_client  # type: ignore[attr-defined]
+    sys.modules["campaigns_app"] = module
+    terminal = Terminal(store, clock)
+    terminal.environ["USERLOCK_CLIENT"] = "campaigns_app:client"
+    yield terminal
+    del sys.modules["campaigns_app"]
+
+
+def test_check_and_repair(raw: Callable[..., Any], terminal: Terminal) -> None:
+    put("Winter")
+    raw("Summer"), raw("WINTER")
+    outcome = terminal.run("unique", "check", "TestedCampaign")
+    assert outcome.code == 1
+    lines = outcome.out.splitlines()
+    assert any(line.startswith("unclaimed: Key(") for line in lines)
+    assert any(line.startswith("duplicate: Key(") and ", which Key(" in line for line in lines)
+    assert lines[-1] == "3 entities, 1 claim, 2 problems"
+    outcome = terminal.run("unique", "repair", "TestedCampaign")
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (
+        1,
+        "3 entities, 2 claims, 1 repaired, 1 problem",
+    )
+    with userlock.global_lock("ann"):
+        ndb.Key(Owner, "ann", Campaign, "raw-WINTER").delete()
+    outcome = terminal.run("unique", "check", "--app", "campaigns_app:make", "TestedCampaign")
+    assert (outcome.code, outcome.out) == (0, "2 entities, 2 claims, no problems\n")
+
+
+def test_the_document(raw: Callable[..., Any], terminal: Terminal) -> None:
+    key = raw("Summer")
+    outcome = terminal.run("unique", "check", "--json", "TestedCampaign")
+    assert outcome.document == {
+        "entities": 1,
+        "rows": 0,
+        "problems": [
+            {
+                "what": "unclaimed",
+                "key": repr(key),
+                "constraint": "TestedCampaign.title",
+                "value": "title 'Summer'",
+                "holder": "",
+                "error": "",
+                "repaired": False,
+            }
+        ],
+        "complete": True,
+        "interrupted": False,
+    }
+
+
+def test_hidden_values(raw: Callable[..., Any], terminal: Terminal) -> None:
+    raw("Summer")
+    terminal.environ["USERLOCK_SHOW_IDS"] = "masked"
+    outcome = terminal.run("unique", "check", "TestedCampaign")
+    assert "Summer" not in outcome.out
+
+
+def test_a_kind_that_is_not_there(terminal: Terminal) -> None:
+    outcome = terminal.run("unique", "check", "TestedCampain")
+    assert outcome.code == 2
+    assert "TestedCampaign" in outcome.err
+
+
+def test_no_client_is_named(terminal: Terminal) -> None:
+    del terminal.environ["USERLOCK_CLIENT"]
+    outcome = terminal.run("unique", "check")
+    assert outcome.code == 2
+    assert "USERLOCK_CLIENT" in outcome.err

@@ -1,0 +1,303 @@
+"""Compares entities and claims, and repairs them: for older data, and what other programs wrote.
+
+Each entity and each row is looked at outside of a transaction first. What seems
+wrong is looked at again, and repaired, in a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from google.api_core.exceptions import Aborted
+from google.cloud import ndb
+
+from userlock.constraints.rows import ClaimRow
+from userlock.errors import ConfigurationError, NotUnique
+from userlock.lock.api import global_lock
+from userlock.lock.lease import Priority
+from userlock.ndb.claim_rows import LIST
+from userlock.ndb.claims import Claim, claims_of, has_claims
+from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.enforcement import suppress
+from userlock.ndb.lock_ids import lock_id_of
+from userlock.ndb.model import Model
+from userlock.ndb.policies import WritePolicy
+from userlock.ndb.provenance import forget_claims
+from userlock.words import legible
+
+_BATCH = 100
+#: The values of unclaimed entities that are kept, to find those that two of them have.
+_MOST_REMEMBERED = 200_000
+_MOST_ERROR = 300
+
+#: The entity has a value without a row of its own.
+UNCLAIMED = "unclaimed"
+#: It lists a value that it no longer has.
+OUTDATED = "outdated"
+#: Another entity has its value.
+DUPLICATE = "duplicate"
+#: The row's entity is gone, or has another value.
+VOID = "void"
+#: It cannot be told, or not be repaired: see the error.
+FAILED = "failed"
+
+
+class Problem(NamedTuple):
+    """One entity or row that is not as it should be.
+
+    Attributes:
+        what: `UNCLAIMED`, `OUTDATED`, `DUPLICATE`, `VOID` or `FAILED`.
+        key: of the entity; of a void row, its own.
+        constraint: its name, with the kind; empty if it is not known.
+        value: in words.
+        holder: the key of the other entity, of a duplicate.
+        error: the reason, of one that failed.
+        repaired: whether it is as it should be now.
+    """
+
+    what: str
+    key: Any
+    constraint: str = ""
+    value: str = ""
+    holder: Any = None
+    error: str = ""
+    repaired: bool = False
+
+
+class Audit:
+    """A comparison of the entities of some models with their claims, in one namespace.
+
+    To be used in an ndb context. Other requests may go on meanwhile. Run again,
+    it finds what is left.
+
+    Args:
+        repair: whether to claim free values, and to remove void rows. Of entities with one value
+            the first that is met claims it; the others are reported, and no entity is given
+            another value. A repaired entity is put again, with its hooks, under its lock.
+        wait_timeout: how long to wait for an entity's lock, in seconds.
+        stopped: whether to end, asked between batches.
+
+    Attributes:
+        entities, rows: how many were looked at.
+        all_remembered: whether values that several unclaimed entities have were all found. A
+            repair finds them in any case.
+        interrupted: whether it was stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        repair: bool = False,
+        wait_timeout: float = 5.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.entities = 0
+        self.rows = 0
+        self.all_remembered = True
+        self.interrupted = False
+        self._repair = repair
+        self._wait_timeout = wait_timeout
+        self._stopped = stopped
+        self._remembered: dict[Any, Any] = {}
+
+    def run(self, model: Any) -> Iterator[Problem]:
+        """Give the problems of a model's entities, and of its rows.
+
+        Raises:
+            GoogleAPIError: Datastore does not answer.
+        """
+        for keys in self._batches(model.query()):
+            self.entities += len(keys)
+            for entity in _get(keys):
+                if entity is not None:
+                    yield from self._of_entity(entity)
+        kind = model._get_kind()
+        rows = ClaimRow.query(
+            ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/", namespace=""
+        ).order(ClaimRow.constraint, ClaimRow.key)
+        for keys in self._batches(rows):
+            self.rows += len(keys)
+            yield from self._of_rows(keys)
+
+    def _batches(self, query: Any) -> Iterator[list[Any]]:
+        """Give the keys of a query in batches, until it is stopped."""
+        cursor, more = None, True
+        while more:
+            if self._stopped():
+                self.interrupted = True
+                return
+            keys, cursor, more = query.fetch_page(_BATCH, start_cursor=cursor, keys_only=True)
+            if keys:
+                yield keys
+
+    # --- entities ---------------------------------------------------------------------------
+
+    def _of_entity(self, entity: Any) -> Iterator[Problem]:
+        if _is_in_order(entity):
+            return
+        try:
+            repaired = self._look_again(entity)
+        except NotUnique as error:
+            yield Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)
+        except Aborted as error:
+            yield Problem(FAILED, entity.key, error=f"contention: {error}")
+        except DATASTORE_ERRORS:
+            raise
+        except Exception as error:  # of this entity: the others are still looked at
+            text = legible(str(error).partition("\n")[0], _MOST_ERROR)
+            yield Problem(FAILED, entity.key, error=f"{type(error).__name__}: {text}")
+        else:
+            if repaired is not None:
+                yield repaired
+
+    def _look_again(self, entity: Any) -> Problem | None:
+        """Look at an entity in a transaction; put it again for a repair."""
+
+        def look() -> Problem | None:
+            found = entity.key.get()
+            if found is None or _is_in_order(found):
+                return None
+            claims = claims_of(found)
+            problem = _first_problem(found, claims)
+            if problem is not None and self._repair:
+                forget_claims(found)
+                with _allowed(found):
+                    found.put()
+                problem = problem._replace(repaired=True)
+            return problem
+
+        with self._locked(entity):
+            problem: Problem | None = ndb.transaction(look)
+        if problem is not None and not self._repair:
+            other = self._other_with_its_value(entity)
+            if other is not None:
+                return problem._replace(what=DUPLICATE, holder=other)
+        return problem
+
+    @contextlib.contextmanager
+    def _locked(self, entity: Any) -> Iterator[None]:
+        """Hold the entity's lock for a repair: its holder's put would be refused otherwise."""
+        if not self._repair or type(entity)._write_policy is not WritePolicy.USER_LOCK:
+            yield
+            return
+        lock_id = lock_id_of(entity)
+        with global_lock(lock_id, wait_timeout=self._wait_timeout, priority=Priority.BATCH):
+            yield
+
+    def _other_with_its_value(self, entity: Any) -> Any:
+        """Return the key of another unclaimed entity with one of its values; remember its own."""
+        for claim in claims_of(entity):
+            other = self._remembered.get(claim.key)
+            if other is not None and other != entity.key:
+                return other
+            if len(self._remembered) < _MOST_REMEMBERED:
+                self._remembered[claim.key] = entity.key
+            else:
+                self.all_remembered = False
+        return None
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def _of_rows(self, keys: list[Any]) -> Iterator[Problem]:
+        rows = [row for row in _get(keys) if row is not None]
+        for row, is_void in zip(rows, _are_void(rows), strict=True):
+            problem = self._look_again_at_row(row.key) if is_void else None
+            if problem is not None:
+                yield problem
+
+    def _look_again_at_row(self, key: Any) -> Problem | None:
+        def look() -> Problem | None:
+            row = key.get()
+            if row is None or _are_void([row]) != [True]:
+                return None
+            if self._repair:
+                row.key.delete()
+            return Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)
+
+        problem: Problem | None = ndb.transaction(look)
+        return problem
+
+
+def _allowed(entity: Any) -> contextlib.AbstractContextManager[None]:
+    """Allow the put of an entity that its policy may refuse; its transaction has read it."""
+    if type(entity)._write_policy in (WritePolicy.USER_LOCK, WritePolicy.IN_TRANSACTION):
+        return contextlib.nullcontext()
+    return suppress("its claims are repaired, in a transaction that has read it")
+
+
+def _get(keys: Iterable[Any]) -> list[Any]:
+    found: list[Any] = ndb.get_multi(keys, use_cache=False, use_global_cache=False)
+    return found
+
+
+def _is_in_order(entity: Any) -> bool:
+    """Return whether an entity has its claims, and lists no others. Errors count as disorder."""
+    try:
+        wanted = {claim.key for claim in claims_of(entity)}
+    except Exception:
+        return False
+    if wanted != set(getattr(entity, LIST, ())):
+        return False
+    rows = _get(wanted)
+    return all(row is not None and row.holder == entity.key for row in rows)
+
+
+def _first_problem(entity: Any, claims: list[Claim]) -> Problem | None:
+    """Return the first claim that an entity lacks, in a transaction.
+
+    Raises:
+        NotUnique: another entity has its value.
+    """
+    rows = _get([claim.key for claim in claims])
+    present = [row for row in rows if row is not None]
+    void = {row.key for row, is_void in zip(present, _are_void(present), strict=True) if is_void}
+    for claim, row in zip(claims, rows, strict=True):
+        if row is not None and row.holder != entity.key and row.key not in void:
+            raise NotUnique(
+                key=entity.key,
+                kind=type(entity)._get_kind(),
+                constraint=claim.constraint,
+                value=claim.value,
+                holder=row.holder,
+                put_at=None,
+            )
+    listed = getattr(entity, LIST, ())
+    for claim, row in zip(claims, rows, strict=True):
+        if row is None or row.holder != entity.key or claim.key not in listed:
+            return Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
+    return Problem(OUTDATED, entity.key)
+
+
+def _are_void(rows: list[Any]) -> list[bool]:
+    """Return for each row whether its holder is gone, or does not list it."""
+    holders = _get({row.holder for row in rows if row.holder is not None})
+    listed = {each.key: getattr(each, LIST, ()) for each in holders if each is not None}
+    return [row.key not in listed.get(row.holder, ()) for row in rows]
+
+
+def constrained_models(names: Iterable[str] = ()) -> list[Any]:
+    """Return the imported models with `_unique`, or those of some kinds, by kind.
+
+    Raises:
+        ConfigurationError: there is no such kind.
+    """
+    known: dict[str, Any] = {}
+    for model in _below(Model):
+        if has_claims(model) and model._write_policy is not WritePolicy.ABSTRACT:
+            known.setdefault(model._get_kind(), model)
+    unknown = sorted(set(names) - known.keys())
+    if unknown:
+        having = ", ".join(sorted(known)) or "none"
+        raise ConfigurationError(
+            f"no imported model of kind {unknown[0]!r:.80} has constraints. To fix it: name one of "
+            f"those that have, {having}, or import its module"
+        )
+    return [known[kind] for kind in sorted(set(names) or known)]
+
+
+def _below(cls: Any) -> Iterator[Any]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from _below(each)
