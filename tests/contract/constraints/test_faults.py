@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from google.cloud import ndb
 
 import emulator
 import userlock
-from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import (
     Campaign,
     MarkedCampaign,
@@ -24,7 +22,6 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.contract.ndb.servers import Wire
-from userlock.constraints import put_as_copy
 from userlock.constraints.rows import ClaimRow
 from userlock.ndb import claim_rows, plain_commits
 
@@ -191,78 +188,6 @@ class TestVoidRows:
         with userlock.global_lock("ann"):
             first.key.delete()
         assert ndb.Key(urlsafe=row.urlsafe()).get(use_cache=False) is not None
-
-
-class Crowd:
-    """Threads that begin at once, without locks."""
-
-    def __init__(self, client: ndb.Client) -> None:
-        self._client = client
-        self.errors: list[BaseException] = []
-
-    def run(self, count: int, work: Callable[[int], None]) -> None:
-        barrier = threading.Barrier(count)
-
-        def one(number: int) -> None:
-            try:
-                with self._client.context(), userlock.suppress("its lock is degraded"):
-                    barrier.wait(30)
-                    work(number)
-            except BaseException as error:
-                self.errors.append(error)
-
-        threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-            assert not thread.is_alive()
-
-
-@EACH_MODE
-@pytest.mark.parametrize("in_transaction", [False, True])
-def test_many_creators_of_one_name(ndb_client: ndb.Client, in_transaction: bool) -> None:
-    crowd = Crowd(ndb_client)
-
-    def create(number: int) -> None:
-        if in_transaction:
-            ndb.transaction(campaign("Summer").put, retries=30)
-        else:
-            campaign("Summer").put()
-
-    crowd.run(64, create)
-    assert {type(error) for error in crowd.errors} == {userlock.NotUnique}
-    assert len(crowd.errors) == 63
-    assert Campaign.query().count() == 1
-    check_claims(Campaign)
-
-
-@pytest.mark.parametrize("off", ["find_taken", "rows"])
-def test_with_claims_off_there_are_several(
-    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, off: str
-) -> None:
-    """The negative control."""
-    if off == "rows":
-        monkeypatch.setattr(claim_rows, "changes", lambda *_: {})
-    else:
-        monkeypatch.setattr(claim_rows, "find_taken", lambda *_: {})
-    crowd = Crowd(ndb_client)
-    crowd.run(16, lambda number: campaign("Summer").put())
-    assert Campaign.query().count() > 1
-
-
-def test_copies_at_once(ndb_client: ndb.Client) -> None:
-    put("Summer")
-    crowd = Crowd(ndb_client)
-
-    def copy(number: int) -> None:
-        put_as_copy(campaign("Summer"), "title")
-
-    crowd.run(40, copy)
-    assert crowd.errors == []
-    titles = [each.title for each in Campaign.query()]
-    assert len(set(titles)) == len(titles) == 41
-    check_claims(Campaign)
 
 
 def test_round_trips(wire: Wire) -> None:

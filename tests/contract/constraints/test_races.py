@@ -1,0 +1,127 @@
+"""Many at once want one name, while memcached is down: exactly one gets it, all copies differ."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.constraints.models import Campaign, campaign, check_claims, put
+from userlock.constraints import put_as_copy
+from userlock.constraints.copies import _Candidates
+from userlock.ndb import claim_rows
+
+pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+
+
+class Crowd:
+    """Threads that begin at once. Their locks are degraded: nobody listens at the store's port."""
+
+    def __init__(self, client: ndb.Client) -> None:
+        self._client = client
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            port = closed.getsockname()[1]
+        self._service = userlock.LockService.from_url(f"memcache://127.0.0.1:{port}")
+        self.errors: list[BaseException] = []
+
+    def run(self, threads: int, work: Callable[[], object], times: int = 1) -> None:
+        barrier = threading.Barrier(threads)
+
+        def one() -> None:
+            barrier.wait(30)
+            for _ in range(times):
+                try:
+                    with (
+                        self._client.context(),
+                        userlock.scope(self._service),
+                        userlock.global_lock("ann") as tenure,
+                    ):
+                        assert tenure.degraded
+                        work()
+                except BaseException as error:
+                    self.errors.append(error)
+
+        running = [threading.Thread(target=one) for _ in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join(300)
+            assert not thread.is_alive()
+
+
+@EACH_MODE
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_many_creators_of_one_name(ndb_client: ndb.Client, in_transaction: bool) -> None:
+    crowd = Crowd(ndb_client)
+
+    def create() -> None:
+        if in_transaction:
+            ndb.transaction(campaign("Summer").put, retries=30)
+        else:
+            campaign("Summer").put()
+
+    crowd.run(64, create)
+    assert Counter(type(error) for error in crowd.errors) == {userlock.NotUnique: 63}
+    assert Campaign.query().count() == 1
+    check_claims(Campaign)
+
+
+@pytest.mark.parametrize("off", ["find_taken", "changes"])
+def test_with_claims_off_there_are_several(
+    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, off: str
+) -> None:
+    """The negative control."""
+    monkeypatch.setattr(claim_rows, off, lambda *_: {})
+    crowd = Crowd(ndb_client)
+    crowd.run(16, lambda: campaign("Summer").put())
+    assert Campaign.query().count() > 1
+
+
+def activate(crowd: Crowd, threads: int, times: int) -> None:
+    """Let a crowd activate archived campaigns of one name, and check the names."""
+    put("Summer")
+    with userlock.global_lock("ann"):
+        archived = [campaign("Summer", archived=True) for _ in range(threads * times)]
+        ndb.put_multi(archived)
+    keys = [each.key for each in archived]
+
+    def one() -> None:
+        found = keys.pop().get(use_cache=False)
+        found.archived = False
+        put_as_copy(found, "title")
+
+    crowd.run(threads, one, times)
+    assert crowd.errors == []
+    titles = [each.title for each in Campaign.query().fetch(use_cache=False)]
+    assert len(set(titles)) == len(titles) == threads * times + 1
+    assert all(title == "Summer" or title.startswith("Summer (Copy ") for title in titles)
+    check_claims(Campaign)
+
+
+def test_activations_at_once(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups = []
+    taken = _Candidates.taken
+    monkeypatch.setattr(
+        _Candidates, "taken", lambda self, numbers: lookups.append(1) or taken(self, numbers)
+    )
+    activate(Crowd(ndb_client), threads=20, times=3)
+    assert len(lookups) / 60 <= 2 * math.log2(60)
+
+
+@pytest.mark.slow
+def test_a_thousand_activations(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups = []
+    taken = _Candidates.taken
+    monkeypatch.setattr(
+        _Candidates, "taken", lambda self, numbers: lookups.append(1) or taken(self, numbers)
+    )
+    activate(Crowd(ndb_client), threads=100, times=10)
+    assert len(lookups) / 1000 <= 2 * math.log2(1000)
