@@ -26,6 +26,7 @@ RUN_BY = {
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
+    "docs/names.md": "tests.contract.constraints.test_names_page",
     "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
     "docs/payment.md": "tests.system.test_payment_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",

@@ -18,6 +18,7 @@ PUBLIC = {
     "IdempotencyKeyRefused",
     "IdempotencyKeyReused",
     "NotStorable",
+    "NotUnique",
     "RequestRunning",
     "ClaimLost",
     "UnknownJob",

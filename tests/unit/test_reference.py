@@ -59,6 +59,10 @@ def public(module: str) -> Iterator[str]:
         pytest.param([f"userlock.{name}" for name in userlock.__all__], id="userlock"),
         pytest.param(list(public("userlock.events")), id="events"),
         pytest.param([f"userlock.stores.{name}" for name in userlock.stores.__all__], id="stores"),
+        pytest.param(
+            [f"userlock.constraints.{name}" for name in userlock.constraints.__all__],
+            id="constraints",
+        ),
         pytest.param([f"userlock.outbox.{name}" for name in userlock.outbox.__all__], id="outbox"),
         pytest.param(
             [f"userlock.testing.{name}" for name in userlock.testing.__all__], id="testing"

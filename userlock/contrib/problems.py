@@ -28,6 +28,7 @@ from userlock.errors import (
     IdempotencyKeyReused,
     LockServiceUnavailable,
     LockTimeout,
+    NotUnique,
     RequestRunning,
     StaleWriteError,
     TooManyWaiting,
@@ -43,6 +44,7 @@ ANSWERED = (
     LockServiceUnavailable,
     StaleWriteError,
     CommitInDoubt,
+    NotUnique,
     WriteViolation,
     IdempotencyKeyRefused,
     IdempotencyKeyReused,
@@ -107,6 +109,10 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
     """
     if isinstance(error, FlowError):
         return _problem_of_flow(error)
+    if isinstance(error, NotUnique):
+        detail = "Another entry has this value, which only one may have. Choose another one."
+        facts: dict[str, Any] = {"constraint": error.constraint}
+        return Problem(status=409, detail=detail, error="NotUnique", facts=facts)
     retry_after: int | None = None
     match error:
         case TooManyWaiting():
@@ -131,7 +137,7 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
                 error="InternalServerError",
             )
     lock_id = error.lock_id
-    facts: dict[str, Any] = {"lock_id": None if lock_id is None else exact(lock_id)}
+    facts = {"lock_id": None if lock_id is None else exact(lock_id)}
     if isinstance(error, LockTimeout):
         facts["waited_seconds"] = round(error.waited_seconds, 3)
     if isinstance(error, TooManyWaiting):

@@ -73,7 +73,7 @@ def test_archived_ones_do_not_count() -> None:
 
 
 def test_after_a_refusal_the_same_object_can_be_put_again_or_not() -> None:
-    """What was refused is not stored, so it is refused again."""
+    """A refused value is not stored, and is refused again."""
     put("Summer")
     second = put("Winter")
     with userlock.global_lock("ann"):

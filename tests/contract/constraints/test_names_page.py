@@ -1,0 +1,90 @@
+"""The examples in docs/names.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.documents import Page
+from tests.unit.cli.terminal import Terminal
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("context")
+
+PAGE = Page("docs/names.md")
+PROJECTS = PAGE.take("python", "def create_project")
+ERROR = PAGE.take("text", "NotUnique")
+SCREENS = PAGE.take("python", "image_name")
+COPIES = PAGE.take("python", "put_as_copy")
+CHECK = PAGE.take("console", "unique check")
+
+
+@pytest.fixture
+def names(context: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the page's code."""
+    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
+    names = PROJECTS.run({"__name__": "projects"})
+    return COPIES.run(SCREENS.run(names))
+
+
+def test_a_taken_title(names: dict[str, Any]) -> None:
+    names["create_project"]("ann", "Summer")
+    with pytest.raises(userlock.NotUnique) as caught:
+        names["create_project"]("ann", "SUMMER")
+    facts = [line.partition(":")[0] for line in str(caught.value).splitlines()]
+    shown = ERROR.text.removeprefix("userlock.errors.NotUnique: ")
+    assert facts == [line.partition(":")[0] for line in shown.splitlines()]
+    assert str(caught.value).splitlines()[0] == shown.splitlines()[0]
+    assert str(caught.value).splitlines()[-1] == shown.splitlines()[-1]
+    names["create_project"]("bob", "SUMMER")
+
+
+def test_screens(names: dict[str, Any]) -> None:
+    project = names["create_project"]("ann", "Summer").key
+    screen = names["Screen"]
+    with userlock.global_lock("ann"):
+        screen(parent=project, file_name="home@2x.png").put()
+        with pytest.raises(userlock.NotUnique):
+            screen(parent=project, file_name="Home.jpg").put()
+    (found,) = names["screens_like"](project, "home.gif")
+    assert found.file_name == "home@2x.png"
+
+
+def test_activation(names: dict[str, Any]) -> None:
+    names["create_project"]("ann", "Summer")
+    with userlock.global_lock("ann"):
+        old = names["Project"](parent=ndb.Key("User", "ann"), title="Summer", archived=True)
+        old.put()
+    assert names["activate_project"]("ann", old.key) == "Summer (Copy 1)"
+
+
+@pytest.fixture
+def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> Iterator[Terminal]:
+    module = ModuleType("main")
+    module.client = ndb_client  # type: ignore[attr-defined]
+    before = sys.modules["__main__"], sys.modules.get("main")
+    sys.modules["main"] = module
+    yield Terminal(store, clock)
+    del sys.modules["main"]
+    if before[1] is not None:
+        sys.modules["main"] = before[1]
+
+
+def test_the_check(
+    names: dict[str, Any], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = names["Project"]
+    with monkeypatch.context() as patch, userlock.global_lock("ann"):
+        patch.setattr(project, "_userlock_constraints", ())
+        for number, title in (1, "Summer"), (2, "SUMMER"):
+            project(id=number, parent=ndb.Key("User", "ann"), title=title).put()
+    command, _, shown = CHECK.text.partition("\n")
+    outcome = terminal.run(*command.removeprefix("$ userlock ").split(), "Project")
+    assert (outcome.code, outcome.out) == (1, shown)
