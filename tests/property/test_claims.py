@@ -79,7 +79,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[emulator.Emulator]:
 
 
 @pytest.fixture
-def client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[ndb.Client]:
+def client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.0001)
