@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import userlock.ids as ids
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
+from userlock.constraints.quota import VARIABLE as QUOTA_VARIABLE
+from userlock.constraints.quota import Quota, find_quota
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import JobRan, RequestServed
 from userlock.idempotency import Flows
@@ -48,6 +50,16 @@ def opened_flows(options: argparse.Namespace, invocation: Invocation) -> Iterato
         flows.context(),
     ):
         yield flows
+
+
+@contextlib.contextmanager
+def opened_quota(options: argparse.Namespace, invocation: Invocation) -> Iterator[Quota]:
+    """Give the app's quota, in an ndb context. Errors end the command with a line."""
+    with (
+        _opened(options, invocation, find_quota, QUOTA_VARIABLE, "quota") as quota,
+        quota.context(),
+    ):
+        yield quota
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from userlock.cli import (
     flows,
     holder,
     outbox,
+    quota,
     reap,
     unique,
     watch,
@@ -54,6 +55,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     flows,
     reap,
     unique,
+    quota,
 )
 
 

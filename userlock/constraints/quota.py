@@ -1,0 +1,344 @@
+"""`Quota`: the entities of an owner above a limit are flagged, soon after a change.
+
+    handler                   Datastore                     job, under the owner's lock
+    change, stamp ──────────▶ both or none; dirty, s1
+                                                            reads s1; limit, select
+                                                            writes the flags that differ
+    change, stamp ──────────▶ dirty, s2
+                              still dirty ◀──────────────── clear if the stamp is s1
+                                                            (the job of s2 does it again)
+
+The flags follow the entities: nothing is deleted or refused because of a count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from google.cloud import ndb
+
+from userlock.apps import find_object
+from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.errors import ConfigurationError, JobStagedOutside
+from userlock.ids import quoted
+from userlock.lock.lease import check_lock_id
+from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.model import Model, WriteIdProperty
+from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
+from userlock.ndb.policies import WritePolicy
+from userlock.outbox.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+#: Fewer than the groups of a transaction in the legacy mode.
+_BATCH = 20
+_NAME = re.compile(r"[\w.-]{1,60}")
+#: A job that was staged no longer ago may still run by itself. In seconds.
+_PATIENCE = 300.0
+#: Of `ndb.transaction`: a transaction of its own, within another one.
+_INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
+
+
+class QuotaRow(Model):
+    """An owner's quota. In the owner's entity group.
+
+    Attributes:
+        owner: the lock id.
+        quota: the name.
+        stamp: new with each change.
+        dirty: the shard and the time of the last change, until its job has run; None after it.
+        changed: the shard and the time of the last change.
+    """
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    _overwrites = True
+    write_id = WriteIdProperty()
+
+    owner = ndb.JsonProperty(indexed=False)
+    quota = ndb.TextProperty()
+    stamp = ndb.TextProperty()
+    dirty = ndb.StringProperty()
+    changed = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockQuota"
+
+
+class QuotaState(NamedTuple):
+    """An owner's quota as it is now.
+
+    Attributes:
+        owner: the lock id.
+        limit: None for no limit.
+        counted: the number of entities that count.
+        differing: the keys of those whose flag is wrong.
+        dirty_seconds: since the last change, if its job has not run yet; otherwise None.
+    """
+
+    owner: str
+    limit: int | None
+    counted: int
+    differing: list[Any]
+    dirty_seconds: float | None
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether all flags are right, or a job that was staged lately will see to it."""
+        if self.dirty_seconds is None:
+            return not self.differing
+        return self.dirty_seconds <= _PATIENCE
+
+
+class QuotaCheck(NamedTuple):
+    """The outcome of `Quota.check_recent`: numbers of owners."""
+
+    checked: int
+    stamped: int
+    failed: int
+
+
+class Quota:
+    """A limit on an owner's entities: those above it are flagged.
+
+        projects = Quota(
+            "projects", outbox,
+            limit=lambda user_id: 3,
+            select=lambda user_id: Project.query(
+                Project.archived == False, ancestor=ndb.Key(User, user_id)
+            ).order(Project.created),
+            flag="over_quota",
+        )
+
+        @ndb.transactional()
+        def archive(user_id, key):
+            project = key.get()
+            project.archived = True
+            project.put()
+            projects.stamp(user_id)
+
+    Each change stamps the owner in its own transaction: one put and one staged
+    job, without a look-up. The job counts, and writes the flags that differ. New
+    entities start with the flag False. If changes and jobs meet, the last job
+    is right. An entity that does not count any more keeps its flag: what makes
+    it count again sets it False.
+
+    Limit: queries without an ancestor may be outdated in the legacy mode of
+    concurrency, and the flags with them, until `check_recent`.
+
+    Args:
+        name: part of stored data, and of the job's name.
+        outbox: runs the job `userlock.quota:NAME`.
+        limit: returns the limit of an owner, None for none. Called in the job.
+        select: returns the entities of an owner that count, those to keep first. Called in the job.
+        flag: the name of their property, a `BooleanProperty`.
+        clock: for all times.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        outbox: Outbox,
+        *,
+        limit: Callable[[str], int | None],
+        select: Callable[[str], Iterable[Any]],
+        flag: str = "over_quota",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"a quota's name has 1 to 60 letters, digits, and . _ -, not {name!r:.99}"
+            )
+        if not isinstance(flag, str) or not flag.isidentifier():
+            raise ConfigurationError(f"quota {name}: flag names a property, not {flag!r:.80}")
+        for function in (limit, select):
+            if not callable(function):
+                raise ConfigurationError(f"quota {name}: {function!r:.80} is no function")
+
+        def recount(owner: str) -> None:
+            self.recount(owner)
+
+        self.name = name
+        self._outbox = outbox
+        self._limit = limit
+        self._select = select
+        self._flag = flag
+        self._clock = clock
+        self._job = outbox.job(name=f"userlock.quota:{name}")(recount)
+
+    # --- changes ----------------------------------------------------------------------------
+
+    def stamp(self, owner: str) -> None:
+        """Note a change of what counts, in the running transaction. The job comes after it.
+
+        Args:
+            owner: the lock id.
+
+        Raises:
+            JobStagedOutside: there is no transaction; see `stamp_now`.
+        """
+        if not in_transaction():
+            raise JobStagedOutside(
+                f"quota {self.name} was stamped outside of a transaction, which would have to "
+                f"carry the stamp. To fix it: stamp in the function under `@ndb.transactional()` "
+                f"that writes the change, or use stamp_now()",
+                job=self._job.name,
+            )
+        owner = check_lock_id(owner)
+        key = self._key(owner)
+        if key in current_attempt().puts:
+            return  # by an earlier change of this transaction
+        now = shard_index(self.name, key, self._now())
+        stamp = secrets.token_hex(8)
+        QuotaRow(key=key, owner=owner, quota=self.name, stamp=stamp, dirty=now, changed=now).put()
+        self._job.stage(owner)
+
+    def stamp_now(self, owner: str) -> None:
+        """Note a change in a commit of its own, such as one of the owner's plan."""
+        ndb.transaction(lambda: self.stamp(owner), propagation=_INDEPENDENT)
+
+    # --- the job ----------------------------------------------------------------------------
+
+    def recount(self, owner: str) -> int:
+        """Write the flags that differ, if a change was noted. Returns how many.
+
+        To be called in an ndb context, under the owner's lock, as the job is.
+        """
+        row = self._key(owner).get(use_cache=False, use_global_cache=False)
+        if row is None or row.dirty is None:
+            return 0
+        written = self._write(self._wanted(owner)[1])
+        self._clear(row)
+        return written
+
+    def _wanted(self, owner: str) -> tuple[int | None, dict[Any, bool], int]:
+        """Return the limit, the flags of the entities whose flag differs, and the number of all."""
+        limit = self._limit(owner)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise TypeError(f"quota {self.name}: limit gave {limit!r:.80}, no number and not None")
+        differing: dict[Any, bool] = {}
+        counted = 0
+        for entity in self._select(owner):
+            over = limit is not None and counted >= limit
+            counted += 1
+            if bool(getattr(entity, self._flag)) is not over:
+                differing[entity.key] = over
+        return limit, differing, counted
+
+    def _write(self, flags: dict[Any, bool]) -> int:
+        """Write flags, of each entity as it is now."""
+        written = 0
+        left = iter(flags.items())
+        while batch := dict(itertools.islice(left, _BATCH)):
+            written += ndb.transaction(lambda batch=batch: self._write_batch(batch))
+        return written
+
+    def _write_batch(self, flags: dict[Any, bool]) -> int:
+        found = [entity for entity in ndb.get_multi(list(flags)) if entity is not None]
+        changed = [each for each in found if bool(getattr(each, self._flag)) is not flags[each.key]]
+        for entity in changed:
+            setattr(entity, self._flag, flags[entity.key])
+        ndb.put_multi(changed)
+        return len(changed)
+
+    def _clear(self, seen: Any) -> None:
+        """Note that the flags are right, unless there was a change since the row was read."""
+
+        def clear() -> None:
+            row = seen.key.get()
+            if row is not None and row.stamp == seen.stamp and row.dirty is not None:
+                row.dirty = None
+                row.put()
+
+        ndb.transaction(clear)
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def state(self, owner: str) -> QuotaState:
+        """Return an owner's quota, and the entities whose flag is wrong. In an ndb context."""
+        row = self._key(owner).get(use_cache=False, use_global_cache=False)
+        dirty = None
+        if row is not None and row.dirty is not None:
+            dirty = max(0.0, (self._now() - int(row.dirty.rpartition("|")[2])) / 1e6)
+        limit, differing, counted = self._wanted(owner)
+        return QuotaState(owner, limit, counted, list(differing), dirty)
+
+    def owners(self, hours: float = 26.0) -> Iterator[str]:
+        """Give the owners that are dirty, and those stamped within some hours. In ndb."""
+        since = self._now() - round(hours * 3_600e6)
+        for row in self._rows(QuotaRow.dirty, 0):
+            yield row.owner
+        for row in self._rows(QuotaRow.changed, since):
+            if row.dirty is None:
+                yield row.owner
+
+    def _rows(self, index: Any, since: int) -> Iterator[Any]:
+        for shard in range(SHARDS):
+            first = f"{self.name}|{shard:02d}|"
+            query = QuotaRow.query(
+                index >= f"{first}{max(since, 0):016d}", index < f"{first}~", namespace=""
+            )
+            yield from query.order(index)
+
+    def check_recent(
+        self, hours: float = 26.0, *, stopped: Callable[[], bool] = lambda: False
+    ) -> QuotaCheck:
+        """Check the owners that were stamped within some hours; stamp those that are not right.
+
+        To be called each night, in an ndb context. It repairs what a lost job, an outdated query or
+        another program has left. One owner's error is logged, and stops no others.
+
+        Args:
+            hours: a little more than the time between two calls.
+            stopped: whether to end, asked before each owner.
+
+        Raises:
+            GoogleAPIError: Datastore does not answer.
+        """
+        checked = stamped = failed = 0
+        for owner in self.owners(hours):
+            if stopped():
+                break
+            checked += 1
+            try:
+                if not self.state(owner).is_right:
+                    self.stamp_now(owner)
+                    stamped += 1
+            except DATASTORE_ERRORS:
+                raise
+            except Exception:
+                failed += 1
+                log.exception("quota %s of %s cannot be checked", self.name, quoted(owner))
+        return QuotaCheck(checked, stamped, failed)
+
+    def context(self) -> Any:
+        """Open an ndb context of the outbox's client, where none is open."""
+        return self._outbox.context()
+
+    def _key(self, owner: str) -> Any:
+        return ndb.Key(QuotaRow, name_of(self.name), parent=owner_key(check_lock_id(owner)))
+
+    def _now(self) -> int:
+        return round(self._clock.wall() * 1e6)
+
+
+#: The environment variable with the name of an app's quota.
+VARIABLE = "USERLOCK_QUOTA"
+
+
+def find_quota(name: str) -> Quota:
+    """Import an app's quota, for the command line.
+
+    Args:
+        name: `module:attribute`; both may have dots.
+
+    Raises:
+        ConfigurationError: there is none of that name, or its module cannot be imported.
+    """
+    return find_object(name, Quota, "quota", "main:quota")
