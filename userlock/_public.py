@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import userlock.constraints
+import userlock.deletion
 import userlock.idempotency
 import userlock.outbox
 import userlock.stores  # noqa: F401
@@ -16,6 +17,7 @@ from userlock.errors import (
     CreatedWithoutLock,
     DeadlockDetected,
     DeletedWithoutLock,
+    DeletionIncomplete,
     EntityExistsError,
     EntityNotFound,
     ExternalUnavailable,
@@ -99,6 +101,7 @@ __all__ = [
     "CreatedWithoutLock",
     "DeadlockDetected",
     "DeletedWithoutLock",
+    "DeletionIncomplete",
     "Enforcement",
     "EntityExistsError",
     "EntityNotFound",

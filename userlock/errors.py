@@ -42,7 +42,8 @@
     │   ├── JobArgumentsRefused         arguments that a row cannot carry
     │   ├── JobStagedOutside            stage() outside of a transaction
     │   ├── UnknownJob                  no such job is registered here
-    │   └── ClaimLost                   another worker has taken the job over
+    │   ├── ClaimLost                   another worker has taken the job over
+    │   └── DeletionIncomplete          entities of a tree cannot be deleted
     └── FlowError                       concerns a request with an idempotency key (user_id, key)
         ├── IdempotencyKeyRefused       the key is missing or malformed
         ├── IdempotencyKeyReused        the key belongs to another request
@@ -760,6 +761,10 @@ class ClaimLost(JobError):
 
     A job of `transactional=True` has written nothing then. Of another job, both have run.
     """
+
+
+class DeletionIncomplete(JobError):
+    """Entities of a deleted tree cannot be deleted. The others are gone; the job runs again."""
 
 
 class FlowError(UserLockError):

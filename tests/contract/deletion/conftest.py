@@ -1,0 +1,198 @@
+"""Albums with tracks, pictures and files. Jobs run when a test says so; time by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.outbox.conftest import Mailbox
+from userlock.constraints import Unique
+from userlock.deletion import Deletion, Tree, delete_tree
+from userlock.deletion.rows import DeletionRow
+from userlock.ndb import capabilities, commits
+from userlock.outbox import Outbox, Retry
+from userlock.outbox.rows import JobRow
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
+
+
+class Album(userlock.UserModel):
+    """The root."""
+
+    _lock_id_from_key = userlock.root_id
+    _unique = (Unique("title"),)
+    title = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedAlbum"
+
+
+class Track(userlock.UserModel):
+    """Below an album's key, also below each other."""
+
+    _lock_id_from_key = userlock.root_id
+    title = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedTrack"
+
+
+class Picture(userlock.UserModel):
+    """Names its album, or its track; has a file."""
+
+    _lock_id = "fan"
+    fan = ndb.StringProperty()
+    of = ndb.KeyProperty("o")
+    file = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedPicture"
+
+
+class Remark(userlock.Model):
+    """Names its picture; written in transactions."""
+
+    _write_policy = userlock.WritePolicy.IN_TRANSACTION
+    picture = ndb.KeyProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedRemark"
+
+
+KINDS = (Album, Track, Picture, Remark)
+
+
+def album_key(fan: str = "ann", name: str = "one") -> Any:
+    return ndb.Key("TestedFan", fan, Album, name)
+
+
+class Albums:
+    """An app: albums, with a tree.
+
+    Attributes:
+        files: where the pictures' files are.
+        fails: names of files whose removal raises.
+        stamped: the owners that `on_delete` was called with.
+    """
+
+    def __init__(
+        self, client: ndb.Client, mailbox: Mailbox, clock: ManualClock, files: Path, batch: int = 4
+    ) -> None:
+        self.mailbox = mailbox
+        self.clock = clock
+        self.files = files
+        self.fails: set[str] = set()
+        self.stamped: list[str] = []
+        self.outbox = Outbox(
+            mailbox,
+            client=client,
+            clock=clock,
+            retry=Retry(attempts=4, first_seconds=10, jitter=0),
+        )
+        self.tree = Tree(
+            Album,
+            self.outbox,
+            children={
+                Album: {Picture: "of"},
+                Track: {Picture: "of"},
+                Picture: {Remark: "picture", Picture: "of"},
+            },
+            assets={Picture: self.remove_file},
+            on_delete=self.stamped.append,
+            batch=batch,
+            clock=clock,
+        )
+
+    def remove_file(self, picture: Any) -> None:
+        if picture.file in self.fails:
+            raise OSError(f"{picture.file} is busy")
+        (self.files / picture.file).unlink(missing_ok=True)
+
+    def fill(self, fan: str = "ann", name: str = "one", tracks: int = 3) -> Any:
+        """Store an album with everything below it. Returns its key."""
+        key = album_key(fan, name)
+        with userlock.global_lock(fan):
+            Album(key=key, title=name).put()
+            for number in range(tracks):
+                track = Track(id=number + 1, parent=key)
+                track.put()
+                deep = Track(id="deep", parent=ndb.Key(Track, 99, parent=track.key))  # no parent
+                deep.put()
+                for of in (track.key, deep.key, key):
+                    self.picture(fan, of, f"{fan}-{name}-{number}-{of.id()}")
+        return key
+
+    def picture(self, fan: str, of: Any, file: str) -> Any:
+        (self.files / file).write_text("a picture")
+        picture = Picture(fan=fan, of=of, file=file)
+        picture.put()
+        ndb.transaction(lambda: Remark(picture=picture.key).put())
+        return picture.key
+
+    def delete(self, key: Any) -> Deletion:
+        with userlock.global_lock(key.root().id()):
+            return delete_tree(key)
+
+    def run_jobs(self, times: int = 1) -> None:
+        """Deliver all messages; for more times, what the relay finds later."""
+        self.mailbox.deliver_all()
+        for _ in range(times - 1):
+            self.clock.advance(1000)
+            self.outbox.relay()
+            self.mailbox.deliver_all()
+
+    def left(self) -> dict[str, int]:
+        """Return the numbers of stored entities, by kind, and of files."""
+        found = {kind.__name__: len(kind.query().fetch(keys_only=True)) for kind in KINDS}
+        return {name: n for name, n in found.items() if n} | (
+            {"files": n} if (n := len(list(self.files.iterdir()))) else {}
+        )
+
+
+def rows() -> list[Any]:
+    return list(DeletionRow.query(namespace="").fetch(use_cache=False))
+
+
+def jobs() -> list[Any]:
+    return list(JobRow.query(namespace="").fetch(use_cache=False))
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    service = userlock.LockService(store, clock=clock)
+    userlock.configure(service=service)
+    return service
+
+
+@pytest.fixture
+def albums(
+    ndb_client: ndb.Client,
+    mailbox: Mailbox,
+    clock: ManualClock,
+    service: userlock.LockService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Albums]:
+    """Provide the app in an ndb context."""
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
+    albums = Albums(ndb_client, mailbox, clock, tmp_path)
+    with ndb_client.context(cache_policy=False):
+        capabilities.honours_base_version(ndb_client)
+        yield albums
+    albums.outbox.close()

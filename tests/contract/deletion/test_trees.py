@@ -1,0 +1,507 @@
+"""A root goes at once, and everything below it by a job: bottom-up, any number of times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import emulator
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.deletion.conftest import (
+    Album,
+    Albums,
+    Picture,
+    Remark,
+    Track,
+    album_key,
+    jobs,
+    rows,
+)
+from userlock.constraints.rows import ClaimRow
+from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
+from userlock.deletion import tree as tree_module
+from userlock.deletion.tree import _Run
+from userlock.deletion.walk import Walk
+
+
+def test_the_root_goes_at_once_and_the_rest_by_a_job(albums: Albums) -> None:
+    key = albums.fill()
+    before = albums.left()
+    deletion = albums.delete(key)
+    assert albums.left() == {**before, "Album": 0} | {} or "Album" not in albums.left()
+    assert ClaimRow.query(namespace="").count() == 0
+    assert albums.stamped == ["ann"]
+    assert (deletion.owner, deletion.root, deletion.ended_at) == ("ann", key, None)
+    assert [each.id for each in unfinished()] == [deletion.id]
+    albums.run_jobs()
+    assert albums.left() == {}
+    done = find_deletion("ann", deletion.id)
+    assert done is not None
+    assert done.ended_at is not None
+    assert done.deleted == sum(before.values()) - before["files"] - 1
+    assert list(unfinished()) == []
+    assert deletions_of("ann") == [done]
+    assert jobs() == []
+
+
+def test_other_trees_are_left_alone(albums: Albums) -> None:
+    one = albums.fill()
+    albums.fill("bob")
+    albums.fill("ann", "two")
+    before = albums.left()
+    albums.delete(one)
+    albums.run_jobs()
+    after = albums.left()
+    assert {name: before[name] // 3 * 2 for name in before} == after
+
+
+@EACH_MODE
+def test_in_each_mode(albums: Albums) -> None:
+    """Pictures are entity groups of their own: more than a transaction may have."""
+    albums.tree._batch = 100
+    key = albums.fill(tracks=20)
+    albums.delete(key)
+    albums.run_jobs(times=3)
+    assert albums.left() == {}
+    assert all(row.ended_at for row in rows())
+
+
+def test_the_entity_or_its_key(albums: Albums) -> None:
+    key = albums.fill()
+    with userlock.global_lock("ann"):
+        delete_tree(key.get())
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+def test_a_root_that_is_gone_leaves_orphans_that_go(albums: Albums) -> None:
+    key = albums.fill()
+    with userlock.global_lock("ann"):
+        key.delete()
+    albums.delete(key)
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+def test_twice(albums: Albums) -> None:
+    key = albums.fill()
+    albums.delete(key)
+    albums.delete(key)
+    albums.run_jobs()
+    assert albums.left() == {}
+    assert [bool(row.ended_at) for row in rows()] == [True, True]
+
+
+def test_a_root_that_was_put_back(albums: Albums) -> None:
+    """A program without fences has written an old object."""
+    key = albums.fill()
+    albums.delete(key)
+    with userlock.global_lock("ann"):
+        Album(key=key, title="again").put()
+    albums.run_jobs()
+    assert albums.left() == {}
+    assert ClaimRow.query(namespace="").count() == 0
+
+
+def test_in_a_transaction_of_the_caller(albums: Albums) -> None:
+    key = albums.fill()
+
+    def change() -> None:
+        delete_tree(key)
+        raise LookupError
+
+    with userlock.global_lock("ann"), pytest.raises(LookupError):
+        ndb.transaction(change)
+    assert "Album" in albums.left()
+    assert rows() == jobs() == []
+    with userlock.global_lock("ann"):
+        ndb.transaction(lambda: delete_tree(key))
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+# --- nothing is destroyed if it could not be queued -------------------------------------------
+
+
+def test_nothing_goes_if_the_job_cannot_be_staged(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = albums.fill()
+    before = albums.left()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise userlock.JobArgumentsRefused("no", job="x")
+
+    monkeypatch.setattr(albums.tree._job, "stage", refuse)
+    with pytest.raises(userlock.JobArgumentsRefused):
+        albums.delete(key)
+    assert albums.left() == before
+    assert rows() == []
+
+
+def test_nothing_goes_if_the_commit_fails(albums: Albums, datastore: emulator.Emulator) -> None:
+    key = albums.fill()
+    before = albums.left()
+    datastore.faults.unavailable(None, rpc="Commit")
+    with pytest.raises(Exception, match=r"(?i)unavailable|doubt|lost"):
+        albums.delete(key)
+    datastore.faults.clear()
+    assert albums.left() == before
+    assert rows() == jobs() == []
+
+
+def test_queued_after_the_delete_the_rest_would_stay(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: two commits, and a process that ends between them."""
+    key = albums.fill()
+    with userlock.global_lock("ann"):
+        key.delete()  # and no job
+    albums.run_jobs(times=3)
+    assert "Picture" in albums.left()
+
+
+def test_without_the_lock_it_is_refused(albums: Albums) -> None:
+    key = albums.fill()
+    with pytest.raises(userlock.DeletedWithoutLock):
+        delete_tree(key)
+    assert "Album" in albums.left()
+    assert rows() == jobs() == []
+
+
+# --- interrupted ------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The worker's process ends here."""
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Let a run die before a call of a step."""
+    original = getattr(_Run, method)
+    left = [call]
+
+    def dying(self: _Run, *args: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return original(self, *args)
+
+    monkeypatch.setattr(_Run, method, dying)
+
+
+@pytest.mark.parametrize("call", [1, 2, 5])
+@pytest.mark.parametrize("method", ["_delete", "_delete_all", "_is_over"])
+def test_a_worker_that_dies(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, method: str, call: int
+) -> None:
+    albums.delete(albums.fill())
+    with monkeypatch.context() as patch:
+        die_at(patch, method, call)
+        with pytest.raises(Killed):
+            albums.run_jobs()
+    assert albums.left() != {}
+    albums.run_jobs(times=3)
+    assert albums.left() == {}
+    assert all(row.ended_at for row in rows())
+
+
+def test_a_worker_that_dies_before_the_end(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    albums.delete(albums.fill())
+    with monkeypatch.context() as patch:
+        die_at(patch, "_end", 1)
+        with pytest.raises(Killed):
+            albums.run_jobs()
+    assert list(unfinished()) != []
+    albums.run_jobs(times=3)
+    assert list(unfinished()) == []
+
+
+def every_crash(albums: Albums, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Delete a tree with a worker that dies after each batch, in turn."""
+    albums.delete(albums.fill())
+    for _ in range(most):
+        with monkeypatch.context() as patch:
+            die_at(patch, "_is_over", 1)
+            try:
+                albums.run_jobs(times=2)
+            except Killed:
+                continue
+        break
+
+
+def test_a_worker_that_dies_after_each_batch(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "RUN_SECONDS", 1e9)
+    every_crash(albums, monkeypatch, 30)
+    albums.run_jobs(times=6)
+    assert {**albums.left()} == {}
+
+
+def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    below = Walk.below
+
+    def top_down(self: Walk, root: Any) -> Iterator[Any]:
+        yield from reversed(list(below(self, root)))
+
+    monkeypatch.setattr(Walk, "below", top_down)
+    albums.delete(albums.fill())
+    with monkeypatch.context() as patch:
+        die_at(patch, "_is_over", 2)
+        with pytest.raises(Killed):
+            albums.run_jobs()
+    monkeypatch.setattr(Walk, "below", below)
+    albums.run_jobs(times=4)
+    assert list(unfinished()) == []
+    assert albums.left() != {}
+
+
+@pytest.mark.parametrize("kind", ["TestedPicture", "TestedRemark", "UserLockDeletion"])
+def test_lost_replies(albums: Albums, datastore: emulator.Emulator, kind: str) -> None:
+    albums.fill()
+    datastore.faults.drop_reply(3, kind=kind)
+    albums.delete(album_key())
+    albums.run_jobs(times=4)
+    datastore.faults.clear()
+    albums.run_jobs(times=2)
+    assert albums.left() == {}
+
+
+def test_in_several_runs(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has little time, and stages the next one."""
+    monkeypatch.setattr(tree_module, "RUN_SECONDS", 0.0)
+    deletion = albums.delete(albums.fill())
+    counts = []
+    for _ in range(40):
+        if not albums.mailbox.messages:
+            break
+        albums.mailbox.deliver(albums.mailbox.messages.pop(0).key)
+        found = find_deletion("ann", deletion.id)
+        assert found is not None
+        counts.append(found.deleted)
+        assert len(jobs()) <= 1
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 5
+    assert albums.left() == {}
+
+
+def test_what_is_added_meanwhile_goes_too(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = albums.fill()
+    albums.delete(key)
+    original = _Run._is_over
+    added = [True]
+
+    def add_once(self: _Run) -> bool:
+        if added.pop() if added else False:
+            Track(id="late", parent=key).put()
+            Picture(fan="ann", of=key, file="late").put()
+        return original(self)
+
+    monkeypatch.setattr(_Run, "_is_over", add_once)
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+# --- what cannot be deleted ------------------------------------------------------------------
+
+
+def test_one_that_cannot_be_deleted_stays_with_its_way(albums: Albums) -> None:
+    key = albums.fill()
+    albums.fails = {"ann-one-1-deep"}
+    deletion = albums.delete(key)
+    albums.run_jobs()
+    left = albums.left()
+    assert left["files"] == 1
+    assert left["Picture"] == 1
+    assert "Track" in left, "without its track nobody would find the picture"
+    found = find_deletion("ann", deletion.id)
+    assert found is not None
+    assert found.ended_at is None
+    assert "is busy" in found.error
+    (job,) = jobs()
+    assert "DeletionIncomplete" in job.last_error
+    albums.fails = set()
+    albums.run_jobs(times=2)
+    assert albums.left() == {}
+    found = find_deletion("ann", deletion.id)
+    assert found is not None
+    assert (found.error, found.ended_at is None) == ("", False)
+
+
+def test_it_holds_nobody_up(albums: Albums) -> None:
+    key = albums.fill()
+    other = albums.fill("ann", "two")
+    albums.fails = {"ann-one-1-deep"}
+    albums.delete(key)
+    albums.delete(other)
+    albums.run_jobs()
+    assert [bool(row.ended_at) for row in sorted(rows(), key=lambda row: row.key)] in (
+        [False, True],
+        [True, False],
+    )
+    ran = []
+    work = albums.outbox.job(name="other")(lambda owner: ran.append(owner))
+    work.stage_now("ann")
+    albums.run_jobs()
+    assert ran == ["ann"]
+
+
+def test_one_under_another_lock(albums: Albums) -> None:
+    key = albums.fill()
+    with userlock.global_lock("bob"):
+        Picture(fan="bob", of=key, file="bobs").put()
+    deletion = albums.delete(key)
+    albums.run_jobs()
+    found = find_deletion("ann", deletion.id)
+    assert found is not None
+    # Its key does not tell its lock, so that any lock is enough, as for any delete.
+    assert (albums.left(), found.error) == ({}, "")
+
+
+def test_many_that_cannot_be_deleted(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "_MOST_KEPT", 2)
+    key = albums.fill()
+    albums.fails = {path.name for path in albums.files.iterdir()}
+    albums.delete(key)
+    albums.run_jobs()
+    (job,) = jobs()
+    assert "have to stay" in job.last_error
+
+
+def test_entities_that_name_each_other(albums: Albums) -> None:
+    key = albums.fill()
+    with userlock.global_lock("ann"):
+        one = Picture(fan="ann", of=key, file="a")
+        one.put()
+        two = Picture(fan="ann", of=one.key, file="b")
+        two.put()
+        one = one.key.get()
+        one.of = two.key
+        one.put()
+        Picture(fan="ann", of=key, file="c", id="c").put()
+        loop = Picture(id="loop", fan="ann", of=ndb.Key(Picture, "loop"), file="d")
+        loop.put()
+    albums.delete(key)
+    albums.run_jobs(times=2)
+    assert [each.file for each in Picture.query()] != []  # two rings that nothing below names
+    assert list(unfinished()) == []
+
+
+def test_a_ring_that_can_be_reached(albums: Albums) -> None:
+    key = album_key()
+    with userlock.global_lock("ann"):
+        Album(key=key, title="x").put()
+        first = Track(id="t", parent=key)
+        first.put()
+        ring = Picture(id="p", fan="ann", of=first.key, file="p")
+        ring.put()
+        Picture(id="q", fan="ann", of=ring.key, file="q").put()
+    albums.delete(key)
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+def test_kinds_without_a_model(albums: Albums, ndb_client: ndb.Client) -> None:
+    key = albums.fill()
+    unknown = ndb.Key("TestedNowhere", 1, parent=key)
+
+    class Nowhere(ndb.Model):
+        @classmethod
+        def _get_kind(cls) -> str:
+            return "TestedNowhere"
+
+    Nowhere(key=unknown).put()
+    del ndb.Model._kind_map["TestedNowhere"]
+    albums.delete(key)
+    albums.run_jobs()
+    assert albums.left() == {}
+    assert len(ndb.Query(ancestor=key).fetch(keys_only=True)) == 0
+
+
+# --- interactive requests ---------------------------------------------------------------------
+
+
+def passes(albums: Albums, ndb_client: ndb.Client, service: Any) -> int:
+    """Return how many batches went before an interactive request that waited from the start."""
+    key = albums.fill(tracks=5)
+    albums.delete(key)
+    batches = 0
+    held_at: list[int] = []
+    began, waiting = threading.Event(), threading.Event()
+    over = _Run._is_over
+
+    def count(self: _Run) -> bool:
+        nonlocal batches
+        batches += 1
+        if batches == 1:
+            began.set()
+            assert waiting.wait(10)
+        return over(self)
+
+    def interact() -> None:
+        assert began.wait(10)
+        with ndb_client.context(), userlock.scope(service):
+            threading.Thread(target=see_it_wait).start()
+            with userlock.global_lock("ann", wait_timeout=30):
+                held_at.append(batches)
+
+    def see_it_wait() -> None:
+        while not any(each.lock_id == "ann" for each in [userlock.holder("ann", service=service)]):
+            pass
+        waiting.set()
+
+    thread = threading.Thread(target=interact)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Run, "_is_over", count)
+        albums.run_jobs()
+    thread.join(30)
+    return held_at[0]
+
+
+def test_trees_that_do_not_fit(albums: Albums) -> None:
+    for children in (
+        {Album: {Track: "title"}},
+        {Album: {Track: "nothing"}},
+    ):
+        with pytest.raises(userlock.ConfigurationError, match="KeyProperty"):
+            Tree(Album, albums.outbox, children=children, name="other")
+    with pytest.raises(userlock.ConfigurationError, match="two jobs"):
+        Tree(Album, albums.outbox)
+    with pytest.raises(userlock.ConfigurationError, match="batch"):
+        Tree(Album, albums.outbox, batch=0, name="other")
+    with pytest.raises(userlock.ConfigurationError, match="no tree"):
+        delete_tree(ndb.Key("TestedNothing", 1))
+    with pytest.raises(ValueError, match="no stored TestedAlbum"):
+        albums.tree.delete(ndb.Key(Track, 1), "ann")
+
+
+def test_an_owner_that_the_root_does_not_tell(albums: Albums) -> None:
+    tree = Tree(Remark, albums.outbox)
+    key = ndb.transaction(lambda: Remark().put())
+    with pytest.raises(userlock.ConfigurationError, match="owner="):
+        delete_tree(key)
+    delete_tree(key, owner="ann")
+    albums.run_jobs()
+    assert key.get() is None
+    assert tree.name == "TestedRemark"
+
+
+def test_datastore_does_not_answer(albums: Albums, datastore: emulator.Emulator) -> None:
+    albums.delete(albums.fill())
+    datastore.faults.unavailable(None, rpc="RunQuery")
+    albums.run_jobs()
+    datastore.faults.clear()
+    (job,) = jobs()
+    assert job.last_error
+    albums.run_jobs(times=3)
+    assert albums.left() == {}
+    assert google_errors
