@@ -48,6 +48,7 @@ from userlock.ndb.model import Model
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.outbox.outbox import Outbox
+from userlock.outbox.retry import Retry
 from userlock.words import legible
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ _MOST_PASSES = 5
 _PASSES_PAUSE = 30.0
 #: The pause if the lock was not given back in time. In seconds.
 _BUSY_PAUSE = 5.0
+#: Four days of failures, or a hundred processes that end: each run goes on with the rest.
+_RETRY = Retry(attempts=100)
 #: So many entities that cannot be deleted end a run.
 _MOST_KEPT = 1_000
 _MOST_ERROR = 500
@@ -141,7 +144,8 @@ class Tree:
         def delete(owner: str, deletion: str) -> None:
             _Run(self, owner, deletion).run()
 
-        self._job = outbox.job(name=f"userlock.deletion:{self.name}", ordered=False)(delete)
+        job = outbox.job(name=f"userlock.deletion:{self.name}", ordered=False, retry=_RETRY)
+        self._job = job(delete)
         _trees[model._get_kind()] = self
 
     def delete(self, root: Any, owner: str | None = None) -> Deletion:
