@@ -23,14 +23,13 @@ from userlock.idempotency.rows import (
     LEFT,
     OPEN,
     keys_of_owner,
-    micros_of,
     newest,
     oldest,
     points_in,
     request_key,
 )
 from userlock.lock.service import LockService
-from userlock.ndb.owners import SHARDS, owner_of
+from userlock.ndb.owners import SHARDS, micros_of, owner_of
 from userlock.words import legible
 
 _SHOWN_NAME = 300

@@ -26,6 +26,8 @@ class DeletionRow(Model):
         owner: the lock id.
         tree: the name of the tree.
         root: the key of its root.
+        root_version: of the root that was deleted; 0 if it was gone already.
+        superseded: whether a later root under its key has ended the deletion.
         asked_at: in microseconds since 1970.
         deleted: the entities below the root that were deleted so far, at least.
         error: of the last run, if that has failed.
@@ -40,6 +42,8 @@ class DeletionRow(Model):
     owner = ndb.JsonProperty(indexed=False)
     tree = ndb.TextProperty()
     root = ndb.KeyProperty(indexed=False)
+    root_version = ndb.IntegerProperty(indexed=False, default=0)
+    superseded = ndb.BooleanProperty(indexed=False, default=False)
     asked_at = ndb.IntegerProperty(indexed=False)
     deleted = ndb.IntegerProperty(indexed=False, default=0)
     error = ndb.TextProperty(default="")
@@ -68,6 +72,7 @@ class Deletion(NamedTuple):
         deleted: the entities below the root that were deleted so far, at least.
         error: of the last run, if that has failed; empty otherwise.
         ended_at: when all was deleted, in seconds since 1970; None while it goes on.
+        superseded: whether it ended before, as there is a new root under the same key.
     """
 
     id: str
@@ -78,6 +83,7 @@ class Deletion(NamedTuple):
     deleted: int
     error: str
     ended_at: float | None
+    superseded: bool
 
 
 def deletion_in(row: Any) -> Deletion:
@@ -91,6 +97,7 @@ def deletion_in(row: Any) -> Deletion:
         deleted=row.deleted,
         error=row.error,
         ended_at=row.ended_at / 1e6 if row.ended_at else None,
+        superseded=bool(row.superseded),
     )
 
 

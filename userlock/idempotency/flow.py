@@ -29,11 +29,12 @@ from userlock.errors import (
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.request import Request
-from userlock.idempotency.rows import MOST_BYTES, moment_of, points_in
+from userlock.idempotency.rows import MOST_BYTES, points_in
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
+from userlock.ndb.owners import moment_of
 
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2

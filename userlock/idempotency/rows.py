@@ -9,7 +9,6 @@ transaction that stores the answer sets it.
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
+from userlock.ndb.owners import SHARDS, micros_of, name_of, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.
@@ -140,16 +139,6 @@ def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
 def request_key(user_id: str, key: str) -> Any:
     """Return the key of a user's request."""
     return ndb.Key(RequestRow, name_of(key), parent=owner_key(user_id))
-
-
-def micros_of(moment: datetime.datetime) -> int:
-    """Return a naive time in UTC in microseconds since 1970."""
-    return round(moment.replace(tzinfo=datetime.UTC).timestamp() * 1e6)
-
-
-def moment_of(micros: int) -> datetime.datetime:
-    """Return the reverse of `micros_of`."""
-    return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).replace(tzinfo=None)
 
 
 def points_in(encoded: bytes) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ has no entity.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import zlib
 from typing import Any
@@ -58,3 +59,13 @@ def shard_of(key: Any) -> int:
 def shard_index(prefix: str, key: Any, micros: int) -> str:
     """Return the value of an index: rows of a prefix and a shard, by time."""
     return f"{prefix}|{shard_of(key):02d}|{max(micros, 0):016d}"
+
+
+def micros_of(moment: datetime.datetime) -> int:
+    """Return a naive time in UTC in microseconds since 1970."""
+    return round(moment.replace(tzinfo=datetime.UTC).timestamp() * 1e6)
+
+
+def moment_of(micros: int) -> datetime.datetime:
+    """Return the reverse of `micros_of`."""
+    return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).replace(tzinfo=None)

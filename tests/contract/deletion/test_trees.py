@@ -25,8 +25,8 @@ from tests.contract.deletion.conftest import (
 from tests.waiting import wait_until
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
-from userlock.deletion import tree as tree_module
-from userlock.deletion.tree import _Run
+from userlock.deletion import run as run_module
+from userlock.deletion.run import Run
 from userlock.deletion.walk import Walk
 from userlock.stores import MemoryStore
 
@@ -65,7 +65,6 @@ def test_other_trees_are_left_alone(albums: Albums) -> None:
 @EACH_MODE
 def test_in_each_mode(albums: Albums) -> None:
     """Pictures are entity groups of their own: more than a transaction may have."""
-    albums.tree._batch = 100
     key = albums.fill(tracks=20)
     albums.delete(key)
     albums.run_jobs(times=3)
@@ -99,15 +98,102 @@ def test_twice(albums: Albums) -> None:
     assert [bool(row.ended_at) for row in rows()] == [True, True]
 
 
-def test_a_root_that_was_put_back(albums: Albums) -> None:
-    """A program without fences has written an old object."""
-    key = albums.fill()
-    albums.delete(key)
+def create_again(key: Any) -> None:
     with userlock.global_lock("ann"):
         Album(key=key, title="again").put()
-    albums.run_jobs()
+        Track(id="new", parent=key).put()
+
+
+def test_a_new_root_under_the_same_key_stays(albums: Albums) -> None:
+    key = albums.fill()
+    deletion = albums.delete(key)
+    create_again(key)
+    before = albums.left()
+    albums.run_jobs(times=2)
+    assert albums.left() == before
+    found = find_deletion("ann", deletion.id)
+    assert found is not None
+    assert (found.superseded, found.ended_at is None) == (True, False)
+    albums.delete(key)
+    albums.run_jobs(times=2)
     assert albums.left() == {}
-    assert ClaimRow.query(namespace="").count() == 0
+
+
+def test_a_new_root_in_the_middle(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = albums.fill()
+    albums.delete(key)
+    over = Run._is_over
+    calls = [0]
+
+    def is_over(self: Run) -> bool:
+        calls[0] += 1
+        if calls[0] == 2:
+            create_again(key)
+        return over(self)
+
+    monkeypatch.setattr(Run, "_is_over", is_over)
+    albums.run_jobs()
+    assert calls[0] == 2
+    assert albums.left()["Album"] == 1
+    assert ndb.Key(Track, "new", parent=key).get() is not None
+    assert [row.superseded for row in rows()] == [True]
+
+
+def test_what_is_moved_away_stays(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another request moves a picture, after it was found and before it is deleted."""
+    key = albums.fill()
+    other = albums.fill("ann", "two")
+    with userlock.global_lock("ann"):
+        moving = albums.picture("ann", key, "moving")
+    before = albums.left()
+    delete = Run._delete
+
+    def move_first(self: Run, batch: Any) -> Any:
+        if any(step.key == moving for each in batch for step in each.way):
+            picture = moving.get()
+            picture.of = other
+            picture.put()
+        return delete(self, batch)
+
+    albums.delete(key)
+    monkeypatch.setattr(Run, "_delete", move_first)
+    albums.run_jobs(times=2)
+    left = albums.left()
+    assert (albums.files / "moving").exists()
+    assert moving.get().of == other
+    assert Remark.query(Remark.picture == moving).count() == 1
+    assert left["Picture"] == (before["Picture"] - 1) // 2 + 1
+    assert list(unfinished()) == []
+
+
+def test_without_a_second_look_it_would_go(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    monkeypatch.setattr(run_module, "_is_moved", lambda *_: False)
+    with pytest.raises(AssertionError):
+        test_what_is_moved_away_stays(albums, monkeypatch)
+
+
+def test_slow_assets_end_a_batch(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    albums.delete(albums.fill(tracks=8))
+    sizes = []
+    delete_all = Run._delete_all
+
+    def measured(self: Run, batch: Any) -> int:
+        sizes.append(len(batch))
+        return delete_all(self, batch)
+
+    monkeypatch.setattr(Run, "_delete_all", measured)
+    unlink = albums.remove_file
+
+    def slowly(picture: Any) -> None:
+        albums.clock.advance(0.4)
+        unlink(picture)
+
+    plan = albums.tree._plan
+    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets={"TestedPicture": slowly}))
+    albums.run_jobs(times=6)
+    assert albums.left() == {}
+    assert max(sizes) <= 4
 
 
 def test_in_a_transaction_of_the_caller(albums: Albums) -> None:
@@ -185,16 +271,16 @@ class Killed(BaseException):
 
 def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
     """Let a run die before a call of a step."""
-    original = getattr(_Run, method)
+    original = getattr(Run, method)
     left = [call]
 
-    def dying(self: _Run, *args: Any) -> Any:
+    def dying(self: Run, *args: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             raise Killed
         return original(self, *args)
 
-    monkeypatch.setattr(_Run, method, dying)
+    monkeypatch.setattr(Run, method, dying)
 
 
 @pytest.mark.parametrize("call", [1, 2, 5])
@@ -227,7 +313,7 @@ def test_a_worker_that_dies_before_the_end(albums: Albums, monkeypatch: pytest.M
 def test_a_worker_that_dies_after_each_batch(
     albums: Albums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_module, "RUN_SECONDS", 1e9)
+    monkeypatch.setattr(run_module, "RUN_SECONDS", 1e9)
     albums.delete(albums.fill())
     deaths = 0
     for _ in range(50):
@@ -275,7 +361,7 @@ def test_lost_replies(albums: Albums, datastore: emulator.Emulator, kind: str) -
 
 def test_in_several_runs(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has little time, and stages the next one."""
-    monkeypatch.setattr(tree_module, "RUN_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "RUN_SECONDS", 0.0)
     deletion = albums.delete(albums.fill())
     counts = []
     for _ in range(40):
@@ -294,16 +380,16 @@ def test_in_several_runs(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_added_meanwhile_goes_too(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
     key = albums.fill()
     albums.delete(key)
-    original = _Run._is_over
+    original = Run._is_over
     added = [True]
 
-    def add_once(self: _Run) -> bool:
+    def add_once(self: Run) -> bool:
         if added.pop() if added else False:
             Track(id="late", parent=key).put()
             Picture(fan="ann", of=key, file="late").put()
         return original(self)
 
-    monkeypatch.setattr(_Run, "_is_over", add_once)
+    monkeypatch.setattr(Run, "_is_over", add_once)
     albums.run_jobs()
     assert albums.left() == {}
 
@@ -365,7 +451,7 @@ def test_one_under_another_lock(albums: Albums) -> None:
 
 
 def test_many_that_cannot_be_deleted(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "_MOST_KEPT", 2)
+    monkeypatch.setattr(run_module, "_MOST_KEPT", 2)
     key = albums.fill()
     albums.fails = {path.name for path in albums.files.iterdir()}
     albums.delete(key)
@@ -438,7 +524,7 @@ def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, i
     albums.delete(albums.fill(tracks=5))
     batches = 0
     before: list[int] = []
-    over = _Run._is_over
+    over = Run._is_over
 
     def request() -> None:
         with client.context(), userlock.scope(service), userlock.global_lock("ann"):
@@ -446,7 +532,7 @@ def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, i
 
     thread = threading.Thread(target=request)
 
-    def count(self: _Run) -> bool:
+    def count(self: Run) -> bool:
         nonlocal batches
         batches += 1
         if batches == 1:
@@ -455,7 +541,7 @@ def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, i
         return over(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Run, "_is_over", count)
+        patch.setattr(Run, "_is_over", count)
         albums.run_jobs()
     thread.join(30)
     assert not thread.is_alive()
@@ -472,7 +558,7 @@ def test_without_the_checkpoint_it_waits_for_all(
     albums: Albums, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(_Run, "_yield", staticmethod(lambda tenure: tenure))
+    monkeypatch.setattr(Run, "_yield", staticmethod(lambda tenure: tenure))
     before, batches = batches_before_a_request(albums, ndb_client)
     assert before == batches
 

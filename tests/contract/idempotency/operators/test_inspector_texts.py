@@ -18,7 +18,7 @@ from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, docu
 from tests.contract.outbox.operators.test_inspector import Forms
 from tests.poison import TEXTS
 from userlock.admin import requests as reading
-from userlock.idempotency.rows import moment_of
+from userlock.ndb.owners import moment_of
 
 MARK = "zoe.marker+7@example.org"
 

@@ -1,0 +1,316 @@
+"""One run of a deletion's job: batches, bottom-up, with pauses for requests that wait.
+
+Each batch is one transaction. It looks again, so that it holds without the lock:
+an entity that was moved away stays, with all that is below it; and so does
+everything, once there is a new root under the key of the deleted one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from google.api_core.exceptions import InvalidArgument
+from google.cloud import ndb
+
+from userlock.clock import Clock
+from userlock.deletion.rows import row_key
+from userlock.deletion.walk import Found, Walk
+from userlock.errors import DeletionIncomplete, LockServiceUnavailable, LockTimeout
+from userlock.ids import show_key
+from userlock.lock.api import global_lock
+from userlock.lock.held_lock import HeldLock
+from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.context import current_context
+from userlock.ndb.owners import moment_of
+from userlock.ndb.patches import kind_of
+from userlock.ndb.provenance import version_of
+from userlock.outbox.job import Job
+from userlock.words import legible
+
+log = logging.getLogger(__name__)
+
+#: A run ends after so long, and stages the next one. In seconds.
+RUN_SECONDS = 20.0
+#: A batch ends after so long if assets are slow to go. In seconds.
+_BATCH_SECONDS = 0.5
+#: How often a run stores its progress, in seconds.
+_REPORT_SECONDS = 2.0
+#: The passes of one run, and the pause before the next run if each has found something.
+_MOST_PASSES = 5
+_PASSES_PAUSE = 30.0
+#: The pause if the lock was not given back in time. In seconds.
+_BUSY_PAUSE = 5.0
+#: So many entities that cannot be deleted end a run.
+_MOST_KEPT = 1_000
+_MOST_ERROR = 500
+
+
+class Plan(NamedTuple):
+    """The parts of a tree that a run needs.
+
+    Attributes:
+        walk: finds what is below a root.
+        assets: functions that remove what belongs to an entity elsewhere, by kind.
+        batch: the entities of one transaction.
+        keep_days: for the rows of finished deletions; None: for ever.
+        clock: for all times.
+    """
+
+    walk: Walk
+    assets: Mapping[str, Callable[[Any], object]]
+    batch: int
+    keep_days: float | None
+    clock: Clock
+
+
+class _Superseded(Exception):
+    """There is a new root under the key of the deleted one."""
+
+
+class Run:
+    """One run.
+
+    Args:
+        plan: of the tree.
+        job: stages the next run.
+        owner: the lock id.
+        deletion: the name of the row.
+    """
+
+    def __init__(self, plan: Plan, job: Job[..., Any], owner: str, deletion: str) -> None:
+        self._plan = plan
+        self._job = job
+        self._owner = owner
+        self._id = deletion
+        self._deleted = 0
+        #: Entities that have to stay: they, or some below them, cannot be deleted.
+        self._kept: set[Any] = set()
+        self._error = ""
+        self._root: Any = None
+        self._root_version = 0
+        self._ends = plan.clock.now() + RUN_SECONDS
+        self._reported = plan.clock.now()
+
+    def run(self) -> None:
+        """Delete what is there, for some seconds. Under the owner's lock, in an ndb context.
+
+        Raises:
+            DeletionIncomplete: some entities cannot be deleted.
+            GoogleAPIError: Datastore does not answer.
+        """
+        # Entities that are read or deleted must not stay in memory.
+        with current_context().new(cache_policy=lambda key: False).use():
+            row = self._row()
+            if row is None or row.ended_at:
+                return
+            self._root, self._root_version = row.root, row.root_version
+            try:
+                pause = self._passes()
+            except _Superseded:
+                self._end(None, superseded=True)
+                return
+            except (LockTimeout, LockServiceUnavailable):
+                pause = _BUSY_PAUSE  # others keep the lock; it is not held here
+            if self._error and (pause is None or self._keeps_too_many):
+                self._report()
+                raise DeletionIncomplete(
+                    f"{len(self._kept):,} entities of the deletion of {show_key(self._root)} have "
+                    f"to stay: {self._error}",
+                    job=self._job.name,
+                )
+            self._end(pause)
+
+    def _passes(self) -> float | None:
+        """Delete until nothing is left. Returns the pause before the next run; None: it is done."""
+        with global_lock(self._owner) as tenure:
+            for _ in range(_MOST_PASSES):
+                found = 0
+                for batch in self._batches(self._plan.walk.below(self._root)):
+                    left = batch
+                    while left:
+                        deleted, left = self._delete(left)
+                        found += deleted
+                        if self._is_over():
+                            return 0.0
+                        tenure = self._yield(tenure)
+                if found == 0 or self._error:
+                    return None
+            return _PASSES_PAUSE
+
+    def _is_over(self) -> bool:
+        if self._keeps_too_many:
+            return True
+        now = self._plan.clock.now()
+        if now - self._reported >= _REPORT_SECONDS:
+            self._report()
+        return now >= self._ends
+
+    @property
+    def _keeps_too_many(self) -> bool:
+        return len(self._kept) >= _MOST_KEPT
+
+    @staticmethod
+    def _yield(tenure: HeldLock) -> HeldLock:
+        """Let interactive requests of the owner pass, between two batches."""
+        return tenure.yield_to_waiters()
+
+    def _batches(self, found: Iterable[Found]) -> Iterator[list[Found]]:
+        batch: list[Found] = []
+        for each in found:
+            batch.append(each)
+            if len(batch) == self._plan.batch:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    # --- one batch --------------------------------------------------------------------------
+
+    def _delete(self, batch: list[Found]) -> tuple[int, list[Found]]:
+        """Delete entities. Returns how many, and those that are left if assets take long."""
+        entities = self._read_all(batch)
+        ends = self._plan.clock.now() + _BATCH_SECONDS
+        ready: list[Found] = []
+        for number, each in enumerate(batch):
+            entity = entities.get(each.key)
+            if each.key in self._kept or _is_moved(each, entities):
+                continue
+            remove = self._plan.assets.get(kind_of(each.key))
+            if remove is not None and number and self._plan.clock.now() >= ends:
+                return self._delete_all(ready), batch[number:]
+            try:
+                if remove is not None and entity is not None:
+                    remove(entity)
+            except Exception as error:
+                self._keep(each, error)
+            else:
+                ready.append(each)
+        return self._delete_all(ready), []
+
+    def _read_all(self, batch: list[Found]) -> dict[Any, Any]:
+        """Return the entities of a batch that have to be read. One that cannot be read stays."""
+        owning = {each.key for each in batch if kind_of(each.key) in self._plan.assets}
+        if owning:
+            self._check_root()  # before something goes that no transaction brings back
+        try:
+            return _read(_naming(batch) | owning)
+        except DATASTORE_ERRORS:
+            raise
+        except Exception:
+            found: dict[Any, Any] = {}
+            for each in batch:
+                try:
+                    found |= _read(_naming([each]) | (owning & {each.key}))
+                except DATASTORE_ERRORS:
+                    raise
+                except Exception as error:
+                    self._keep(each, error)
+            return found
+
+    def _delete_all(self, batch: list[Found]) -> int:
+        """Delete entities in one transaction; each by itself if that is refused."""
+        batch = [each for each in batch if each.key not in self._kept]
+        if not batch:
+            return 0
+        try:
+            deleted: int = ndb.transaction(lambda: self._delete_here(batch))
+        except InvalidArgument as error:
+            if len(batch) == 1:
+                self._keep(batch[0], error)
+                return 0
+            # Too many groups for one transaction, in the legacy mode.
+            middle = len(batch) // 2
+            return self._delete_all(batch[:middle]) + self._delete_all(batch[middle:])
+        except (*DATASTORE_ERRORS, LockTimeout, LockServiceUnavailable, _Superseded):
+            raise
+        except Exception as error:
+            if len(batch) == 1:
+                self._keep(batch[0], error)
+                return 0
+            return sum(self._delete_all([each]) for each in batch)
+        self._deleted += deleted
+        return deleted
+
+    def _delete_here(self, batch: list[Found]) -> int:
+        """Delete entities in the running transaction, which sees where they are now."""
+        self._check_root()
+        entities = _read(_naming(batch))
+        keys = [each.key for each in batch if not _is_moved(each, entities)]
+        ndb.delete_multi(keys)
+        return len(keys)
+
+    def _check_root(self) -> Any:
+        """Return the root; None if it is gone, as it should be."""
+        root = self._root.get()
+        if root is not None and version_of(root) > self._root_version:
+            raise _Superseded
+        return root
+
+    def _keep(self, found: Found, error: Exception) -> None:
+        """Note that an entity has to stay, and those on the way to it."""
+        if not self._error:
+            text = f"{show_key(found.key)}: {type(error).__name__}: {error}"
+            self._error = legible(text, _MOST_ERROR)
+            log.warning("a deletion leaves %s", self._error, exc_info=error)
+        self._kept.update(step.key for step in found.way)
+
+    # --- the row ----------------------------------------------------------------------------
+
+    def _row(self) -> Any:
+        return row_key(self._owner, self._id).get(use_cache=False, use_global_cache=False)
+
+    def _report(self) -> None:
+        """Store the progress."""
+
+        def note() -> None:
+            row = self._row()
+            if row is not None:
+                row.deleted += self._deleted
+                row.error = self._error
+                row.put()
+
+        ndb.transaction(note)
+        self._deleted = 0
+        self._reported = self._plan.clock.now()
+
+    def _end(self, pause: float | None, *, superseded: bool = False) -> None:
+        """End the deletion, or stage the next run."""
+
+        def end() -> None:
+            row = self._row()
+            if row is None or row.ended_at:
+                return
+            row.deleted += self._deleted
+            row.error = self._error
+            row.superseded = superseded
+            if pause is None:
+                if not superseded and self._check_root() is not None:
+                    self._root.delete()
+                now = round(self._plan.clock.wall() * 1e6)
+                row.ended_at = now
+                if self._plan.keep_days is not None:
+                    row.expire_at = moment_of(now + round(self._plan.keep_days * 86_400e6))
+            else:
+                self._job.stage(self._owner, self._id, delay=pause, dedupe=self._id)
+            row.put()
+
+        try:
+            ndb.transaction(end)
+        except _Superseded:
+            self._end(None, superseded=True)
+
+
+def _naming(batch: list[Found]) -> set[Any]:
+    """Return the keys of entities that name a parent, on the ways of a batch."""
+    return {step.key for each in batch for step in each.way if step.attribute is not None}
+
+
+def _read(keys: set[Any]) -> dict[Any, Any]:
+    return {key: each for key, each in zip(keys, ndb.get_multi(keys), strict=True) if each}
+
+
+def _is_moved(found: Found, entities: Mapping[Any, Any]) -> bool:
+    """Return whether an entity is not below the root any more."""
+    return any(step.is_left(entities.get(step.key)) for step in found.way)
