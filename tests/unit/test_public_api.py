@@ -32,6 +32,7 @@ PUBLIC = {
     "CreatedWithoutLock",
     "DeadlockDetected",
     "DeletedWithoutLock",
+    "DeletionIncomplete",
     "Enforcement",
     "EntityExistsError",
     "EntityNotFound",

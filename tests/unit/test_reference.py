@@ -63,6 +63,9 @@ def public(module: str) -> Iterator[str]:
             [f"userlock.constraints.{name}" for name in userlock.constraints.__all__],
             id="constraints",
         ),
+        pytest.param(
+            [f"userlock.deletion.{name}" for name in userlock.deletion.__all__], id="deletion"
+        ),
         pytest.param([f"userlock.outbox.{name}" for name in userlock.outbox.__all__], id="outbox"),
         pytest.param(
             [f"userlock.testing.{name}" for name in userlock.testing.__all__], id="testing"

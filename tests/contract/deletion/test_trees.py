@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,13 +20,10 @@ from tests.contract.deletion.conftest import (
     jobs,
     rows,
 )
-from tests.waiting import wait_until
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
 from userlock.deletion import run as run_module
 from userlock.deletion.run import Run
-from userlock.deletion.walk import Walk
-from userlock.stores import MemoryStore
 
 
 def test_the_root_goes_at_once_and_the_rest_by_a_job(albums: Albums) -> None:
@@ -262,138 +257,6 @@ def test_without_the_lock_it_is_refused(albums: Albums) -> None:
     assert rows() == jobs() == []
 
 
-# --- interrupted ------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """The worker's process ends here."""
-
-
-def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Let a run die before a call of a step."""
-    original = getattr(Run, method)
-    left = [call]
-
-    def dying(self: Run, *args: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        return original(self, *args)
-
-    monkeypatch.setattr(Run, method, dying)
-
-
-@pytest.mark.parametrize("call", [1, 2, 5])
-@pytest.mark.parametrize("method", ["_delete", "_delete_all", "_is_over"])
-def test_a_worker_that_dies(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch, method: str, call: int
-) -> None:
-    albums.delete(albums.fill())
-    with monkeypatch.context() as patch:
-        die_at(patch, method, call)
-        with pytest.raises(Killed):
-            albums.run_jobs()
-    assert albums.left() != {}
-    albums.run_jobs(times=3)
-    assert albums.left() == {}
-    assert all(row.ended_at for row in rows())
-
-
-def test_a_worker_that_dies_before_the_end(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    albums.delete(albums.fill())
-    with monkeypatch.context() as patch:
-        die_at(patch, "_end", 1)
-        with pytest.raises(Killed):
-            albums.run_jobs()
-    assert list(unfinished()) != []
-    albums.run_jobs(times=3)
-    assert list(unfinished()) == []
-
-
-def test_a_worker_that_dies_after_each_batch(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "RUN_SECONDS", 1e9)
-    albums.delete(albums.fill())
-    deaths = 0
-    for _ in range(50):
-        with monkeypatch.context() as patch:
-            die_at(patch, "_is_over", 1)
-            try:
-                albums.run_jobs(times=2)
-                break
-            except Killed:
-                deaths += 1
-    assert deaths > 5
-    assert albums.left() == {}
-    assert list(unfinished()) == []
-
-
-def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
-    below = Walk.below
-
-    def top_down(self: Walk, root: Any) -> Iterator[Any]:
-        yield from reversed(list(below(self, root)))
-
-    monkeypatch.setattr(Walk, "below", top_down)
-    albums.delete(albums.fill())
-    with monkeypatch.context() as patch:
-        die_at(patch, "_is_over", 2)
-        with pytest.raises(Killed):
-            albums.run_jobs()
-    monkeypatch.setattr(Walk, "below", below)
-    albums.run_jobs(times=4)
-    assert list(unfinished()) == []
-    assert albums.left() != {}
-
-
-@pytest.mark.parametrize("kind", ["TestedPicture", "TestedRemark", "UserLockDeletion"])
-def test_lost_replies(albums: Albums, datastore: emulator.Emulator, kind: str) -> None:
-    albums.fill()
-    datastore.faults.drop_reply(3, kind=kind)
-    albums.delete(album_key())
-    albums.run_jobs(times=4)
-    datastore.faults.clear()
-    albums.run_jobs(times=2)
-    assert albums.left() == {}
-
-
-def test_in_several_runs(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run has little time, and stages the next one."""
-    monkeypatch.setattr(run_module, "RUN_SECONDS", 0.0)
-    deletion = albums.delete(albums.fill())
-    counts = []
-    for _ in range(40):
-        if not albums.mailbox.messages:
-            break
-        albums.mailbox.deliver(albums.mailbox.messages.pop(0).key)
-        found = find_deletion("ann", deletion.id)
-        assert found is not None
-        counts.append(found.deleted)
-        assert len(jobs()) <= 1
-    assert counts == sorted(counts)
-    assert len(set(counts)) > 5
-    assert albums.left() == {}
-
-
-def test_what_is_added_meanwhile_goes_too(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = albums.fill()
-    albums.delete(key)
-    original = Run._is_over
-    added = [True]
-
-    def add_once(self: Run) -> bool:
-        if added.pop() if added else False:
-            Track(id="late", parent=key).put()
-            Picture(fan="ann", of=key, file="late").put()
-        return original(self)
-
-    monkeypatch.setattr(Run, "_is_over", add_once)
-    albums.run_jobs()
-    assert albums.left() == {}
-
-
 # --- what cannot be deleted ------------------------------------------------------------------
 
 
@@ -508,59 +371,6 @@ def test_kinds_without_a_model(albums: Albums, ndb_client: ndb.Client) -> None:
     albums.run_jobs()
     assert albums.left() == {}
     assert len(ndb.Query(ancestor=key).fetch(keys_only=True)) == 0
-
-
-# --- interactive requests ---------------------------------------------------------------------
-
-
-def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, int]:
-    """Let an interactive request come during the first batch.
-
-    Returns:
-        The batches that were deleted before it had the lock, and all of them.
-    """
-    service = userlock.LockService(MemoryStore())
-    userlock.configure(service=service)
-    albums.delete(albums.fill(tracks=5))
-    batches = 0
-    before: list[int] = []
-    over = Run._is_over
-
-    def request() -> None:
-        with client.context(), userlock.scope(service), userlock.global_lock("ann"):
-            before.append(batches)
-
-    thread = threading.Thread(target=request)
-
-    def count(self: Run) -> bool:
-        nonlocal batches
-        batches += 1
-        if batches == 1:
-            thread.start()
-            wait_until(lambda: bool(service.waiters("ann")))
-        return over(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "_is_over", count)
-        albums.run_jobs()
-    thread.join(30)
-    assert not thread.is_alive()
-    return before[0], batches
-
-
-def test_an_interactive_request_waits_for_one_batch(albums: Albums, ndb_client: ndb.Client) -> None:
-    before, batches = batches_before_a_request(albums, ndb_client)
-    assert (before, batches > 5) == (1, True)
-    assert albums.left() == {}
-
-
-def test_without_the_checkpoint_it_waits_for_all(
-    albums: Albums, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control."""
-    monkeypatch.setattr(Run, "_yield", staticmethod(lambda tenure: tenure))
-    before, batches = batches_before_a_request(albums, ndb_client)
-    assert before == batches
 
 
 def test_trees_that_do_not_fit(albums: Albums) -> None:

@@ -54,7 +54,7 @@ def test_a_mistyped_command_on_any_python(quote: str, capsys: pytest.CaptureFixt
 
 
 #: They work on files, or on an app.
-_OTHERS = ("baseline", "outbox", "flows", "reap", "unique")
+_OTHERS = ("baseline", "outbox", "flows", "reap", "unique", "quota")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in _OTHERS])
