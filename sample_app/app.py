@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import flask
 
-from sample_app import jobs, lock_notes, private_pages, problems, same_origin
+from sample_app import jobs, lock_notes, private_pages, problems, same_origin, studio
 from sample_app.api import api
 from sample_app.config import Settings
 from sample_app.flows import flows, new_key
@@ -16,6 +16,7 @@ from sample_app.lab.bench import bench
 from sample_app.lab.pages import pages as lab_pages
 from sample_app.pages import views
 from sample_app.protection import lock_service, model_layer, ndb_client
+from sample_app.storage import open_storage
 from sample_app.tasks import tasks
 from sample_app.web import utc_now
 from sample_app.words import counted
@@ -30,9 +31,9 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     """Build the site from `config`, and otherwise from the environment.
 
     Keys: MEMCACHED, GOOGLE_CLOUD_PROJECT, DATASTORE_EMULATOR_HOST, PROTECTION, THINK_MS, LAB_DIR,
-    OUTBOX, PAYMENT_PROVIDER, DEATHS and SECRET_KEY (see `sample_app.config`), and for tests NOW (a
-    function that returns the time, naive and in UTC), LOCK_SERVICE and CLOCK, of jobs and requests.
-    Other keys are Flask's.
+    OUTBOX, STORAGE, PAYMENT_PROVIDER, DEATHS and SECRET_KEY (see `sample_app.config`), and for
+    tests NOW (a function that returns the time, naive and in UTC), LOCK_SERVICE and CLOCK, of jobs
+    and requests. Other keys are Flask's.
 
     It opens connections. Call it in the process that serves, not in one that forks afterwards. A
     gRPC channel does not survive a fork.
@@ -70,6 +71,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         clock=cast(Clock, app.config["CLOCK"]),
     )
     jobs.install(app, outbox)
+    studio.install(app, outbox, open_storage(settings.storage))
     UserLock(
         app,
         client=client,
@@ -94,7 +96,7 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
     return app
 
 
-#: The largest form or JSON document. The site's own have some hundred bytes.
+#: The largest form or JSON document, without a picture. The site's own have some hundred bytes.
 MAX_FORM_BYTES = 64 * 1024
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")

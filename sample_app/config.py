@@ -53,10 +53,10 @@ class Settings:
     which makes lost updates likely. `lab_dir` is the folder of the contention lab's runs; without
     it there is no lab. `inspector` shows userlock's inspector to requests from this machine.
     `lab_bench` serves the contention lab's endpoint, on a site of its own. `outbox` is the URL of
-    the jobs' engine. `lease_seconds` is the
-    lifetime of a lock whose process died. `payment_provider` is the URL of the fake payment
-    provider; without it there are no paid courses. With `deaths`, people may have the worker of
-    their request killed (`sample_app.demonstration`); with an emulator only.
+    the jobs' engine. `storage` is where uploaded pictures are: a folder, or gs://BUCKET.
+    `lease_seconds` is the lifetime of a lock whose process died. `payment_provider` is the URL of
+    the fake payment provider; without it there are no paid courses. With `deaths`, people may have
+    the worker of their request killed (`sample_app.demonstration`); with an emulator only.
     """
 
     memcached: str
@@ -67,6 +67,7 @@ class Settings:
     lease_seconds: int
     secret_key: str
     outbox: str
+    storage: str
     lab_bench: bool
     lab_dir: str | None
     inspector: bool
@@ -91,6 +92,7 @@ class Settings:
             # processes needs SECRET_KEY.
             secret_key=str(given.get("SECRET_KEY") or secrets.token_hex(16)),
             outbox=str(given.get("OUTBOX") or "inline://"),
+            storage=str(given.get("STORAGE") or ".run/pictures"),
             lab_bench=bool(given.get("LAB_BENCH")),
             lab_dir=str(given.get("LAB_DIR") or "") or None,
             inspector=bool(given.get("INSPECTOR")),

@@ -1,11 +1,19 @@
 """The site's refusals. The tree:
 
-Refused               400  bad_request ├─ BadInput           400  bad_input ├─ SignInFirst
-401  sign_in_first ├─ ElsewhereForm      403  form_from_elsewhere ├─ NotInGroup         403
-not_in_group ├─ Unknown            404  unknown_learner, unknown_exercise, … ├─ LearnerExists
-409  learner_exists ├─ NotEnoughPoints    409  not_enough_points ├─ TooEarly           409
-too_early ├─ ProjectExists      409  project_exists ├─ TooManyProjects    409  too_many_projects
-├─ AlreadyEnrolled    409  already_enrolled └─ OrderOpen          409  order_open
+Refused                    400  bad_request
+├── BadInput               400  bad_input
+├── SignInFirst            401  sign_in_first
+├── ElsewhereForm          403  form_from_elsewhere
+├── NotInGroup             403  not_in_group
+├── Unknown                404  unknown_learner, unknown_exercise, …
+├── LearnerExists          409  learner_exists
+├── NotEnoughPoints        409  not_enough_points
+├── TooEarly               409  too_early
+├── ProjectExists          409  project_exists
+├── OverQuota              409  over_quota
+├── ScreenExists           409  screen_exists
+├── AlreadyEnrolled        409  already_enrolled
+└── OrderOpen              409  order_open
 """
 
 from __future__ import annotations
@@ -116,14 +124,29 @@ class ProjectExists(Refused):
         super().__init__(f"There already is a project “{title}”.")
 
 
-class TooManyProjects(Refused):
-    """Too many projects are active."""
+class OverQuota(Refused):
+    """The project is above the limit of the plan, or archived: nothing is added to it."""
 
     status = 409
-    code = "too_many_projects"
+    code = "over_quota"
 
-    def __init__(self, most: int) -> None:
-        super().__init__(f"At most {most} projects are active at a time: archive one first.")
+    def __init__(self, title: str, *, archived: bool) -> None:
+        if archived:
+            super().__init__(f"“{title}” is archived: activate it first.")
+        else:
+            super().__init__(
+                f"“{title}” is over the limit of your plan: upgrade, or archive another project."
+            )
+
+
+class ScreenExists(Refused):
+    """The project has an active screen of this name."""
+
+    status = 409
+    code = "screen_exists"
+
+    def __init__(self, base: str) -> None:
+        super().__init__(f"There already is a screen “{base}”: archive that first.")
 
 
 class AlreadyEnrolled(Refused):

@@ -12,6 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from sample_app import streaks
+from userlock.constraints import Unique, caseless, image_name
 
 
 class Viewing(userlock.Model):
@@ -41,6 +42,7 @@ class Learner(userlock.UserModel):
     viewings = ndb.LocalStructuredProperty(Viewing, repeated=True)
     badges = ndb.StringProperty(repeated=True)
     courses = ndb.StringProperty(repeated=True)
+    plan = ndb.StringProperty(choices=["free", "plus"], default="free")
     created = ndb.DateTimeProperty(auto_now_add=True)
 
     @property
@@ -149,19 +151,61 @@ class Project(userlock.UserModel):
     """A learner's project. Its key is below the learner's, which determines the lock id.
 
     A project can therefore be deleted by its key alone, and a query for a learner's projects sees
-    the latest state.
+    the latest state. A learner has one active project of a title, and any number in the archive.
     """
 
     _lock_id_from_key = userlock.root_id
+    _unique = (Unique("title", fold=caseless, unless=lambda project: not project.active),)
 
     title = ndb.StringProperty(required=True)
     active = ndb.BooleanProperty(default=True)
+    #: Above the limit of the learner's plan: a job finds that out, soon after a change.
+    over_quota = ndb.BooleanProperty(default=False)
     created = ndb.DateTimeProperty(auto_now_add=True)
 
     @property
     def id(self) -> int:
         """Return the project's number, unique among its learner's."""
         return int(self.key.id())
+
+
+class Screen(userlock.UserModel):
+    """A picture of a project, in its latest version. Its key is below the project's.
+
+    `home.png`, `home.jpg` and `home@2x.png` are one screen, `home`: a project has it once, and any
+    number of it in the archive.
+    """
+
+    _lock_id_from_key = userlock.root_id
+    _unique = (Unique("base", per="parent", unless="archived"),)
+
+    file_name = ndb.StringProperty(required=True)
+    base = ndb.ComputedProperty(lambda screen: image_name(screen.file_name))
+    archived = ndb.BooleanProperty(default=False)
+    latest = ndb.IntegerProperty(default=0)
+    changed = ndb.DateTimeProperty(auto_now=True)
+
+    @property
+    def id(self) -> int:
+        """Return the screen's number, unique within its project."""
+        return int(self.key.id())
+
+
+class ScreenVersion(userlock.UserModel):
+    """One upload of a screen. Never changed; its file in the storage has a name of its own."""
+
+    _lock_id = "learner_id"
+
+    learner_id = ndb.StringProperty(required=True)
+    screen = ndb.KeyProperty(required=True)
+    number = ndb.IntegerProperty(required=True)
+    file = ndb.StringProperty(required=True)
+    file_name = ndb.StringProperty(required=True)
+    content_type = ndb.StringProperty(required=True)
+    width = ndb.IntegerProperty(required=True)
+    height = ndb.IntegerProperty(required=True)
+    size = ndb.IntegerProperty(required=True)
+    at = ndb.DateTimeProperty(auto_now_add=True)
 
 
 class Coach(userlock.UserModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import flask
 
-from sample_app import seed
+from sample_app import seed, studio
 from sample_app.learning import nightly
 from sample_app.web import today
 
@@ -20,6 +20,13 @@ def award_badges_endpoint() -> tuple[flask.Response, int]:
     """Start the nightly job. A second one waits for the first."""
     nightly.start()
     return flask.jsonify({"report": flask.url_for("views.nightly_document")}), 202
+
+
+@tasks.post("/check-quotas")
+def check_quotas_endpoint() -> flask.Response:
+    """Count again where the flags of projects over quota are wrong. To be called each night."""
+    found = studio.quota().check_recent()
+    return flask.jsonify(found._asdict())
 
 
 @tasks.post("/seed")

@@ -11,8 +11,8 @@ from sample_app.numbers import whole_number
 
 MAX_ID_LENGTH = 40
 MAX_NAME_LENGTH = 80
-MAX_TITLE_LENGTH = 60
 MAX_WORD_LENGTH = 140
+MAX_FILE_NAME_LENGTH = 100
 MAX_BONUS = 50
 MAX_PART = 999
 
@@ -66,12 +66,25 @@ def number(field: str, value: object, *, least: int, most: int) -> int:
     return found
 
 
-def project_id(value: str) -> int:
-    """Check the id of a project in an address. An invalid one is that of no project."""
+def entity_id(what: str, value: str) -> int:
+    """Check the id of a project or screen in an address. An invalid one is that of none."""
     found = whole_number(value, least=1, most=2**63 - 1)
     if found is None:
-        raise Unknown("project", value)
+        raise Unknown(what, value)
     return found
+
+
+def deletion_id(value: str) -> str:
+    """Check the id of a deletion in an address."""
+    if not re.fullmatch(r"[0-9a-f]{28}", value):
+        raise Unknown("deletion", value)
+    return value
+
+
+def file_name(value: object) -> str:
+    """Check the name of an uploaded file, without the folder that some browsers send."""
+    name = value.replace("\\", "/").rpartition("/")[2] if isinstance(value, str) else ""
+    return line("file", name, longest=MAX_FILE_NAME_LENGTH)
 
 
 def answers(value: object, exercise: Exercise) -> list[int | None]:

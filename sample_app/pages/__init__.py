@@ -16,6 +16,7 @@ from sample_app.pages import (
     payments,  # noqa: F401
     projects,  # noqa: F401
     record,  # noqa: F401
+    screens,  # noqa: F401
     sign_in,  # noqa: F401
     videos,  # noqa: F401
 )

@@ -98,6 +98,7 @@ class Stack:
             "INSPECTOR": "1",
             "PAYMENT_PROVIDER": self.provider_url,
             "DEATHS": "1",
+            "STORAGE": str(self.log_dir.absolute() / "pictures"),
             "LAB_BENCH": "1" if lab else "",
             # A lab within the lab would measure itself.
             "LAB_DIR": "" if lab else str(self.log_dir.absolute() / "lab"),

@@ -91,16 +91,18 @@ def memory() -> int:
 
 
 def note_batches(folder: Path) -> None:
-    """Write a line after each batch."""
-    delete = Run._delete
+    """Write a line after each batch: the seconds since the checkpoint before it, and the memory."""
+    checkpoint = Run._yield
+    last = time.monotonic()
 
-    def timed(self: Run, batch: Any) -> Any:
-        began = time.monotonic()
-        result = delete(self, batch)
-        append(folder / "batches", [f"{time.monotonic() - began:.4f} {memory()}"])
-        return result
+    def noted(tenure: Any) -> Any:
+        nonlocal last
+        append(folder / "batches", [f"{time.monotonic() - last:.4f} {memory()}"])
+        tenure = checkpoint(tenure)
+        last = time.monotonic()
+        return tenure
 
-    Run._delete = timed  # type: ignore[method-assign]
+    Run._yield = staticmethod(noted)  # type: ignore[method-assign]
 
 
 def top_down() -> None:

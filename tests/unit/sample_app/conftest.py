@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import flask
@@ -128,7 +129,7 @@ class OpenSite(Protocol):
 
 
 @pytest.fixture
-def open_site(datastore: emulator.Emulator) -> OpenSite:
+def open_site(datastore: emulator.Emulator, tmp_path: Path) -> OpenSite:
     datastore.reset()
 
     def open_(**config: object) -> Site:
@@ -142,6 +143,7 @@ def open_site(datastore: emulator.Emulator) -> OpenSite:
                 "LOCK_SERVICE": service,
                 "NOW": lambda: time[0],
                 "OUTBOX": "inline://?threads=0",
+                "STORAGE": str(tmp_path / "pictures"),
                 "CLOCK": clock,
                 **config,
             }

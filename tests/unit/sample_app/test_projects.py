@@ -37,7 +37,8 @@ def test_a_project_from_its_beginning_to_its_end(ada: FlaskClient) -> None:
     assert "Delete “A sundial”?" in asked.text
     assert ada.get(path).status_code == 200, "asking deletes nothing"
     page = ada.post(f"{path}/delete", follow_redirects=True)
-    assert "The project is deleted." in page.text
+    assert "“A sundial” is deleted." in page.text
+    assert "its screens follow" in page.text
     assert ada.get(path).status_code == 404
 
 
@@ -48,18 +49,69 @@ def test_a_form_that_is_sent_twice_makes_one_project(ada: FlaskClient) -> None:
     assert page.text.count('value="archived"') == 1
 
 
-def test_at_most_three_are_active(ada: FlaskClient) -> None:
-    paths = [create(ada, title) for title in ("one", "two", "three")]
-    page = ada.post("/projects", data={"title": "four"}, follow_redirects=True)
-    assert page.request.path == "/projects"
-    assert "At most 3 projects are active" in page.text
+def test_a_title_in_other_letters_is_the_same(ada: FlaskClient) -> None:
+    create(ada, "A sundial")
+    page = ada.post("/projects", data={"title": "A SUNDIAL"}, follow_redirects=True)
+    assert "There already is a project “A SUNDIAL”." in page.text
+
+
+def test_an_archived_title_is_free_and_activated_as_a_copy(ada: FlaskClient) -> None:
+    path = create(ada, "A sundial")
+    ada.post(path, data={"state": "archived"})
+    create(ada, "A sundial")
+    page = ada.post(path, data={"state": "active"}, follow_redirects=True)
+    assert "“A sundial (Copy 1)” is active again." in page.text
+    assert "A sundial (Copy 1)" in ada.get(path).text
+    # Active already: it keeps its title.
+    page = ada.post(path, data={"state": "active"}, follow_redirects=True)
+    assert "“A sundial (Copy 1)” is active again." in page.text
+
+
+def test_a_project_is_renamed(ada: FlaskClient) -> None:
+    path = create(ada, "A sundial")
+    create(ada, "A moondial")
+    page = ada.post(f"{path}/title", data={"title": "A moondial"}, follow_redirects=True)
+    assert page.request.path == path
+    assert "There already is a project “A moondial”." in page.text
+    page = ada.post(f"{path}/title", data={"title": "A clock"}, follow_redirects=True)
+    assert "It is called “A clock” now." in page.text
+    create(ada, "A sundial")
+
+
+def test_those_over_the_plan_are_flagged_and_an_upgrade_frees_them(
+    site: Site, ada: FlaskClient
+) -> None:
+    paths = [create(ada, title) for title in ("one", "two", "three", "four")]
+    assert "read only" not in ada.get("/projects").text
+    site.run_jobs()
+    page = ada.get("/projects").text
+    assert page.count("over your plan: read only") == 1
+    assert "1 project is over that" in page
+    assert "Over your plan: read only." in ada.get(paths[3]).text
+    page = ada.post("/plan", data={"plan": "plus"}, follow_redirects=True).text
+    assert "You have the plan “plus” now." in page
+    site.run_jobs()
+    assert "read only" not in ada.get("/projects").text
+    ada.post("/plan", data={"plan": "free"})
+    site.run_jobs()
+    assert "read only" in ada.get(paths[3]).text
     ada.post(paths[0], data={"state": "archived"})
-    create(ada, "four")
-    page = ada.post(paths[0], data={"state": "active"}, follow_redirects=True)
-    assert page.request.path == paths[0]
-    assert "archive one first" in page.text
-    # A project that is active already needs no more room.
-    assert ada.post(paths[1], data={"state": "active"}).location == "/projects"
+    site.run_jobs()
+    assert "read only" not in ada.get(paths[3]).text
+
+
+@pytest.mark.parametrize("plan", ["", "gold"])
+def test_a_plan_that_there_is_not(ada: FlaskClient, plan: str) -> None:
+    page = ada.post("/plan", data={"plan": plan}, follow_redirects=True)
+    assert page.request.path == "/projects"
+    assert "plan: one of free, plus" in page.text
+
+
+def test_the_nightly_check_finds_wrong_flags(site: Site, ada: FlaskClient) -> None:
+    for title in ("one", "two", "three", "four"):
+        create(ada, title)
+    answer = site.client.post("/tasks/check-quotas")
+    assert answer.get_json() == {"checked": 1, "stamped": 0, "failed": 0}
 
 
 def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None:

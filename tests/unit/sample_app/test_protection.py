@@ -16,6 +16,7 @@ from werkzeug.test import TestResponse
 
 from sample_app import create_app, demonstration
 from sample_app.config import Protection, Settings
+from sample_app.models import Project
 from sample_app.protection import lock_service
 from sample_app.stack import ports
 from tests.unit.sample_app.conftest import OpenSite, Site
@@ -99,14 +100,10 @@ def test_without_protection_an_update_is_lost(
 
 
 def projects(site: Site) -> tuple[Request, Request]:
-    """Return the forms for a fourth and a third project, from two windows."""
-    ada = site.sign_in()
-    for title in ("one", "two"):
-        ada.post("/projects", data={"title": title})
-    windows = [(site.sign_in(), title) for title in ("three", "four")]
+    """Return the forms for a project of one title, from two windows."""
     first, second = (
-        functools.partial(window.post, "/projects", data={"title": title})
-        for window, title in windows
+        functools.partial(site.sign_in().post, "/projects", data={"title": title})
+        for title in ("A sundial", "A SUNDIAL")
     )
     return first, second
 
@@ -115,27 +112,30 @@ def active(site: Site) -> int:
     return site.sign_in().get("/projects").text.count('value="archived"')
 
 
-def test_a_rule_over_several_entities_holds_under_the_lock(site: Site, race: Race) -> None:
+def test_a_title_is_unique_under_the_lock(site: Site, race: Race) -> None:
     first, second = race(*projects(site))
     assert (first.status_code, second.status_code) == (303, 503)
-    assert active(site) == 3
-    assert "archive one first" in second_try(site)
-
-
-def second_try(site: Site) -> str:
-    page = site.sign_in().post("/projects", data={"title": "four"}, follow_redirects=True)
-    return page.text
+    assert active(site) == 1
 
 
 @pytest.mark.parametrize("protection", [Protection.NONE, Protection.FENCING])
-def test_no_single_put_can_hold_it(
+def test_a_title_is_unique_without_the_lock(
     unlocked: Callable[[Protection], Site], race: Race, protection: Protection
 ) -> None:
-    """The negative control: each request counts two, and nothing is overwritten."""
     site = unlocked(protection)
     first, second = race(*projects(site))
     assert (first.status_code, second.status_code) == (303, 303)
-    assert active(site) == 4, "at most three"
+    assert active(site) == 1
+
+
+def test_without_the_constraint_there_are_two(
+    unlocked: Callable[[Protection], Site], race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+    monkeypatch.setattr(Project, "_userlock_constraints", ())
+    site = unlocked(Protection.NONE)
+    race(*projects(site))
+    assert active(site) == 2
 
 
 def answered_twice(site: Site) -> tuple[Request, Request]:

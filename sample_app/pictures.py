@@ -1,0 +1,52 @@
+"""Uploaded pictures: what they are, by their content and not by their name."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import NamedTuple
+
+from PIL import Image, UnidentifiedImageError
+
+from sample_app.errors import BadInput
+
+#: The largest file, in bytes, and the most pixels.
+MOST_BYTES = 5 * 1024 * 1024
+MOST_PIXELS = 40_000_000
+_TYPES = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+}
+
+
+class Picture(NamedTuple):
+    """A picture that a browser can show."""
+
+    data: bytes
+    content_type: str
+    width: int
+    height: int
+
+
+def checked(data: bytes) -> Picture:
+    """Return a picture; `BadInput` if a file is none, is broken, or is too large."""
+    if not data:
+        raise BadInput("file", "choose a picture")
+    if len(data) > MOST_BYTES:
+        raise BadInput("file", f"at most {MOST_BYTES // 1024 // 1024} MB")
+    refusal = BadInput("file", "this is no picture: use PNG, JPEG, GIF or WebP")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=list(_TYPES)) as image:
+                kind, (width, height) = str(image.format), image.size
+                if width * height > MOST_PIXELS:
+                    raise BadInput("file", f"at most {MOST_PIXELS // 1_000_000} million pixels")
+                image.load()  # half a file is none
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise BadInput("file", f"at most {MOST_PIXELS // 1_000_000} million pixels") from error
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+        raise refusal from error
+    return Picture(data, _TYPES[kind], width, height)

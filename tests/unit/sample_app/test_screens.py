@@ -1,0 +1,251 @@
+"""Test screens: uploads, versions, the archive, copies, and deletions with their files."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from PIL import Image
+
+from sample_app import pictures
+from sample_app.storage import BucketStorage, FolderStorage, new_name
+from tests.unit.sample_app.conftest import Site
+from tests.unit.sample_app.test_projects import create
+
+
+def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30), colour: str = "teal") -> bytes:
+    """Return the bytes of a picture."""
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.fixture
+def ada(site: Site) -> FlaskClient:
+    return site.sign_in()
+
+
+@pytest.fixture
+def path(ada: FlaskClient) -> str:
+    """Return the path of a project."""
+    return create(ada, "A sundial")
+
+
+def upload(client: FlaskClient, path: str, name: str, data: bytes | None = None) -> Any:
+    data = picture() if data is None else data
+    return client.post(
+        f"{path}/screens", data={"file": (io.BytesIO(data), name)}, follow_redirects=True
+    )
+
+
+def screens(client: FlaskClient, path: str) -> list[str]:
+    """Return the paths of the active screens."""
+    return re.findall(rf'href="({path}/screens/\d+)">\s*<img', client.get(path).text)
+
+
+def files(site: Site) -> list[Path]:
+    folder = site.app.extensions["studio"][2]._folder
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def test_an_upload_is_a_new_screen(ada: FlaskClient, path: str) -> None:
+    page = upload(ada, path, "Home@2x.png")
+    assert "“home” is a new screen." in page.text
+    (screen,) = screens(ada, path)
+    assert "Version 1: Home@2x.png" in ada.get(screen).text
+    shown = ada.get(f"{screen}/latest")
+    assert (shown.data, shown.mimetype) == (picture(), "image/png")
+    assert shown.headers["X-Content-Type-Options"] == "nosniff"
+    assert shown.headers["Cache-Control"] == "no-store"
+
+
+def test_the_same_name_is_the_next_version(ada: FlaskClient, path: str) -> None:
+    upload(ada, path, "home.png")
+    page = upload(ada, path, "home@2x.jpg", picture("JPEG", (80, 60)))
+    assert "home@2x.jpg is version 2 of the screen “home”." in page.text
+    (screen,) = screens(ada, path)
+    assert "80 by 60 pixels" in ada.get(screen).text
+    assert ada.get(f"{screen}/latest").mimetype == "image/jpeg"
+    assert ada.get(f"{screen}/1").mimetype == "image/png"
+    assert ada.get(f"{screen}/3").status_code == 404
+
+
+def test_archived_ones_do_not_count(ada: FlaskClient, path: str) -> None:
+    upload(ada, path, "home.png")
+    (first,) = screens(ada, path)
+    page = ada.post(first, data={"state": "archived"}, follow_redirects=True)
+    assert "“home” is archived." in page.text
+    assert "“home” is a new screen." in upload(ada, path, "home.gif", picture("GIF")).text
+    page = ada.post(first, data={"state": "active"}, follow_redirects=True)
+    assert "There already is a screen “home”: archive that first." in page.text
+    (second,) = screens(ada, path)
+    ada.post(second, data={"state": "archived"})
+    page = ada.post(first, data={"state": "active"}, follow_redirects=True)
+    assert "“home” is active again." in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("", b"", "choose a picture"),
+        ("empty.png", b"", "choose a picture"),
+        ("page.png", b"<html><script>alert(1)</script>", "this is no picture"),
+        ("half.png", picture()[:60], "this is no picture"),
+        ("half.jpg", picture("JPEG")[:200], "this is no picture"),
+        ("icon.bmp", picture("BMP"), "this is no picture"),
+        ("a" * 101 + ".png", picture(), "at most 100 characters"),
+    ],
+)
+def test_files_that_are_refused(
+    site: Site, ada: FlaskClient, path: str, name: str, data: bytes, message: str
+) -> None:
+    page = upload(ada, path, name, data)
+    assert page.request.path == path
+    assert message in page.text
+    assert files(site) == []
+
+
+def test_large_files(monkeypatch: pytest.MonkeyPatch, ada: FlaskClient, path: str) -> None:
+    monkeypatch.setattr(pictures, "MOST_BYTES", 1_000)
+    assert "file: at most" in upload(ada, path, "large.png", b"x" * 1_001).text
+    assert upload(ada, path, "huge.png", b"x" * 100_000).status_code == 413
+
+
+def test_many_pixels(monkeypatch: pytest.MonkeyPatch, ada: FlaskClient, path: str) -> None:
+    monkeypatch.setattr(pictures, "MOST_PIXELS", 1_000)
+    assert "million pixels" in upload(ada, path, "home.png").text
+
+
+def test_a_folder_in_the_name_is_dropped(ada: FlaskClient, path: str) -> None:
+    page = upload(ada, path, "../pictures/home.png")
+    assert "“home” is a new screen." in page.text
+
+
+def test_nothing_is_added_over_the_plan(site: Site, ada: FlaskClient) -> None:
+    paths = [create(ada, title) for title in ("one", "two", "three", "four")]
+    site.run_jobs()
+    page = upload(ada, paths[3], "home.png")
+    assert "is over the limit of your plan" in page.text
+    ada.post(paths[0], data={"state": "archived"})
+    assert "is archived: activate it first" in upload(ada, paths[0], "home.png").text
+
+
+def test_others_screens_are_not_to_be_had(site: Site, ada: FlaskClient, path: str) -> None:
+    upload(ada, path, "home.png")
+    (screen,) = screens(ada, path)
+    site.client.post("/api/learners", json={"name": "Bruno"})
+    bruno = site.sign_in("bruno")
+    for each in (screen, f"{screen}/latest", f"{path}/screens/x", f"{path}/screens/7"):
+        assert bruno.get(each).status_code == 404
+    assert upload(bruno, path, "home.png").status_code == 404
+
+
+def test_a_duplicate_has_screens_and_files_of_its_own(
+    site: Site, ada: FlaskClient, path: str
+) -> None:
+    upload(ada, path, "home.png")
+    upload(ada, path, "home.png", picture(colour="red"))
+    upload(ada, path, "about.png")
+    page = ada.post(f"{path}/duplicate", follow_redirects=True)
+    assert "The copy is called “A sundial (Copy 1)”." in page.text
+    copy = page.request.path
+    home, about = sorted(screens(ada, copy), key=lambda each: "about" in ada.get(each).text)
+    assert ada.get(f"{home}/latest").data == picture(colour="red")
+    assert ada.get(f"{about}/latest").data == picture()
+    assert len(files(site)) == 5
+    ada.post(f"{path}/delete")
+    site.run_jobs()
+    assert len(files(site)) == 2
+    assert ada.get(f"{home}/latest").status_code == 200
+
+
+def test_a_deletion_takes_screens_versions_and_files(
+    site: Site, ada: FlaskClient, path: str
+) -> None:
+    for colour in ("red", "blue"):
+        upload(ada, path, "home.png", picture(colour=colour))
+    upload(ada, path, "about.png")
+    assert "Its 2 screens, with all versions, go with it." in ada.get(f"{path}/delete").text
+    page = ada.post(f"{path}/delete", follow_redirects=True)
+    progress = page.request.path
+    assert 'http-equiv="refresh"' in page.text
+    assert progress in ada.get("/projects").text
+    site.run_jobs()
+    page = ada.get(progress)
+    assert "All of it is deleted" in page.text
+    assert "5 parts below it" in page.text
+    assert 'http-equiv="refresh"' not in page.text
+    assert files(site) == []
+    assert progress not in ada.get("/projects").text
+
+
+@pytest.mark.parametrize("which", ["x", "0" * 28])
+def test_a_deletion_that_there_is_not(ada: FlaskClient, which: str) -> None:
+    assert ada.get(f"/deletions/{which}").status_code == 404
+
+
+def test_a_file_whose_upload_was_not_completed_is_swept(
+    site: Site, ada: FlaskClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends after it has written the file."""
+
+    def die() -> None:
+        raise LookupError
+
+    upload(ada, path, "kept.png")
+    with monkeypatch.context() as patch:
+        patch.setattr("sample_app.demonstration.think", die)
+        with pytest.raises(LookupError):
+            upload(ada, path, "lost.png")
+    assert len(files(site)) == 2
+    site.relay(2 * 3600)
+    assert len(files(site)) == 1
+    (screen,) = screens(ada, path)
+    assert ada.get(f"{screen}/latest").status_code == 200
+
+
+# --- storages ---------------------------------------------------------------------------------
+
+
+class Bucket:
+    """The bucket of a client of Google Cloud Storage."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, tuple[bytes, str]] = {}
+
+    def blob(self, name: str) -> Any:
+        bucket = self
+
+        class Blob:
+            def upload_from_string(self, data: bytes, content_type: str) -> None:
+                bucket.blobs[name] = data, content_type
+
+            def download_as_bytes(self) -> bytes:
+                return bucket.blobs[name][0]
+
+            def delete(self) -> None:
+                del bucket.blobs[name]
+
+        return Blob()
+
+    def get_blob(self, name: str) -> Any:
+        return self.blob(name) if name in self.blobs else None
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_a_storage(kind: str, tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path / "a") if kind == "folder" else BucketStorage(Bucket())
+    name = new_name()
+    assert storage.read(name) is None
+    storage.write(name, b"a file", "image/png")
+    assert storage.read(name) == b"a file"
+    for _ in range(2):
+        storage.delete(name)
+    assert storage.read(name) is None
+    for bad in ("", "../etc/passwd", name.upper(), f"{name}/x"):
+        with pytest.raises(ValueError, match="no name of a file"):
+            storage.read(bad)
