@@ -18,7 +18,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 
 class Storage(Protocol):
-    """Where files are."""
+    """Keeps files by name."""
 
     def write(self, name: str, data: bytes, content_type: str) -> None:
         """Store a file for good: it survives the process as soon as this returns."""

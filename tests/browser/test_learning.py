@@ -83,7 +83,8 @@ def test_a_project(window: Page, request: pytest.FixtureRequest) -> None:
     expect(active).to_contain_text("A sundial")
     window.get_by_role("link", name="Delete A sundial").click()
     window.get_by_role("button", name="Delete it").click()
-    expect(window.get_by_role("status")).to_contain_text("The project is deleted.")
+    expect(window.get_by_role("status").first).to_contain_text("“A sundial” is deleted.")
+    window.get_by_role("link", name="Back to the projects").click()
     expect(active).to_contain_text("None yet.")
 
 

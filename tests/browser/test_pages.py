@@ -14,7 +14,7 @@ from sample_app.stack import Stack
 from tests.browser.access import serious
 from tests.browser.conftest import SCHEMES, VIEWPORTS
 from tests.browser.people import sign_in
-from tests.browser.pictures import photograph
+from tests.browser.pictures import photograph, upload
 from tests.waiting import wait_until
 
 #: Each page with the user that is signed in.
@@ -31,7 +31,9 @@ PAGES = [
     ("Ada Lindqvist", "/videos/tides"),
     ("Ada Lindqvist", "/projects"),
     ("Ada Lindqvist", "/projects/PROJECT"),
+    ("Ada Lindqvist", "/projects/PROJECT/screens/SCREEN"),
     ("Ada Lindqvist", "/projects/PROJECT/delete"),
+    ("Ada Lindqvist", "/deletions/DELETION"),
     ("Ada Lindqvist", "/payments"),
     ("Mira Solberg", "/coach"),
     ("", "/lab/"),
@@ -47,19 +49,30 @@ PAGES = [
 
 @pytest.fixture(scope="module")
 def places(browser: Browser, site: Stack) -> dict[str, str]:
-    """Make two runs of the lab, and a project. Return their addresses."""
+    """Make two runs of the lab, and a project with a screen. Return their addresses."""
     with browser.new_context(base_url=site.app_url) as context:
         page = context.new_page()
         sign_in(page, "Ada Lindqvist")
         page.goto("/projects")
         page.get_by_label("Title").fill("A sundial for the balcony")
         page.get_by_role("button", name="Begin").click()
+        page.get_by_label("Title").fill("A moon clock")
+        page.get_by_role("button", name="Begin").click()
+        page.get_by_role("link", name="Delete A moon clock").click()
+        page.get_by_role("button", name="Delete it").click()
+        deletion = page.url.rpartition("/")[2]
+        page.goto("/projects")
         page.get_by_role("link", name="A sundial for the balcony", exact=True).click()
         project = page.url.rpartition("/")[2]
+        upload(page, "home.png", "PNG")
+        page.get_by_role("link", name="home", exact=True).click()
+        screen = page.url.rpartition("/")[2]
     return {
         "RUN": finished(site, "none"),
         "OTHER": finished(site, "lock"),
         "PROJECT": project,
+        "SCREEN": screen,
+        "DELETION": deletion,
     }
 
 
