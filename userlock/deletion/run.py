@@ -173,9 +173,10 @@ class Run:
         entities = self._read_all(batch)
         ends = self._plan.clock.now() + _BATCH_SECONDS
         ready: list[Found] = []
+        moved = _moved(batch, entities)
         for number, each in enumerate(batch):
             entity = entities.get(each.key)
-            if each.key in self._kept or _is_moved(each, entities):
+            if each.key in self._kept or _is_below_one(each, moved):
                 continue
             remove = self._plan.assets.get(kind_of(each.key))
             if remove is not None and number and self._plan.clock.now() >= ends:
@@ -236,8 +237,8 @@ class Run:
     def _delete_here(self, batch: list[Found]) -> int:
         """Delete entities in the running transaction, which sees where they are now."""
         self._check_root()
-        entities = _read(_naming(batch))
-        keys = [each.key for each in batch if not _is_moved(each, entities)]
+        moved = _moved(batch, _read(_naming(batch)))
+        keys = [each.key for each in batch if not _is_below_one(each, moved)]
         ndb.delete_multi(keys)
         return len(keys)
 
@@ -311,6 +312,12 @@ def _read(keys: set[Any]) -> dict[Any, Any]:
     return {key: each for key, each in zip(keys, ndb.get_multi(keys), strict=True) if each}
 
 
-def _is_moved(found: Found, entities: Mapping[Any, Any]) -> bool:
-    """Return whether an entity is not below the root any more."""
-    return any(step.is_left(entities.get(step.key)) for step in found.way)
+def _moved(batch: list[Found], entities: Mapping[Any, Any]) -> set[Any]:
+    """Return the keys of entities that are not below the root any more, on the ways of a batch."""
+    steps = {step.key: step for each in batch for step in each.way}
+    return {key for key, step in steps.items() if step.is_left(entities.get(key))}
+
+
+def _is_below_one(found: Found, keys: set[Any]) -> bool:
+    """Return whether an entity is one of some, or below one."""
+    return bool(keys) and any(step.key in keys for step in found.way)

@@ -48,6 +48,13 @@ class Found(NamedTuple):
     way: tuple[Step, ...]
 
 
+class _Branch(NamedTuple):
+    """An entity on the way: what is below it, and at last the entity itself."""
+
+    key: Any
+    rest: Iterator[Any]
+
+
 class Walk:
     """A way through everything below a root.
 
@@ -62,39 +69,54 @@ class Walk:
 
     def below(self, root: Any) -> Iterator[Found]:
         """Give what is below a root, bottom-up. What was given may be deleted meanwhile."""
-        yield from self._below(root, (), {root})
+        #: A stack of our own: entities may name each other in a chain of any length.
+        stack = [self._below(root, ())]
+        #: The entities on the way, which may name each other in a ring.
+        met = [root]
+        while stack:
+            each = next(stack[-1], None)
+            if isinstance(each, Found):
+                yield each
+            elif each is None:
+                stack.pop()
+                met.pop()
+            elif each.key not in met:
+                stack.append(each.rest)
+                met.append(each.key)
 
-    def _below(self, key: Any, way: tuple[Step, ...], met: set[Any]) -> Iterator[Found]:
-        """Give what is below an entity. `met`: those on the way, which may name each other."""
+    def _below(self, key: Any, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
+        """Give what is below an entity, except for that by branches."""
         #: Entities whose descendants are being read: these follow them in the order of keys.
         above: list[Any] = []
         for each in self._keys(ndb.Query(ancestor=key)):
-            if each in met:
+            if each == key:
                 continue
             while above and not _is_below(each, above[-1]):
-                yield from self._last(above, way, met)
+                yield self._last(above, way)
             above.append(each)
         while above:
-            yield from self._last(above, way, met)
-        yield from self._naming(key, way, met)
+            yield self._last(above, way)
+        yield from self._naming(key, way)
 
-    def _last(self, above: list[Any], way: tuple[Step, ...], met: set[Any]) -> Iterator[Found]:
-        """Give the last one, after those that name it."""
-        key = above[-1]
+    def _last(self, above: list[Any], way: tuple[Step, ...]) -> _Branch:
+        """Take the last one, with what names it."""
         way = (*way, *map(Step, above))
-        above.pop()
-        yield from self._naming(key, way, met | {key})
-        yield Found(key, way)
+        return _Branch(above.pop(), self._with_naming(way))
 
-    def _naming(self, key: Any, way: tuple[Step, ...], met: set[Any]) -> Iterator[Found]:
-        """Give the entities that name one in a property, each after all that is below it."""
+    def _with_naming(self, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
+        yield from self._naming(way[-1].key, way)
+        yield Found(way[-1].key, way)
+
+    def _naming(self, key: Any, way: tuple[Step, ...]) -> Iterator[_Branch]:
+        """Give the entities that name one in a property."""
         for model, name in self._children.get(kind_of(key), ()):
             query = model.query(getattr(model, name) == key, namespace=key.namespace() or "")
             for child in self._keys(query):
-                if child not in met:
-                    further = (*way, Step(child, name, key))
-                    yield from self._below(child, further, met | {child})
-                    yield Found(child, further)
+                yield _Branch(child, self._with_below((*way, Step(child, name, key))))
+
+    def _with_below(self, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
+        yield from self._below(way[-1].key, way)
+        yield Found(way[-1].key, way)
 
     def _keys(self, query: Any) -> Iterator[Any]:
         last = None
