@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q
 # On both cores. Slow tests of faults and whole stacks measure times, and run alone.
 BOTH := -n 2 --dist loadfile
-LIBRARY := $(addprefix tests/unit/,cli lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
+LIBRARY := $(addprefix tests/unit/,cli constraints idempotency lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 TOOLS := tests/unit/tools tests/unit/benchmarks
 CHAOS := tests/system/test_chaos.py tests/faults/outbox tests/faults/idempotency
 
@@ -83,7 +83,7 @@ test-slow: $(VENV)/.ready-dev
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		$(BOTH) tests/unit/ndb tests/contract/ndb
+		$(BOTH) tests/unit/ndb tests/contract/ndb tests/contract/constraints
 
 # Random programs in several processes while servers, network and processes fail. A checker says
 # whether the guarantees were kept.

@@ -74,8 +74,8 @@ class Unique:
         if per not in _SCOPES:
             raise ConfigurationError(f"per is 'owner', 'parent' or 'all', not {per!r:.80}")
         if fold is not None and not callable(fold):
-            unknown = sorted(set(fold).difference(properties))
-            if unknown or not all(callable(each) for each in fold.values()):
+            by_name = isinstance(fold, Mapping) and set(fold) <= set(properties)
+            if not by_name or not all(callable(each) for each in fold.values()):
                 raise ConfigurationError(
                     f"fold is a function, or one for each of {', '.join(properties)} by name, not "
                     f"{fold!r:.200}"

@@ -1,0 +1,170 @@
+"""Constraints that cannot hold are refused when the class is defined."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb import polymodel
+
+import userlock
+from userlock.constraints import Unique
+from userlock.constraints.rows import ClaimRow
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Open a context without a server, for keys."""
+    monkeypatch.setenv("DATASTORE_EMULATOR_HOST", "127.0.0.1:1")
+    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
+    with ndb.Client(project="p").context():
+        yield
+
+
+def define(unique: Any, base: Any = userlock.UserModel, **more: Any) -> Any:
+    """Define a model with a title, under the lock of its root."""
+    names = {
+        "_lock_id_from_key": userlock.root_id,
+        "_unique": unique,
+        "title": ndb.StringProperty(),
+        "tags": ndb.StringProperty(repeated=True),
+        **more,
+    }
+    return type("DefinedModel", (base,), {k: v for k, v in names.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    ("unique", "message"),
+    [
+        (Unique("title"), "must be a list"),
+        (["title"], "must be a list"),
+        ([Unique("nothing")], "names no property: 'nothing'"),
+        ([Unique("title", unless="nothing")], "names no property: 'nothing'"),
+        ([Unique("tags")], "'tags' is repeated"),
+        ([Unique("title"), Unique("title")], "two constraints of one name"),
+    ],
+)
+def test_constraints_that_do_not_fit(unique: Any, message: str) -> None:
+    with pytest.raises(userlock.ConfigurationError, match=message):
+        define(unique)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"properties": ()},
+        {"properties": (1,)},
+        {"properties": ("title",), "per": "site"},
+        {"properties": ("title",), "fold": 7},
+        {"properties": ("title",), "fold": {"other": str.casefold}},
+        {"properties": ("title",), "fold": {"title": "casefold"}},
+        {"properties": ("title",), "unless": 7},
+        {"properties": ("title",), "name": ""},
+        {"properties": ("title",), "name": "a=b"},
+    ],
+)
+def test_arguments_of_no_use(arguments: dict[str, Any]) -> None:
+    properties = arguments.pop("properties")
+    with pytest.raises(userlock.ConfigurationError):
+        Unique(*properties, **arguments)
+
+
+def test_an_owner_that_is_the_entity_itself() -> None:
+    with pytest.raises(userlock.ConfigurationError, match="its own owner"):
+        define([Unique("title")], _lock_id_from_key=userlock.key_id)
+    define([Unique("title", per="all")], _lock_id_from_key=userlock.key_id)
+
+
+def test_a_model_without_owners() -> None:
+    policy = userlock.WritePolicy.IN_TRANSACTION
+    with pytest.raises(userlock.ConfigurationError, match="have no owner"):
+        define([Unique("title")], userlock.Model, _write_policy=policy, _lock_id_from_key=None)
+
+
+def test_entities_that_are_never_put() -> None:
+    policy = userlock.WritePolicy.STRUCTURED_ONLY
+    with pytest.raises(userlock.ConfigurationError, match="never put"):
+        define(
+            [Unique("title", per="all")],
+            userlock.Model,
+            _write_policy=policy,
+            _lock_id_from_key=None,
+        )
+
+
+def test_a_hierarchy_has_the_constraints_of_its_root() -> None:
+    root = define([Unique("title")], userlock.UserModel)
+
+    animal: Any = type("Animal", (root, polymodel.PolyModel), {})
+    dog: Any = type("Dog", (animal,), {})
+    assert dog._unique is animal._unique
+    with pytest.raises(userlock.ConfigurationError, match="root of its PolyModel"):
+        type("Cat", (animal,), {"_unique": [Unique("title")]})
+
+
+def test_an_abstract_base_may_have_them() -> None:
+    base = define(
+        [Unique("title")],
+        _write_policy=userlock.WritePolicy.ABSTRACT,
+        _lock_id_from_key=None,
+    )
+
+    concrete: Any = type("Concrete", (base,), {"_lock_id_from_key": userlock.root_id})
+    entity = concrete(parent=ndb.Key("User", "ann"), title="Summer")
+    assert concrete._unique[0].claim_of(entity, "ann") is not None
+
+
+# --- the rows ---------------------------------------------------------------------------------
+
+
+def row(value: Any, kind: Any = ndb.GenericProperty, **options: Any) -> Any:
+    """Return the key of a row, of an entity with that value."""
+    model = define([Unique("thing", per="all", **options)], thing=kind())
+    claim = model._unique[0].claim_of(model(parent=ndb.Key("User", "ann"), thing=value), "ann")
+    return None if claim is None else claim.key
+
+
+def test_different_values_have_different_rows() -> None:
+    moment = datetime.datetime.fromisoformat("2024-03-14 09:30")
+    values = ["1", 1, True, b"1", moment, moment.date(), moment.time(), ndb.Key("A", 1), ""]
+    rows = [row(value) for value in values]
+    assert len(set(rows)) == len(values)
+    assert all(each.kind() == ClaimRow._get_kind() for each in rows)
+
+
+def test_long_and_unprintable_values_have_rows() -> None:
+    keys = {row("x" * 5_000), row("x" * 5_001), row("a\nb"), row("\N{GRINNING FACE}" * 400)}
+    assert len(keys) == 4
+    assert all(len(key.id().encode()) <= 1_500 for key in keys)
+
+
+def test_none_has_no_row() -> None:
+    assert row(None) is None
+    assert row("x", fold=lambda value: None) is None
+
+
+@pytest.mark.parametrize("value", [1.5, {"a": 1}])
+def test_values_that_cannot_be_unique(value: Any) -> None:
+    with pytest.raises(TypeError, match="fold="):
+        row(value)
+
+
+def test_the_scope_is_part_of_the_row() -> None:
+    for per in ("owner", "parent", "all"):
+        model = define([Unique("title", per=per)])
+        parents = [ndb.Key("User", "ann"), ndb.Key("User", "bob")]
+        parents += [ndb.Key("User", "ann", namespace="other")]
+        rows = {
+            model._unique[0].claim_of(model(parent=parent, title="x"), parent.id()).key
+            for parent in parents
+        }
+        assert len(rows) == (2 if per == "all" else 3)
+
+
+def test_a_new_entity_without_an_owner() -> None:
+    model = define([Unique("title")])
+    with pytest.raises(userlock.LockIdError, match="no owner yet"):
+        model._unique[0].claim_of(model(title="x"), None)
