@@ -8,6 +8,7 @@ import pytest
 from google.cloud import ndb
 
 import emulator
+import userlock
 from emulator.datastore.server import CONCURRENCY_MODES
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -48,3 +49,11 @@ def ndb_client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
     return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
+    """Provide locks in memory, as the process's default."""
+    service = userlock.LockService(store, clock=clock)
+    userlock.configure(service=service)
+    return service

@@ -55,7 +55,7 @@ def put_as_copy(
     Raises:
         NotUnique: another unique value is taken; or 50 races were lost.
         ValueError: the pattern or the length is of no use.
-        Others, as `put`. The entity keeps its name then.
+        WriteViolation, StaleWriteError: as `put`. The entity keeps its name then.
     """
     names = _Names(getattr(entity, name), pattern, max_length)
     candidates = _Candidates(entity, name, names)

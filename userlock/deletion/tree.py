@@ -192,7 +192,7 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
     Raises:
         ConfigurationError: its model has no tree, or the owner is not known.
         WriteViolation: the root must not be deleted here and now.
-        Others, as of a transaction. Nothing is deleted then.
+        GoogleAPIError: the commit has failed. Nothing is deleted then.
     """
     kind = kind_of(root) if isinstance(root, ndb.Key) else type(root)._get_kind()
     tree = _trees.get(kind)

@@ -11,15 +11,6 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import capabilities, commits, plain_commits
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from userlock.deletion.rows import DeletionRow
 from userlock.ndb import capabilities, commits
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow
-from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
@@ -169,13 +168,6 @@ def jobs() -> list[Any]:
 @pytest.fixture
 def mailbox() -> Mailbox:
     return Mailbox()
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from google.cloud import ndb
 import userlock
 from userlock.idempotency import Flow, Flows, Request
 from userlock.idempotency.rows import RequestRow
-from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
@@ -55,13 +54,6 @@ class Provider:
 @pytest.fixture
 def provider() -> Provider:
     return Provider()
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

@@ -18,15 +18,6 @@ from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
 from userlock.ndb import capabilities, commits
-from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

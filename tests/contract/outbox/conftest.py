@@ -12,7 +12,6 @@ import userlock
 from userlock.ndb import capabilities, commits
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox.rows import JobRow
-from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
@@ -63,13 +62,6 @@ class Mailbox:
 @pytest.fixture
 def mailbox() -> Mailbox:
     return Mailbox()
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Quota
 from userlock.ndb import capabilities, commits
 from userlock.outbox import Outbox, Retry
-from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
@@ -121,13 +120,6 @@ class Shelves:
 @pytest.fixture
 def mailbox() -> Mailbox:
     return Mailbox()
-
-
-@pytest.fixture
-def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
-    service = userlock.LockService(store, clock=clock)
-    userlock.configure(service=service)
-    return service
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""docs/cookbook/put.md: its code, and its table of crashes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+import emulator
+from tests.contract.cookbook.conftest import Cook, Died
+from tests.documents import Page
+
+PAGE = Page("docs/cookbook/put.md")
+CODE = PAGE.take("python", "def put_project")
+PATH = f"/users/ann/projects/{uuid.uuid4()}"
+
+
+@pytest.fixture
+def names(cook: Cook) -> dict[str, Any]:
+    return cook(CODE)
+
+
+def put(names: dict[str, Any], title: str = "Summer") -> int:
+    status: int = names["app"].test_client().put(PATH, json={"title": title}).status_code
+    return status
+
+
+def test_twice(names: dict[str, Any]) -> None:
+    assert [put(names) for _ in range(3)] == [201, 200, 200]
+    assert put(names, "Winter") == 409
+    assert names["Project"].query().count() == 1
+
+
+def test_a_lost_reply(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+    datastore.faults.drop_reply()
+    assert [put(names), put(names)] == [201, 200]
+    assert names["Project"].query().count() == 1
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    project = names["Project"]
+    plain = project.put
+
+    def dying(self: Any) -> None:
+        if after:
+            plain(self)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(project, "put", dying)
+        with pytest.raises(Died):
+            put(names)
+    assert put(names) == (200 if after else 201)
+    assert project.query().count() == 1
