@@ -10,10 +10,10 @@ from google.cloud import ndb
 
 import userlock
 from tests.documents import Block
+from userlock.constraints.rows import ClaimRow
+from userlock.deletion.rows import DeletionRow
 from userlock.ndb import commits
 from userlock.stores import MemoryStore
-
-assert userlock.Model  # loads the library's own kinds, before a test takes all kinds back
 
 #: Runs a block of a page, in an ndb context.
 Cook = Callable[[Block], dict[str, Any]]
@@ -21,7 +21,8 @@ Cook = Callable[[Block], dict[str, Any]]
 
 @pytest.fixture
 def cook(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cook]:
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
+    kinds = {each._get_kind(): each for each in (ClaimRow, DeletionRow)}
+    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map, **kinds})
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)
