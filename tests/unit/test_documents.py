@@ -24,6 +24,7 @@ RUN_BY = {
     "docs/cookbook/copies.md": "tests.contract.cookbook.test_names_and_copies",
     "docs/cookbook/put.md": "tests.contract.cookbook.test_put",
     "docs/cookbook/unique-names.md": "tests.contract.cookbook.test_names_and_copies",
+    "docs/cookbook/upload.md": "tests.contract.cookbook.test_upload",
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",

@@ -59,11 +59,11 @@ def test_a_lost_reply(names: dict[str, Any], datastore: emulator.Emulator) -> No
 
 def test_a_crash_before_the_commit(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def die(owner: str) -> None:
-        raise Died
+        raise LookupError
 
     with monkeypatch.context() as patch:
         patch.setattr(names["tree"], "_on_delete", die)
-        with pytest.raises(Died):
+        with pytest.raises(LookupError):
             names["delete_project"]("ann", ndb.Key(*KEY))
     finish(names)
     assert ndb.Key(*KEY).get() is not None

@@ -153,7 +153,7 @@ def kill_at(shelves: Shelves, method: str, times: int = 1) -> Callable[[], None]
     return lambda: setattr(shelves.quota, method, original)
 
 
-@pytest.mark.parametrize("step", ["_wanted", "_write", "_write_batch", "_clear"])
+@pytest.mark.parametrize("step", ["_wanted", "_write", "_clear"])
 def test_a_worker_that_dies(shelves: Shelves, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota, "_BATCH", 1)
     add(shelves, 0, 1, 2, 3)
@@ -169,6 +169,23 @@ def test_a_worker_that_dies(shelves: Shelves, step: str, monkeypatch: pytest.Mon
     shelves.relay()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True}
     assert row().dirty is None
+
+
+def test_a_worker_that_dies_between_two_commits(shelves: Shelves) -> None:
+    add(shelves, 0, 1, 2, 3)
+    write = shelves.quota._write
+
+    def write_one(flags: dict[Any, bool]) -> int:
+        write(dict([next(iter(flags.items()))]))
+        raise Killed
+
+    shelves.quota._write = write_one  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        shelves.run_jobs()
+    assert sorted(shelves.flags("ann").values()) == [False, False, False, True]
+    shelves.quota._write = write  # type: ignore[method-assign]
+    shelves.relay()
+    assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True}
 
 
 def test_a_lost_message_costs_nothing(shelves: Shelves) -> None:

@@ -17,7 +17,7 @@ from userlock.constraints.quota import QuotaRow
 from userlock.stores import MemoryStore
 
 CHANGES = ("create", "remove", "return", "delete", "plan none", "plan zero", "plan one", "plan two")
-CRASHES = ("_wanted", "_write", "_write_batch", "_clear")
+CRASHES = ("_wanted", "_write", "_clear")
 
 STEPS = st.lists(
     st.one_of(
