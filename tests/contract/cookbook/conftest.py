@@ -8,20 +8,27 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import userlock
+import userlock.outbox
+from tests.contract.outbox.conftest import Mailbox
 from tests.documents import Block
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion.rows import DeletionRow
+from userlock.idempotency.rows import RequestRow
 from userlock.ndb import commits
+from userlock.outbox import outbox as outbox_module
+from userlock.outbox.rows import JobRow, NameRow, RelayRow
 from userlock.stores import MemoryStore
+from userlock.testing import ManualClock
 
+#: The library's kinds: a page may not forget them.
+KINDS = (ClaimRow, DeletionRow, JobRow, NameRow, RelayRow, RequestRow)
 #: Runs a block of a page, in an ndb context.
 Cook = Callable[[Block], dict[str, Any]]
 
 
 @pytest.fixture
 def cook(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cook]:
-    kinds = {each._get_kind(): each for each in (ClaimRow, DeletionRow)}
+    kinds = {each._get_kind(): each for each in KINDS}
     monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map, **kinds})
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
@@ -35,3 +42,35 @@ def cook(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Co
 
 class Died(BaseException):
     """The process ends here."""
+
+
+class ByHand:
+    """Time by hand, and engines that keep their messages, for the outboxes of a page.
+
+    Attributes:
+        clock: of the outbox.
+        lanes: the engines by URL.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.lanes: dict[str, Mailbox] = {}
+
+    def open_engine(self, url: str) -> Mailbox:
+        return self.lanes.setdefault(url, Mailbox())
+
+    def deliver_all(self) -> None:
+        """Deliver the messages of all engines, those that come meanwhile too."""
+        while any(lane.deliver_all() for lane in self.lanes.values()):
+            pass
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> ByHand:
+    """Let the outboxes that pages make from now on go by hand."""
+    by_hand = ByHand(clock)
+    monkeypatch.setattr(outbox_module, "open_engine", by_hand.open_engine)
+    defaults = userlock.outbox.Outbox.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "clock", clock)
+    return by_hand

@@ -1,0 +1,85 @@
+"""docs/cookbook/leader.md: its code, and its table of crashes."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from tests.contract.cookbook.conftest import ByHand, Cook, Died
+from tests.documents import Page
+
+PAGE = Page("docs/cookbook/leader.md")
+CODE = PAGE.take("python", "def schedule")
+NOON = datetime.datetime(2026, 11, 24, 12)  # noqa: DTZ001 (ndb's are without a zone)
+SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.fixture
+def names(cook: Cook, by_hand: ByHand) -> dict[str, Any]:
+    return cook(CODE)
+
+
+def billed(names: dict[str, Any], by_hand: ByHand) -> list[int]:
+    by_hand.deliver_all()
+    by_hand.clock.advance(120)
+    names["outbox"].relay()
+    by_hand.deliver_all()
+    hours: list[int] = names["BILLED"]
+    return hours
+
+
+def test_each_hour_once(names: dict[str, Any], by_hand: ByHand) -> None:
+    for number in range(12):
+        names["schedule"]("ab"[number % 2], number // 4, NOON + number * 10 * SECOND)
+    assert billed(names, by_hand) == [1, 2]
+
+
+def test_only_the_leader_bills(names: dict[str, Any], by_hand: ByHand) -> None:
+    assert names["lead"]("a", NOON)
+    assert not names["lead"]("b", NOON + 29 * SECOND)
+    names["schedule"]("b", 3, NOON + 29 * SECOND)
+    assert billed(names, by_hand) == []
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_the_leader_dies(
+    names: dict[str, Any], by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    plain = names["bill_next"]
+
+    def dying(*args: Any) -> None:
+        if after:
+            plain(*args)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "bill_next", dying)
+        with pytest.raises(Died):
+            names["schedule"]("a", 3, NOON)
+    names["schedule"]("b", 3, NOON + 29 * SECOND)
+    assert billed(names, by_hand) == ([1] if after else []), "it still has the lease"
+    names["schedule"]("b", 3, NOON + 31 * SECOND)
+    assert billed(names, by_hand) == [1, 2, 3]
+
+
+def test_it_is_paused(
+    names: dict[str, Any], by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = names["bill_next"]
+    steps = 0
+
+    def pausing(*args: Any) -> bool:
+        nonlocal steps
+        steps += 1
+        if steps == 2:
+            with monkeypatch.context() as patch:
+                patch.setitem(names, "bill_next", plain)
+                names["schedule"]("b", 5, NOON + 60 * SECOND)
+        done: bool = plain(*args)
+        return done
+
+    monkeypatch.setitem(names, "bill_next", pausing)
+    names["schedule"]("a", 6, NOON)
+    assert billed(names, by_hand) == [1, 2, 3, 4, 5], "a's next step finds another leader"
