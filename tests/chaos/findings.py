@@ -27,6 +27,8 @@ class Kind(enum.Enum):
     DISORDERED = "jobs of a user out of order"
     TOGETHER = "a job run twice at once, though claimed"
     LEFT = "left after all jobs should have run"
+    ORPHAN = "left of a deleted tree"
+    CLAIM = "a claim without its value, or a value without its claim"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -127,6 +127,21 @@ class Run:
     error: str = ""
 
 
+@dataclasses.dataclass
+class Felling:
+    """A deletion of a tree.
+
+    Attributes:
+        tree: the id of its root.
+        forbidden: whether it must be refused.
+        outcome: the reported outcome.
+    """
+
+    tree: str
+    forbidden: bool
+    outcome: Outcome = Outcome.UNKNOWN
+
+
 @dataclasses.dataclass(frozen=True)
 class Span:
     """An event with a duration, usually a fault.
@@ -165,6 +180,9 @@ class History:
     gauges: list[Facts] = dataclasses.field(default_factory=list)
     stagings: dict[str, Staging] = dataclasses.field(default_factory=dict)
     runs: dict[str, Run] = dataclasses.field(default_factory=dict)
+    #: Of each write of a root or a leaf, the id of the root.
+    planted: dict[str, str] = dataclasses.field(default_factory=dict)
+    fellings: dict[str, Felling] = dataclasses.field(default_factory=dict)
     #: Of each attempt of a transaction that stages jobs, the time just before its commit.
     sent: dict[str, float] = dataclasses.field(default_factory=dict)
     #: The number of messages of the outbox by outcome.
@@ -226,6 +244,9 @@ class _Reader:
             "run": self._run,
             "ran": self._ran,
             "delivered": lambda facts: history.delivered.update([facts["outcome"]]),
+            "planted": lambda facts: history.planted.update({facts["id"]: facts["tree"]}),
+            "felling": self._felling,
+            "felled": self._fell,
             "met": lambda facts: history.met.update({facts["kind"]: facts["count"]}),
         }
 
@@ -296,6 +317,12 @@ class _Reader:
     def _staged(self, facts: dict[str, Any]) -> None:
         del facts["at"]
         self._history.stagings[facts["id"]] = Staging(**facts)
+
+    def _felling(self, facts: dict[str, Any]) -> None:
+        self._history.fellings[facts["id"]] = Felling(facts["tree"], facts["forbidden"])
+
+    def _fell(self, facts: dict[str, Any]) -> None:
+        self._history.fellings[facts["id"]].outcome = Outcome(facts["outcome"])
 
     def _run(self, facts: dict[str, Any]) -> None:
         began = facts.pop("at")

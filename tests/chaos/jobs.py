@@ -21,7 +21,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.chaos.mail import Mailbox
-from tests.chaos.models import Ledger, unfinished_jobs
+from tests.chaos.models import JOBS, Ledger, unfinished_jobs
 from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.scope import current_scope
@@ -112,9 +112,10 @@ class Jobs:
         self._failures = folder / "failures"
         self._failures.mkdir(exist_ok=True)
         self._numbers = itertools.count(1)
+        self._ran = 0
         self._last = _Last()
         self._sleep = time.sleep
-        self._outbox = Outbox(
+        self.outbox = Outbox(
             self._mailbox,
             client=client,
             service=service,
@@ -138,8 +139,8 @@ class Jobs:
                 if not kind.transactional:
                     ndb.transaction(lambda: _append(user, staging))
 
-        job = self._outbox.job(
-            name=f"trial.{name}",
+        job = self.outbox.job(
+            name=f"{JOBS}{name}",
             retry=retry,
             transactional=kind.transactional,
             ordered=kind.ordered,
@@ -191,7 +192,8 @@ class Jobs:
         self._last.staging = ""
         self._saw()
         try:
-            outcome = self._outbox.run(key).value
+            outcome = self.outbox.run(key).value
+            self._ran += outcome == "ran"
         except (userlock.UserLockError, google_errors.GoogleAPIError) as error:
             outcome = type(error).__name__
         self._recorder.note("delivered", outcome=outcome)
@@ -199,7 +201,7 @@ class Jobs:
 
     def relay(self, stopped: Callable[[], bool]) -> None:
         """Relay."""
-        self._outbox.relay_until(stopped)
+        self.outbox.relay_until(stopped)
 
     def settle(self) -> None:
         """Relay and run, with the clock set ahead, as long as there is anything to run."""
@@ -207,12 +209,12 @@ class Jobs:
         self.clock.seconds = _AHEAD_SECONDS
         idle = 0
         while idle < _MOST_IDLE_ROUNDS and self._unfinished():
-            before = next(self._numbers)
+            before = self._ran
             self.clock.seconds += _HOUR
-            self._outbox.relay()
+            self.outbox.relay()
             while self.deliver_one():
                 pass
-            idle = 0 if next(self._numbers) > before + 1 else idle + 1
+            idle = 0 if self._ran > before else idle + 1
 
     def _unfinished(self) -> bool:
         with self._client.context():

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from google.cloud import ndb
 
 import userlock
-from tests.chaos.record import Stored, StoredJobs
+from tests.chaos.record import Stored, StoredJobs, StoredTrees
+from userlock.constraints import Unique
+from userlock.constraints.audit import Audit
+from userlock.deletion import unfinished
+from userlock.ids import show_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.rows import JobRow, NameRow
+
+#: The begin of the names of a run's jobs.
+JOBS = "trial."
+#: Of titled counters: fewer than a user may have of these.
+TITLES = ("Breathing", "Counting", "Falling", "Memory", "Reading", "Writing")
 
 
 class Counter(userlock.UserModel):
@@ -22,6 +33,11 @@ class Counter(userlock.UserModel):
 
     count = ndb.IntegerProperty(default=0)
     last = ndb.StringProperty()
+
+    def mark(self, write: str) -> None:
+        """Change it, by the write of that id."""
+        self.count += 1
+        self.last = write
 
     def before_next_put(self, action: Callable[[], None]) -> None:
         """Run the action in the hook of the next put only."""
@@ -47,6 +63,23 @@ class MarkedCounter(Counter):
         return "TrialMarkedCounter"
 
 
+class TitledCounter(Counter):
+    """A counter with a title that none of its user's others has. Some writes change it."""
+
+    _unique = (Unique("title"),)
+    title = ndb.StringProperty()
+
+    def mark(self, write: str) -> None:
+        super().mark(write)
+        number = zlib.crc32(write.encode())
+        if self.title is None or number % 2:
+            self.title = TITLES[number // 2 % len(TITLES)]
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TrialTitledCounter"
+
+
 class Entry(userlock.UserModel):
     """An entity with an automatic id that is never changed."""
 
@@ -57,6 +90,34 @@ class Entry(userlock.UserModel):
     @classmethod
     def _get_kind(cls) -> str:
         return "TrialEntry"
+
+
+class Root(userlock.UserModel):
+    """The root of a tree, with a title that none of its user's other trees has."""
+
+    _lock_id_from_key = userlock.root_id
+    _unique = (Unique("title"),)
+
+    title = ndb.StringProperty()
+    write = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TrialRoot"
+
+
+class Leaf(userlock.UserModel):
+    """A part of a tree, below another one by its key path or by `above`."""
+
+    _lock_id_from_key = userlock.root_id
+
+    above = ndb.KeyProperty()
+    tree = ndb.StringProperty()
+    write = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TrialLeaf"
 
 
 class Ledger(userlock.UserModel):
@@ -84,7 +145,11 @@ def user_key(user: str) -> Any:
 
 def model_of(entity: str) -> type[Counter]:
     """Return the class of "user/counter"."""
-    return MarkedCounter if entity.partition("/")[2].startswith("m") else Counter
+    return _MODELS[entity.partition("/")[2][0]]
+
+
+#: By the first letter of a counter's name.
+_MODELS = {"c": Counter, "m": MarkedCounter, "t": TitledCounter}
 
 
 def key_of(entity: str) -> Any:
@@ -115,7 +180,7 @@ def stored_counters() -> dict[str, Stored]:
     """Return all counters as now stored in Datastore, by name."""
     return {
         name_of(each.key): Stored(last=each.last, count=each.count)
-        for each in itertools.chain(Counter.query(), MarkedCounter.query())
+        for each in itertools.chain.from_iterable(model.query() for model in _MODELS.values())
     }
 
 
@@ -126,18 +191,46 @@ def stored_entries() -> list[str]:
 
 def stored_jobs() -> StoredJobs:
     """Return the effects of all jobs, and what is left of them."""
-    dead = [row for row in JobRow.query().fetch() if row.dead is not None]
+    dead = [row for row in JobRow.query().fetch() if row.dead is not None and _is_ours(row)]
     return StoredJobs(
         ledgers={name_of(each.key).partition("/")[0]: each.done for each in Ledger.query()},
         dead={_staging_of(row): row.attempts for row in dead},
-        unfinished=[_staging_of(row) for row in unfinished_jobs()],
+        unfinished=[_staging_of(row) for row in unfinished_jobs() if _is_ours(row)],
         names=[row.key.id() for row in NameRow.query().fetch()],
+    )
+
+
+def stored_trees(files: Path) -> StoredTrees:
+    """Return the trees and titles as now stored in Datastore.
+
+    Args:
+        files: the folder of the leaves' files.
+    """
+    roots, titled = Root.query().fetch(), TitledCounter.query().fetch()
+    audits = [Audit().run(model) for model in (Root, TitledCounter)]
+    return StoredTrees(
+        roots=frozenset(each.key.id() for each in roots),
+        leaves={each.key.id(): each.tree for each in Leaf.query()},
+        files=frozenset(each.name for each in files.iterdir()),
+        unfinished=[f"of {show_key(each.root)}, {each.error}" for each in unfinished()],
+        titles=[
+            (f"{each.key.root().id()}, {each.key.kind()}", each.title) for each in (*roots, *titled)
+        ],
+        problems=[
+            f"{problem.what} {problem.constraint} {problem.value} of {show_key(problem.key)}"
+            for problem in itertools.chain.from_iterable(audits)
+        ],
     )
 
 
 def unfinished_jobs() -> list[Any]:
     """Return the rows of jobs that are neither done nor dead."""
     return [row for row in JobRow.query().fetch(use_cache=False) if row.dead is None]
+
+
+def _is_ours(row: Any) -> bool:
+    """Return whether it is no job of the library itself."""
+    return bool(row.job.startswith(JOBS))
 
 
 def _staging_of(row: Any) -> str:

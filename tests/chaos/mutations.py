@@ -16,11 +16,13 @@ from unittest import mock
 from google.cloud import ndb
 
 from userlock.datastore_rpc import Mutation as RowMutation
+from userlock.deletion.tree import Tree
+from userlock.deletion.walk import Walk
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.ndb import enforcement, fencing, hooks, stub
+from userlock.ndb import claim_rows, enforcement, fencing, hooks, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
@@ -52,6 +54,10 @@ class Mutation(enum.Enum):
     JOBS_STAGED_INSIDE = "a job is staged outside of the transaction"
     JOBS_ORDERED = "the jobs of a user run in any order"
     JOBS_RELAYED = "the relay asks once for each job"
+    CLAIMS_CHECKED = "a value may be another entity's"
+    CLAIMS_FREED = "the claims of given-up values stay"
+    TREES_ONE_COMMIT = "a root is deleted before its job is staged"
+    TREES_DECLARED = "a deletion only finds what is below a key path"
 
 
 def apply(mutation: Mutation) -> None:
@@ -91,6 +97,14 @@ def apply(mutation: Mutation) -> None:
         _replace(worker.Queue, "first", _any_job)
     elif mutation is Mutation.JOBS_RELAYED:
         _replace(relay, "_AGAIN_SECONDS", (1e9,))
+    elif mutation is Mutation.CLAIMS_CHECKED:
+        _replace(claim_rows, "find_taken", lambda *_: {})
+    elif mutation is Mutation.CLAIMS_FREED:
+        _replace(claim_rows, "changes", _without_deletes)
+    elif mutation is Mutation.TREES_ONE_COMMIT:
+        _replace(Tree, "delete", _delete_then_log)
+    elif mutation is Mutation.TREES_DECLARED:
+        _replace(Walk, "__init__", _undeclared)
 
 
 def _always(value: object) -> property:
@@ -157,6 +171,29 @@ def _stage_apart(self: Any, *args: Any, **options: Any) -> Any:
 def _any_job(self: Any, now: int) -> Any:
     ready = [row for row in self._rows if row.dead is None and row.ready_at <= now]
     return random.choice(ready) if ready else None
+
+
+_changes = claim_rows.changes
+
+
+def _without_deletes(*args: Any) -> Any:
+    found = _changes(*args)
+    return {name: each for name, each in found.items() if not each.mutation.HasField("delete")}
+
+
+_delete_tree = Tree.delete
+
+
+def _delete_then_log(self: Any, root: Any, owner: Any) -> Any:
+    ndb.transaction(lambda: root.delete())
+    return _delete_tree(self, root, owner)
+
+
+_walk = Walk.__init__
+
+
+def _undeclared(self: Any, children: Any, page: int) -> None:
+    _walk(self, {}, page)
 
 
 def _replace(owner: object, name: str, replacement: object) -> None:

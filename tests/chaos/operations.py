@@ -16,7 +16,9 @@ from pymemcache.client.base import Client as MemcacheClient
 import userlock
 from sample_app.stack.ports import LOOPBACK
 from tests.chaos import corners
+from tests.chaos.garden import Garden
 from tests.chaos.jobs import Jobs
+from tests.chaos.planting import tend
 from tests.chaos.programs import Accident, Guard, Operation, Way
 from tests.chaos.record import Recorder
 from tests.chaos.request import CACHE_TROUBLE, LEASE_SECONDS, Request
@@ -42,6 +44,7 @@ class Worker:
         memcached: two clients of ndb's global cache: for this thread, and for a concurrent one.
         recorder: records each write, and each read under a lock.
         jobs: the outbox.
+        garden: the trees.
         homes: the port of each lock's lease server. Empty: Datastore has the leases.
         flush: the command that makes a lease server lose its data.
         fencing: whether writes are fenced.
@@ -54,6 +57,7 @@ class Worker:
         memcached: tuple[MemcacheClient, MemcacheClient],
         recorder: Recorder,
         jobs: Jobs,
+        garden: Garden,
         *,
         homes: Mapping[str, int],
         flush: str,
@@ -64,6 +68,7 @@ class Worker:
         self._cache, self._cache_beside = map(ndb.MemcacheCache, memcached)
         self._recorder = recorder
         self.jobs = jobs
+        self.garden = garden
         self._homes = homes
         self._flush = flush
         self._fencing = fencing
@@ -250,5 +255,6 @@ WAYS: Mapping[Way, Callable[[Request], None]] = {
     Way.DELETE_IN_TRANSACTION: lambda request: request.transact(lambda: _delete(request)),
     Way.ENTRY_IN_TRANSACTION: lambda request: request.transact(lambda: _change_and_enter(request)),
     Way.STAGE: stage_jobs,
+    Way.TREE: tend,
     **corners.WAYS,
 }

@@ -11,9 +11,10 @@ from google.cloud import ndb
 
 from sample_app.stack.ports import LOOPBACK
 from tests.chaos.crew import gathered
+from tests.chaos.garden import files_of
 from tests.chaos.harms import Harm
 from tests.chaos.history import History, read
-from tests.chaos.models import stored_counters, stored_entries, stored_jobs
+from tests.chaos.models import stored_counters, stored_entries, stored_jobs, stored_trees
 from tests.chaos.mutations import Mutation
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.stage import set_up
@@ -96,5 +97,13 @@ def run(
             notes = [*crew.notes, harm_noted]
         history = read(notes)
         with ndb.Client().context():
-            verdict = judge(history, stored_counters(), stored_entries(), stored_jobs(), ends, kind)
+            verdict = judge(
+                history,
+                stored_counters(),
+                stored_entries(),
+                stored_jobs(),
+                stored_trees(files_of(folder)),
+                ends,
+                kind,
+            )
     return Result(history, verdict, notes, time.monotonic() - began)

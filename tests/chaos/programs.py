@@ -11,8 +11,8 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 USERS = tuple(f"user-{number}" for number in range(3))
-#: Counters whose name begins with "m" have a `WriteIdProperty`.
-COUNTERS = ("c0", "c1", "m0", "m1")
+#: Counters whose name begins with "m" have a `WriteIdProperty`, those with "t" a unique title.
+COUNTERS = ("c0", "c1", "m0", "m1", "t0", "t1")
 #: Divisible by each number of variants.
 VARIANTS = 24
 
@@ -43,6 +43,7 @@ class Way(enum.Enum):
     TASKLETS = "in concurrent tasklets, some of which suppress the checks"
     PAST = "by ndb's functions below `put`, which is refused"
     STAGE = "stage jobs of the outbox in a transaction"
+    TREE = "plant trees, copy them, add to them, delete them"
 
 
 class Guard(enum.Enum):
@@ -131,7 +132,7 @@ class Mix:
         ways, guards, reads, accidents: each with its weight.
         waits: the wait timeouts, equally frequent.
         longest_pause: the longest time between a read and a write, in seconds.
-        users: the users of the entities.
+        users, counters: those of the entities.
         batch: the priority.
         lengthy: whether jobs may take longer than their claims.
         runs_jobs: whether the process also runs jobs of the outbox, and relays.
@@ -145,6 +146,7 @@ class Mix:
     waits: tuple[float, ...] = (3.0,)
     longest_pause: float = 0.03
     users: tuple[str, ...] = USERS
+    counters: tuple[str, ...] = COUNTERS
     batch: bool = False
     lengthy: bool = False
     runs_jobs: bool = False
@@ -193,6 +195,7 @@ MIXES = {
             Way.TASKLETS: 8,
             Way.PAST: 3,
             Way.STAGE: 30,
+            Way.TREE: 24,
         },
         guards={
             Guard.LOCK: 40,
@@ -216,6 +219,7 @@ MIXES = {
             Way.TRANSACTION: 3,
             Way.LOCK_INSIDE: 1,
             Way.STAGE: 2,
+            Way.TREE: 6,
         },
         guards={Guard.LOCK: 2, Guard.HEARTBEAT: 3, Guard.EXTENSION: 1},
         reads=_READS,
@@ -242,6 +246,13 @@ MIXES = {
         users=USERS[:1],
     ),
     "blocks in tasklets": Mix(ways={Way.TASKLETS: 1}, guards={Guard.NONE: 1}),
+    "titles": Mix(
+        ways={Way.PUT: 2, Way.MULTI: 2, Way.DELETE: 1, Way.RENAME: 1},
+        guards={Guard.SUPPRESSED: 1},
+        users=USERS[:1],
+        counters=("t0", "t1"),
+    ),
+    "trees": Mix(ways={Way.TREE: 1}, runs_jobs=True),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),
     "one lock, and jobs": Mix(ways={Way.PUT: 1}, users=USERS[:1], runs_jobs=True),
@@ -280,7 +291,7 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
         read = Read.GET
     return Operation(
         name=name,
-        entities=_entities(random, mix.users, way, guard),
+        entities=_entities(random, mix, way, guard),
         way=way,
         guard=guard,
         read=read,
@@ -294,17 +305,17 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
     )
 
 
-def _entities(random: Random, among: tuple[str, ...], way: Way, guard: Guard) -> tuple[str, ...]:
+def _entities(random: Random, mix: Mix, way: Way, guard: Guard) -> tuple[str, ...]:
     """Choose entities, mostly of one user, sometimes of two."""
     two = guard is Guard.PARTLY or random.random() < 0.1
-    users = random.sample(among, 2 if len(among) > 1 and two else 1)
-    each = [f"{user}/{counter}" for user in users for counter in COUNTERS]
+    users = random.sample(mix.users, 2 if len(mix.users) > 1 and two else 1)
+    each = [f"{user}/{counter}" for user in users for counter in mix.counters]
     if way is Way.TASKLETS:
         return tuple(random.sample(each, 3))
     if guard is Guard.PARTLY:  # two of the first user, to combine one of them with another user's
         mine = [name for name in each if name.startswith(f"{min(users)}/")]
         return (*random.sample(mine, 2), random.choice([name for name in each if name not in mine]))
-    return tuple(random.sample(each, random.choice((1, 1, 2, 3))))
+    return tuple(random.sample(each, min(len(each), random.choice((1, 1, 2, 3)))))
 
 
 def one_of(random: Random, weights: Mapping[_T, int]) -> _T:

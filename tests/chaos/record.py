@@ -88,6 +88,27 @@ class StoredJobs:
     names: Sequence[str] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredTrees:
+    """The trees and titles at the end.
+
+    Attributes:
+        roots: the ids of the roots.
+        leaves: the ids of the leaves, each with its root's.
+        files: the leaves that have a file.
+        unfinished: the deletions that are not finished.
+        titles: user and title of all entities that have a unique one.
+        problems: the entities and claims that disagree.
+    """
+
+    roots: frozenset[str] = frozenset()
+    leaves: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+    unfinished: Sequence[str] = ()
+    titles: Sequence[tuple[str, str]] = ()
+    problems: Sequence[str] = ()
+
+
 class Recorder:
     """A writer of records. Thread-safe.
 

@@ -13,6 +13,7 @@ from google.cloud import ndb
 from pymemcache.exceptions import MemcacheError
 
 import userlock
+from tests.chaos.garden import Garden
 from tests.chaos.jobs import Jobs
 from tests.chaos.models import Entry, key_of, model_of, user_key
 from tests.chaos.programs import Accident, Guard, Operation, Read, Way
@@ -36,6 +37,7 @@ CACHE_TROUBLE = (OSError, MemcacheError, ndb.MemcacheCache.KeyNotSet)
 _ROLLED_BACK = (
     userlock.WriteViolation,
     userlock.LockError,
+    userlock.NotUnique,
     google_errors.Aborted,
     ndb.exceptions.Rollback,
 )
@@ -86,9 +88,11 @@ class RequestScope(Protocol):
 
     Attributes:
         jobs: the outbox.
+        garden: the trees.
     """
 
     jobs: Jobs
+    garden: Garden
 
     def befall(self, accident: Accident, user: str) -> None:
         """Cause an accident to the locks, to a user's lock, or in time."""
@@ -257,8 +261,7 @@ class Request:
         write = self.write(name, None if entity is None else entity.last, **facts)
         if entity is None:
             entity = model_of(name)(key=key_of(name))
-        entity.count += 1
-        entity.last = write.id
+        entity.mark(write.id)
         return entity, write
 
     def entry(self) -> tuple[Any, Write]:

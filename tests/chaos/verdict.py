@@ -11,9 +11,10 @@ from tests.chaos.findings import Finding, Kind
 from tests.chaos.harms import CLOCK_SET, STOPS
 from tests.chaos.history import Asked, Facts, History, Span
 from tests.chaos.meetings import meetings
-from tests.chaos.record import Outcome, Stored, StoredJobs
+from tests.chaos.record import Outcome, Stored, StoredJobs, StoredTrees
 from tests.chaos.stores import StoreKind
 from tests.chaos.tenures import Exclusion
+from tests.chaos.trees import Trees
 from tests.chaos.waits import Waits
 
 _BROKEN = "broken"
@@ -61,6 +62,7 @@ def judge(
     stored: Mapping[str, Stored],
     single: Sequence[str],
     jobs: StoredJobs,
+    trees: StoredTrees,
     members: list[Finding],
     kind: StoreKind,
 ) -> Verdict:
@@ -71,6 +73,7 @@ def judge(
         stored: the counters at the end, by name.
         single: the writes of the entries at the end.
         jobs: the jobs of the outbox at the end.
+        trees: the trees and titles at the end.
         members: errors of processes at their end.
         kind: the store, and so what is demanded of it.
     """
@@ -84,13 +87,15 @@ def judge(
     exclusion = Exclusion(history, losses, [each for each in losses if each.kind == _BROKEN])
     waits = Waits(list(history.attempts.values()), troubles, stops, kind.late_seconds)
     checked = runs.Runs(history, jobs)
-    compared = writes.check(checked.writes, stored, [*single, *checked.landed])
+    grown = Trees(history, trees)
+    compared = writes.check(checked.writes, stored, [*single, *checked.landed, *grown.landed])
     findings = [
         *members,
         *compared.findings,
         *exclusion.findings(),
         *waits.findings(),
         *checked.findings(),
+        *grown.findings(),
         *leaks(history.gauges),
     ]
     reported = Counter(write.outcome for write in history.writes.values())
@@ -110,6 +115,7 @@ def judge(
         "reads compared with earlier writes": exclusion.compared_reads,
         "waits checked for order": waits.checked,
         **checked.figures,
+        **grown.figures,
         "processes with releases still pending": sum(g["pending"] for g in history.gauges),
         "longest delay after a timeout, s": round(waits.longest, 3),
     }

@@ -25,6 +25,7 @@ from random import Random
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
+from tests.chaos.garden import Garden
 from tests.chaos.gauges import gauged
 from tests.chaos.jobs import Jobs, hasten
 from tests.chaos.mutations import Mutation, apply
@@ -122,6 +123,8 @@ class _Process:
             None if self._mix is None else Random(f"{config.seed}/{config.name}"),
         )
 
+        self._garden = Garden(self._jobs.outbox, Path(config.out))
+
     def _without_locks(self) -> LockService:
         return LockService(open_store(_NOWHERE), clock=self._service.clock)
 
@@ -182,6 +185,7 @@ class _Process:
             caches,
             self._recorder,
             self._jobs,
+            self._garden,
             homes=self._config.homes,
             flush=self._config.flush,
             fencing=self._config.mutation != Mutation.FENCING.value,

@@ -80,6 +80,8 @@ def test_nothing_is_wrong(
     assert figures["jobs with an effect"] > seconds / 5
     assert figures["runs of jobs that failed"] > 0
     assert figures["pairs of jobs checked for order"] > 0
+    assert figures["writes refused for a title"] > 0
+    assert figures["trees deleted"] > 0
     # The faults had effects.
     troubles = [trouble.value for trouble in Trouble if kind.may_meet(trouble.value)]
     assert any(met[trouble] for trouble in troubles) if troubles else figures["degraded leases"]
@@ -105,6 +107,8 @@ class Control(NamedTuple):
 _WITHOUT_LOCK = ("writes without the lock", 2, "optimistic")
 _BEYOND = [("beyond their leases", 4, "optimistic")]
 _ONE_LOCK = [("one lock", 2, "optimistic")]
+_TITLES = [("titles", 2, "optimistic")]
+_TREES = [("trees", 2, "optimistic")]
 _JOBS = [("jobs", 2, "optimistic")] * 2
 _JOBS_WITHOUT_LOCKS = [("jobs without locks", 1, "optimistic")] * 3
 _STORE_AND_NETWORK = frozenset({Harm.STORE, Harm.NETWORK})
@@ -144,6 +148,11 @@ CONTROLS = [
     Control(Mutation.JOBS_CLAIMED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS),
     # Found only while two other workers are idle.
     Control(Mutation.JOBS_CLAIM_CHECKED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS * 2, 20.0),
+    # Of names and deletions.
+    Control(Mutation.CLAIMS_CHECKED, Kind.TWICE, _TITLES * 2, 4.0),
+    Control(Mutation.CLAIMS_FREED, Kind.CLAIM, _TITLES * 2, 4.0),
+    Control(Mutation.TREES_DECLARED, Kind.ORPHAN, _TREES * 2, 5.0),
+    Control(Mutation.TREES_ONE_COMMIT, Kind.ORPHAN, _TREES * 2, 8.0, frozenset({Harm.DATASTORE})),
     # Of the other kinds of store.
     Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, _BEYOND * 2, store="redis"),
     Control(Mutation.AGREED_SERVER, Kind.OVERLAP, _ONE_LOCK * 3, store="memcacheds"),
