@@ -14,8 +14,9 @@ from typing import Any
 
 from google.cloud import ndb
 
-from userlock.errors import NotUnique
-from userlock.ndb.claims import claims_of, claims_of_attempt
+from userlock.errors import ConfigurationError, NotUnique
+from userlock.ndb.claims import claims_of, claims_of_attempt, has_claims
+from userlock.ndb.model import Model
 
 _PATTERN = "{name} (Copy {n})"
 #: The length of an indexed text in Datastore, in bytes.
@@ -24,6 +25,10 @@ _MOST_BYTES = 1500
 _FIRST_PROBES = (0, 1, 4, 16, 64)
 #: The probes of a later look-up.
 _PROBES = 3
+#: The highest number.
+_MOST_NUMBER = 10**9
+#: After so many lost races, the next number is at most 2 to the power of this further.
+_MOST_SPREAD = 10
 #: How often a race for a name may be lost.
 _MOST_LOSSES = 50
 
@@ -54,9 +59,12 @@ def put_as_copy(
 
     Raises:
         NotUnique: another unique value is taken; or 50 races were lost.
-        ValueError: the pattern or the length is of no use.
+        ValueError: the pattern or the length is of no use, or the name longer than that.
+        ConfigurationError: the entity's model has no `_unique`.
         WriteViolation, StaleWriteError: as `put`. The entity keeps its name then.
     """
+    if not isinstance(entity, Model) or not has_claims(type(entity)):
+        raise ConfigurationError(f"a copy is an entity of a model with _unique, not {entity!r:.80}")
     names = _Names(getattr(entity, name), pattern, max_length)
     candidates = _Candidates(entity, name, names)
     try:
@@ -76,10 +84,11 @@ def _put(entity: Any, name: str, names: _Names, candidates: _Candidates) -> str:
             if losses == _MOST_LOSSES or error.constraint not in candidates.constraints():
                 raise
             # Many at once spread, instead of meeting again at the next number.
-            number += random.randint(1, 2**losses)
+            number += random.randint(1, 2 ** min(losses, _MOST_SPREAD))
         else:
             break
-    return names.of(number)
+    put: str = getattr(entity, name)  # a validator may have changed it
+    return put
 
 
 class _Names:
@@ -88,8 +97,17 @@ class _Names:
     def __init__(self, original: Any, pattern: str, max_length: int) -> None:
         if not isinstance(original, str) or not original:
             raise ValueError(f"a copy needs a name that is a text, not {original!r:.80}")
+        if not isinstance(max_length, int) or not isinstance(pattern, str):
+            raise ValueError(
+                f"a pattern is a text and a length a number, not {pattern!r:.80} and "
+                f"{max_length!r:.80}"
+            )
         if pattern.count("{name}") != 1 or pattern.count("{n}") != 1:
             raise ValueError(f"pattern contains {{name}} and {{n}} once each, not {pattern!r:.80}")
+        if len(original) > max_length:
+            raise ValueError(
+                f"the name has {len(original)} characters, and max_length is {max_length}"
+            )
         self.original = original
         self._pattern = pattern
         self._max_length = max_length
@@ -97,7 +115,7 @@ class _Names:
         self._name = original
         while (match := re.fullmatch(form, self._name, re.DOTALL)) is not None:
             self._name = match[1]
-        if not self._fits(self._written("x", 10**9)):
+        if not self._fits(self._written("x", _MOST_NUMBER)):
             raise ValueError(f"max_length={max_length} leaves no room for a name in {pattern!r}")
 
     def of(self, number: int) -> str:
@@ -124,10 +142,16 @@ class _Candidates:
         self._entity = entity
         self._name = name
         self._names = names
-        original = self._claims(0)
+        original, first, second = map(self._claims, range(3))
         #: Those that do not depend on the name, which may be that of a copy itself.
-        self._fixed = original.keys() & self._claims(1).keys() & self._claims(2).keys()
+        self._fixed = original.keys() & first.keys() & second.keys()
         self._depending = {original[key] for key in original.keys() - self._fixed}
+        alike = (first.keys() & second.keys()) - self._fixed
+        if alike:
+            raise ValueError(
+                f"{first[alike.pop()]} gives {names.of(1)!r:.80} and {names.of(2)!r:.80} the same "
+                f"value. To fix it: choose a pattern or a fold that keeps them apart"
+            )
 
     def are_claimed(self) -> bool:
         """Return whether the name is claimed at all."""
@@ -142,9 +166,13 @@ class _Candidates:
         keys = {number: self._claims(number).keys() - self._fixed for number in numbers}
         wanted = list(set().union(*keys.values()))
         rows = ndb.get_multi(wanted, use_cache=False, use_global_cache=False)
-        mine = self._entity.key
-        taken = claims_of_attempt()
-        taken |= {row.key for row in rows if row is not None and row.holder != mine}
+        # What this transaction has changed so far is not in Datastore yet.
+        changed = claims_of_attempt()
+        changed.pop(self._entity.key, None)
+        taken = set().union(*changed.values())
+        stay = {row.key for row in rows if row is not None and row.holder not in changed}
+        mine = {row.key for row in rows if row is not None and row.holder == self._entity.key}
+        taken |= stay - mine
         return {number for number, wants in keys.items() if wants & taken}
 
     def _claims(self, number: int) -> dict[Any, str]:
@@ -162,6 +190,9 @@ def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
 
     Args:
         taken: one look-up: returns those of some numbers that are taken.
+
+    Raises:
+        ValueError: all that were looked at are taken, up to the highest number.
     """
     probes = list(_FIRST_PROBES)
     last_taken = -1
@@ -173,6 +204,11 @@ def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
         if free is not None:
             break
         probes = [probes[-1] * 4**power for power in range(1, len(_FIRST_PROBES))]
+        if probes[-1] > _MOST_NUMBER:
+            raise ValueError(
+                f"no copy up to number {probes[0] // 4:,} is free: a fold may make many of them "
+                f"equal"
+            )
     while free - last_taken > 1:
         span = free - last_taken
         inner = sorted(

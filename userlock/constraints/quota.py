@@ -24,7 +24,7 @@ from google.cloud import ndb
 
 from userlock.apps import find_object
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import ConfigurationError, JobStagedOutside
+from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
 from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -157,6 +157,8 @@ class Quota:
             )
         if not isinstance(flag, str) or not flag.isidentifier():
             raise ConfigurationError(f"quota {name}: flag names a property, not {flag!r:.80}")
+        if not isinstance(outbox, Outbox):
+            raise ConfigurationError(f"quota {name}: {outbox!r:.80} is no userlock.outbox.Outbox")
         for function in (limit, select):
             if not callable(function):
                 raise ConfigurationError(f"quota {name}: {function!r:.80} is no function")
@@ -223,20 +225,33 @@ class Quota:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise TypeError(f"quota {self.name}: limit gave {limit!r:.80}, no number and not None")
         differing: dict[Any, bool] = {}
-        counted = 0
+        seen: set[Any] = set()
         for entity in self._select(owner):
-            over = limit is not None and counted >= limit
-            counted += 1
+            if entity.key in seen:  # two queries may give it
+                continue
+            over = limit is not None and len(seen) >= limit
+            seen.add(entity.key)
             if bool(getattr(entity, self._flag)) is not over:
                 differing[entity.key] = over
-        return limit, differing, counted
+        return limit, differing, len(seen)
 
     def _write(self, flags: dict[Any, bool]) -> int:
         """Write flags, of each entity as it is now."""
         written = 0
         left = iter(flags.items())
         while batch := dict(itertools.islice(left, _BATCH)):
-            written += ndb.transaction(lambda batch=batch: self._write_batch(batch))
+            written += self._write_together(batch)
+        return written
+
+    def _write_together(self, flags: dict[Any, bool]) -> int:
+        """Write some flags in one transaction; each by itself if one entity cannot be put."""
+        try:
+            written: int = ndb.transaction(lambda: self._write_batch(flags))
+        except NotUnique as error:
+            if len(flags) > 1:
+                return sum(self._write_together({key: flag}) for key, flag in flags.items())
+            log.warning("quota %s leaves a flag as it is: %s", self.name, error)
+            return 0
         return written
 
     def _write_batch(self, flags: dict[Any, bool]) -> int:

@@ -21,6 +21,17 @@ from userlock.ndb.policies import WritePolicy
 
 Fold = Callable[[Any], Any]
 _SCOPES = ("owner", "parent", "all")
+#: The longest name, in characters. With the kind it is an indexed text.
+_MOST_NAME = 400
+#: The properties whose values may be texts, and those whose values cannot be unique as they are.
+_MAYBE_TEXT = (
+    *(ndb.TextProperty, ndb.ComputedProperty, ndb.GenericProperty),
+    *(ndb.JsonProperty, ndb.PickleProperty),
+)
+_NEVER_UNIQUE = (
+    *(ndb.FloatProperty, ndb.GeoPtProperty),
+    *(ndb.StructuredProperty, ndb.LocalStructuredProperty),
+)
 #: The length of a value that is shown.
 _MOST_SHOWN = 300
 
@@ -50,8 +61,9 @@ class Unique:
     Args:
         properties: the names of the properties. Computed ones may be among them: so a normalised
             value can be queried as well.
-        fold: makes values equal that count as one, such as `caseless`: a function for texts, or
-            one for each property by name. To be changed with `userlock unique repair` after it.
+        fold: makes values equal that count as one, such as `caseless`: a function, which is
+            called with texts only, or one for each property by name, which is called with any
+            value. To be changed with `userlock unique repair` after it.
         unless: the name of a property, or a function of the entity: while it is true, the entity
             has no claim.
         per: the scope. `owner`: the entities of one lock id. `parent`: those below one parent
@@ -86,8 +98,16 @@ class Unique:
             )
         self.properties = properties
         self.name = "+".join(properties) if name is None else name
-        if not self.name or not self.name.isprintable() or "=" in self.name:
-            raise ConfigurationError(f"a constraint's name is printable, not {self.name!r:.80}")
+        if (
+            not isinstance(self.name, str)
+            or not 1 <= len(self.name) <= _MOST_NAME
+            or not self.name.isprintable()
+            or "=" in self.name
+        ):
+            raise ConfigurationError(
+                f"a constraint's name has 1 to {_MOST_NAME} printable characters and no '=', not "
+                f"{self.name!r:.80}"
+            )
         self.per = per
         self._fold = fold
         self._unless = unless
@@ -104,11 +124,9 @@ class Unique:
             found = getattr(cls, name, None)
             if not isinstance(found, ndb.Property):
                 raise ConfigurationError(f"{cls.__name__}: {self!r} names no property: {name!r}")
-            if name in self.properties and found._repeated:
-                raise ConfigurationError(
-                    f"{cls.__name__}: {self!r}: {name!r} is repeated, and a value of several "
-                    f"values is not supported. To fix it: keep each in an entity of its own"
-                )
+            if name in self.properties:
+                self._check_property(cls, name, found)
+        self._check_fold(cls)
         if self.per != "owner":
             return
         if cls._write_policy is not WritePolicy.USER_LOCK:
@@ -120,6 +138,31 @@ class Unique:
             raise ConfigurationError(
                 f"{cls.__name__}: {self!r}: each entity is its own owner, as its key's id is the "
                 f"lock id. To fix it: say per='all'"
+            )
+
+    def _check_property(self, cls: Any, name: str, found: Any) -> None:
+        if found._repeated:
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: {name!r} is repeated, and a value of several "
+                f"values is not supported. To fix it: keep each in an entity of its own"
+            )
+        folded = isinstance(self._fold, Mapping) and name in self._fold
+        if isinstance(found, _NEVER_UNIQUE) and not folded:
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: {name!r} is a {type(found).__name__}, whose values "
+                f"cannot be unique. To fix it: make them texts or numbers with "
+                f"fold={{{name!r}: function}}"
+            )
+
+    def _check_fold(self, cls: Any) -> None:
+        """Refuse a function for texts where there is no text."""
+        if not callable(self._fold):
+            return
+        if not any(isinstance(getattr(cls, name), _MAYBE_TEXT) for name in self.properties):
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: fold is a function, which is for texts, and there is "
+                f"none among its properties. To fix it: say fold={{{self.properties[0]!r}: "
+                f"function}}"
             )
 
     # --- the claim of an entity -------------------------------------------------------------
@@ -163,13 +206,15 @@ class Unique:
 
     def _row_key(self, entity: Any, lock_id: str | None, values: list[Any]) -> Any:
         cls, key = type(entity), entity._key
-        parent = None if key is None else key.parent()
-        namespace = "" if key is None else key.namespace() or ""
-        scope: list[Any] = [namespace]
+        if key is None:
+            key = ndb.Key(cls._get_kind(), None)  # as ndb makes it: in the context's namespace
+        parent = key.parent()
+        scope: list[Any] = [key.namespace() or ""]
         if self.per == "parent":
             scope.append(None if parent is None else list(path_of(parent)))
         root = None
-        if self.per == "owner" or (self.per == "parent" and _is_of_root(cls) and lock_id):
+        of_owner = self.per == "parent" and parent is not None and _is_of_root(cls) and lock_id
+        if self.per == "owner" or of_owner:
             if lock_id is None:
                 what = show_key(key) if is_complete(key) else f"a new {cls._get_kind()}"
                 raise LockIdError(
@@ -205,5 +250,5 @@ def _encoded(value: Any, constraint: Unique) -> Any:
         return {type(value).__name__: value.isoformat()}
     raise TypeError(
         f"{constraint!r}: a value is a {type(value).__name__}, which cannot be unique. To fix it: "
-        f"make it a text or a number with fold="
+        f"make it a text or a number with fold={{{constraint.properties[0]!r}: function}}"
     )

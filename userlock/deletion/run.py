@@ -47,19 +47,40 @@ _MOST_KEPT = 1_000
 _MOST_ERROR = 500
 
 
+class Assets:
+    """Functions that remove what belongs to an entity elsewhere.
+
+    Args:
+        removers: by the model; that of the closest base class counts.
+    """
+
+    def __init__(self, removers: Mapping[Any, Callable[[Any], object]]) -> None:
+        self._removers = removers
+        self._kinds = {each._get_kind() for each in removers}
+
+    def may_have(self, key: Any) -> bool:
+        """Return whether an entity with that key may have any."""
+        return kind_of(key) in self._kinds
+
+    def remover_of(self, entity: Any) -> Callable[[Any], object] | None:
+        """Return the function for an entity; None if there is none, or no entity."""
+        classes = type(entity).__mro__
+        return next((self._removers[each] for each in classes if each in self._removers), None)
+
+
 class Plan(NamedTuple):
     """The parts of a tree that a run needs.
 
     Attributes:
         walk: finds what is below a root.
-        assets: functions that remove what belongs to an entity elsewhere, by kind.
+        assets: removes what belongs to an entity elsewhere.
         batch: the entities of one transaction.
         keep_days: for the rows of finished deletions; None: for ever.
         clock: for all times.
     """
 
     walk: Walk
-    assets: Mapping[str, Callable[[Any], object]]
+    assets: Assets
     batch: int
     keep_days: float | None
     clock: Clock
@@ -178,11 +199,11 @@ class Run:
             entity = entities.get(each.key)
             if each.key in self._kept or _is_below_one(each, moved):
                 continue
-            remove = self._plan.assets.get(kind_of(each.key))
+            remove = self._plan.assets.remover_of(entity)
             if remove is not None and number and self._plan.clock.now() >= ends:
                 return self._delete_all(ready), batch[number:]
             try:
-                if remove is not None and entity is not None:
+                if remove is not None:
                     remove(entity)
             except Exception as error:
                 self._keep(each, error)
@@ -192,7 +213,7 @@ class Run:
 
     def _read_all(self, batch: list[Found]) -> dict[Any, Any]:
         """Return the entities of a batch that have to be read. One that cannot be read stays."""
-        owning = {each.key for each in batch if kind_of(each.key) in self._plan.assets}
+        owning = {each.key for each in batch if self._plan.assets.may_have(each.key)}
         if owning:
             self._check_root()  # before something goes that no transaction brings back
         try:

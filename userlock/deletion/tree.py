@@ -27,10 +27,10 @@ from userlock.deletion.rows import (
     rows_of,
     unfinished_rows,
 )
-from userlock.deletion.run import Plan, Run
+from userlock.deletion.run import Assets, Plan, Run
 from userlock.deletion.walk import Walk
 from userlock.errors import ConfigurationError
-from userlock.ids import show_key
+from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
@@ -41,6 +41,7 @@ from userlock.ndb.provenance import version_of
 from userlock.outbox.outbox import Outbox
 from userlock.outbox.retry import Retry
 
+_CHILDREN = "{Parent: {Child: 'property'}}"
 #: Four days of failures, or a hundred processes that end: each run goes on with the rest.
 _RETRY = Retry(attempts=100)
 #: The latest tree of each kind of root. Its outbox keeps it.
@@ -100,14 +101,19 @@ class Tree:
     ) -> None:
         if not isinstance(model, type) or not issubclass(model, Model):
             raise ConfigurationError(f"a tree's root is a userlock.Model, not {model!r:.80}")
+        if not isinstance(outbox, Outbox):
+            raise ConfigurationError(f"outbox is a userlock.outbox.Outbox, not {outbox!r:.80}")
         if not isinstance(batch, int) or not 1 <= batch <= 500:
             raise ConfigurationError(f"batch is a number from 1 to 500, not {batch!r:.80}")
-        declared = {
-            parent._get_kind(): [(child, _checked(child, each)) for child, each in of.items()]
-            for parent, of in (children or {}).items()
-        }
-        removers = {each._get_kind(): remove for each, remove in (assets or {}).items()}
-        self._plan = Plan(Walk(declared, batch), removers, batch, keep_days, clock)
+        if keep_days is not None and not (_is_number(keep_days) and keep_days >= 0):
+            raise ConfigurationError(f"keep_days is a number from 0 on, not {keep_days!r:.80}")
+        if on_delete is not None and not callable(on_delete):
+            raise ConfigurationError(f"on_delete is a function, not {on_delete!r:.80}")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
+        _check_other_trees(model)
+        walk = Walk(_declared(children or {}), batch)
+        self._plan = Plan(walk, Assets(_removers(assets or {})), batch, keep_days, clock)
         self.name = name or model._get_kind()
         self._model = model
         self._on_delete = on_delete
@@ -120,30 +126,45 @@ class Tree:
         self._job = job(delete)
         _trees[model._get_kind()] = self
 
+    def is_of(self, model: Any) -> bool:
+        """Return whether it is a tree of that model, of which there may be several definitions."""
+        return (model.__module__, model.__qualname__) == (
+            self._model.__module__,
+            self._model.__qualname__,
+        )
+
     def delete(self, root: Any, owner: str | None = None) -> Deletion:
         """Delete a root and all that is below it: see `delete_tree`."""
         key = root if isinstance(root, ndb.Key) else root.key
         if key is None or kind_of(key) != self._model._get_kind() or key.id() is None:
             raise ValueError(f"{root!r:.200} is no stored {self._model._get_kind()}, nor its key")
-        owner = self._owner(root, key) if owner is None else check_lock_id(owner)
+        given = None if owner is None else check_lock_id(owner)
+        told = self._told_by(key) if root is key else self._told_by(key, root)
+        if given is None and told is None:
+            raise ConfigurationError(
+                f"{show_key(key)} does not say which owner's lock the deletion runs under. To fix "
+                f"it: give owner=, or the entity instead of its key"
+            )
+        owner = given or told or ""
         if in_transaction():
             return self._begin(key, owner)
         deletion: Deletion = ndb.transaction(lambda: self._begin(key, owner))
         return deletion
 
-    def _owner(self, root: Any, key: Any) -> str:
-        found = None
-        if self._model._write_policy is WritePolicy.USER_LOCK:
-            found = lock_id_of_key(self._model, key) if root is key else lock_id_of(root)
-        if found is None:
-            raise ConfigurationError(
-                f"{show_key(key)} does not say which owner's lock the deletion runs under. To fix "
-                f"it: give owner=, or the entity instead of its key"
-            )
-        return found
+    def _told_by(self, key: Any, root: Any = None) -> str | None:
+        """Return the owner that a root, or its key, tells; None if they do not."""
+        if self._model._write_policy is not WritePolicy.USER_LOCK:
+            return None
+        return lock_id_of_key(self._model, key) if root is None else lock_id_of(root)
 
     def _begin(self, key: Any, owner: str) -> Deletion:
         root = key.get(use_cache=False, use_global_cache=False)
+        told = self._told_by(key, root)
+        if told not in (None, owner):
+            raise ValueError(
+                f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
+                f"job could not delete what is below it. To fix it: leave owner= out"
+            )
         now = round(self._clock.wall() * 1e6)
         row = DeletionRow(
             key=new_key(owner, now),
@@ -161,11 +182,53 @@ class Tree:
         return deletion_in(row)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_other_trees(model: Any) -> None:
+    """Refuse a second model of one kind: `delete_tree` knows the tree by the kind of a key."""
+    other = _trees.get(model._get_kind())
+    if other is not None and not other.is_of(model):
+        raise ConfigurationError(
+            f"the kind {model._get_kind()} has a tree of another model already. To fix it: make "
+            f"one Tree, of the root of the PolyModel hierarchy"
+        )
+
+
+def _declared(children: Any) -> dict[str, list[tuple[Any, str]]]:
+    """Return the children by the kind of the parent: classes of one kind share theirs."""
+    declared: dict[str, list[tuple[Any, str]]] = {}
+    if not isinstance(children, Mapping):
+        raise ConfigurationError(f"children is {_CHILDREN}, not {children!r:.80}")
+    for parent, of in children.items():
+        if not _is_model(parent) or not isinstance(of, Mapping) or not all(map(_is_model, of)):
+            raise ConfigurationError(f"children is {_CHILDREN}, not {children!r:.200}")
+        declared.setdefault(parent._get_kind(), []).extend(
+            (child, _checked(child, each)) for child, each in of.items()
+        )
+    return declared
+
+
+def _removers(assets: Any) -> dict[Any, Callable[[Any], object]]:
+    if not isinstance(assets, Mapping) or not all(
+        _is_model(model) and callable(remove) for model, remove in assets.items()
+    ):
+        raise ConfigurationError(f"assets is {{Model: function}}, not {assets!r:.200}")
+    return dict(assets)
+
+
+def _is_model(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, ndb.Model)
+
+
 def _checked(child: Any, name: str) -> str:
     """Return the name of a child's property, which names its parent."""
-    found = getattr(child, name, None)
+    found = getattr(child, name, None) if isinstance(name, str) else None
     if not isinstance(found, ndb.KeyProperty):
-        raise ConfigurationError(f"{child.__name__}.{name} is no KeyProperty, which a child needs")
+        raise ConfigurationError(
+            f"{child.__name__}.{name!s:.80} is no KeyProperty, which a child needs"
+        )
     if found._repeated or not found._indexed:
         raise ConfigurationError(
             f"{child.__name__}.{name} is repeated or not indexed: a child names one parent, and "
@@ -191,9 +254,13 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
 
     Raises:
         ConfigurationError: its model has no tree, or the owner is not known.
+        ValueError: the root tells another owner than `owner`, or is not stored.
+        TypeError: `root` is neither an entity nor a key.
         WriteViolation: the root must not be deleted here and now.
         GoogleAPIError: the commit has failed. Nothing is deleted then.
     """
+    if not isinstance(root, ndb.Key | ndb.Model):
+        raise TypeError(f"delete_tree takes an entity or its key, not {root!r:.80}")
     kind = kind_of(root) if isinstance(root, ndb.Key) else type(root)._get_kind()
     tree = _trees.get(kind)
     if tree is None:
@@ -206,6 +273,8 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
 
 def find_deletion(owner: str, id_: str) -> Deletion | None:
     """Return a deletion by its owner and id; None if there is none. In an ndb context."""
+    if not isinstance(id_, str) or not id_:
+        raise TypeError(f"a deletion's id is a text, not {id_!r:.80}")
     row = row_key(check_lock_id(owner), id_).get(use_cache=False, use_global_cache=False)
     return None if row is None else deletion_in(row)
 

@@ -16,6 +16,7 @@ from userlock.errors import ConfigurationError, LockIdError
 from userlock.ndb.claim_rows import LIST
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.lock_ids import lock_id_for_put
+from userlock.ndb.patches import is_complete
 from userlock.ndb.policies import WritePolicy
 
 
@@ -108,11 +109,19 @@ def claims_of(entity: Any) -> list[Claim]:
     return [claim for claim in claims if claim is not None]
 
 
-def claims_of_attempt() -> set[Any]:
-    """Return the keys of the claims that the running transaction has put; empty without one."""
+def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
+    """Return the entities that the running transaction has put or deleted so far.
+
+    By key (while that has no id, by another unique value), each with the keys of the claims that
+    it will have. Empty outside of transactions.
+    """
     if not in_transaction():
-        return set()
-    return {key for ticket in current_attempt().tickets for key in ticket.claimed}
+        return {}
+    tickets = current_attempt().tickets
+    return {
+        each.entity_key if is_complete(each.entity_key) else each.number: each.claimed
+        for each in tickets
+    }
 
 
 def set_claims(entity: Any, claims: Sequence[Claim]) -> None:

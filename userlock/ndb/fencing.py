@@ -165,6 +165,11 @@ class Ticket(PendingWrite, abc.ABC):
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
 
+    @property
+    def entity_key(self) -> Any:
+        """Return the entity's key, as far as it is known by now."""
+        return self._key
+
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
         if self.number in _open:
@@ -340,6 +345,10 @@ class PutTicket(Ticket):
             # It was given another key: a delete under the first one builds on what was read.
             self._notes.left[before.key] = before
 
+    @property
+    def entity_key(self) -> Any:
+        return self._entity._key
+
     def _claim(self, claims: Sequence[Claim]) -> None:
         """Note the entity's claims, unless those in Datastore are the same for certain."""
         known: tuple[Any, ...] | None = None
@@ -348,6 +357,8 @@ class PutTicket(Ticket):
             known = self._entity._userlock_claims
         elif self.new_id or (self.must_be_new and not self.may_overwrite):
             known = ()
+        if self.attempt is not None and self._key in self.attempt.deleted:
+            known = None  # the stored entity may have any
         set_claims(self._entity, claims)
         self.claimed = tuple(claim.key for claim in claims)
         if known is None or set(known) != set(self.claimed):

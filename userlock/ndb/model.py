@@ -165,9 +165,10 @@ class Model(Stamped, ndb.Model):
             return
         if projection_of(self):
             check_whole(self, stamp_of(self), Moment(current.at, current.context))
+        # The wait lets other code change the entity. What is stored is computed after it.
+        wait_for_key(self._key, current.context)
         super()._prepare_for_put()
         claims = claims_of(self) if self._userlock_constraints else ()
-        wait_for_key(self._key, current.context)
         # From here on, no code of the application runs until the ticket is made.
         now = Moment(current.at, current.context)
         stamp = stamp_of(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.constraints.models import Campaign, Seat, campaign, check_claims, put
 from tests.contract.ndb.servers import Wire
-from userlock.constraints import copies, put_as_copy
+from userlock.constraints import Unique, copies, put_as_copy
 from userlock.constraints.copies import first_free
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
@@ -75,12 +76,105 @@ def test_the_length_is_bounded() -> None:
     assert copy("x" * 100, max_length=100) == "x" * 91 + " (Copy 1)"
     assert len(copy("ß" * 748).encode()) in (1499, 1500)
     with pytest.raises(ValueError, match="room"):
-        copy("x" * 100, max_length=9)
+        copy("x" * 5, max_length=9)
+    with pytest.raises(ValueError, match="has 100 characters"):
+        copy("x" * 100, max_length=99)
 
 
 def test_a_name_that_is_no_text() -> None:
     with pytest.raises(ValueError, match="text"):
         put_as_copy(campaign(None), "title")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"pattern": None}, {"max_length": None}])
+def test_options_of_no_use(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="None"):
+        copy("Email", **options)
+
+
+@pytest.mark.parametrize("entity", [None, ndb.Model(), "Email"])
+def test_entities_without_constraints(entity: Any) -> None:
+    with pytest.raises(userlock.ConfigurationError, match="_unique"):
+        put_as_copy(entity, "title")
+
+
+class Letters(userlock.Model):
+    """Only letters count."""
+
+    _write_policy = userlock.WritePolicy.unsafe("claims hold without policies")
+    _unique = (
+        Unique("title", per="all", fold=lambda text: re.sub("[^a-z]", "", text.lower())),
+        Unique("short", per="all", fold=lambda text: text[:14]),
+    )
+    title = ndb.StringProperty(validator=lambda _, value: value.lower())
+    short = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedLetters"
+
+
+def test_a_fold_that_makes_all_copies_equal() -> None:
+    with pytest.raises(ValueError, match="the same value"):
+        put_as_copy(Letters(title="Summer"), "title")
+
+
+def test_a_fold_that_makes_most_copies_equal() -> None:
+    def put_many() -> None:
+        for _ in range(11):  # nine numbers have one digit
+            put_as_copy(Letters(short="Summer"), "short")
+
+    with pytest.raises(ValueError, match="no copy up to number"):
+        put_many()
+
+
+def test_the_returned_name_is_the_stored_one() -> None:
+    class Lower(userlock.Model):
+        _write_policy = userlock.WritePolicy.unsafe("claims hold without policies")
+        _unique = (Unique("title", per="all"),)
+        title = ndb.StringProperty(validator=lambda _, value: value.lower())
+
+        @classmethod
+        def _get_kind(cls) -> str:
+            return "TestedLower"
+
+    got = [put_as_copy(Lower(title="Summer"), "title") for _ in range(2)]
+    assert got == ["summer", "summer (copy 1)"]
+    assert sorted(each.title for each in Lower.query()) == got
+
+
+def test_what_its_transaction_has_done_before() -> None:
+    with userlock.global_lock("ann"):
+
+        def twice() -> str:
+            made = campaign("x")
+            made.put()
+            return put_as_copy(made, "title")
+
+        assert ndb.transaction(twice) == "x", "its own"
+
+        def after_another() -> list[str]:
+            campaign("new").put()
+            campaign("other").put()
+            return [put_as_copy(campaign(title), "title") for title in ("new", "other")]
+
+        assert ndb.transaction(after_another) == ["new (Copy 1)", "other (Copy 1)"]
+        key = Campaign.query(Campaign.title == "x").get(keys_only=True)
+
+        def after_its_delete() -> str:
+            key.delete()
+            return put_as_copy(campaign("x"), "title")
+
+        assert ndb.transaction(after_its_delete) == "x"
+
+        def after_its_rename() -> str:
+            old = Campaign.query(Campaign.title == "x").get(read_policy=ndb.STRONG)
+            old.title = "y"
+            old.put()
+            return put_as_copy(campaign("x"), "title")
+
+        assert after_its_rename() == "x"
+    check_claims(Campaign)
 
 
 def test_another_constraint_raises_at_once() -> None:

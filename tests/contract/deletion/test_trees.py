@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb import polymodel
 
 import emulator
 import userlock
@@ -23,7 +24,7 @@ from tests.contract.deletion.conftest import (
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
 from userlock.deletion import run as run_module
-from userlock.deletion.run import Run
+from userlock.deletion.run import Assets, Run
 
 
 def test_the_root_goes_at_once_and_the_rest_by_a_job(albums: Albums) -> None:
@@ -185,7 +186,7 @@ def test_slow_assets_end_a_batch(albums: Albums, monkeypatch: pytest.MonkeyPatch
         unlink(picture)
 
     plan = albums.tree._plan
-    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets={"TestedPicture": slowly}))
+    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: slowly})))
     albums.run_jobs(times=6)
     assert albums.left() == {}
     assert max(sizes) <= 4
@@ -404,6 +405,126 @@ def test_trees_that_do_not_fit(albums: Albums) -> None:
         delete_tree(ndb.Key("TestedNothing", 1))
     with pytest.raises(ValueError, match="no stored TestedAlbum"):
         albums.tree.delete(ndb.Key(Track, 1), "ann")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep_days": "a week"},
+        {"keep_days": -1},
+        {"on_delete": "stamp"},
+        {"name": 3},
+        {"assets": {Picture: "file"}},
+        {"assets": [Picture]},
+        {"children": {Album: [Picture]}},
+        {"children": {"Album": {Picture: "of"}}},
+        {"children": {Album: {Picture: 3}}},
+    ],
+)
+def test_options_of_no_use(albums: Albums, options: dict[str, Any]) -> None:
+    with pytest.raises(userlock.ConfigurationError):
+        Tree(Album, albums.outbox, **options)
+
+
+def test_an_outbox_of_no_use() -> None:
+    with pytest.raises(userlock.ConfigurationError, match="outbox"):
+        Tree(Album, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("root", [None, "one", [album_key]])
+def test_roots_of_no_use(albums: Albums, root: Any) -> None:
+    with pytest.raises(TypeError, match="delete_tree takes"):
+        delete_tree(root)
+    with pytest.raises(TypeError, match="id"):
+        find_deletion("ann", root if root != "one" else "")
+
+
+def test_another_owner_than_the_root_tells(albums: Albums) -> None:
+    key = albums.fill()
+    before = albums.left()
+    with userlock.global_lock("ann"), pytest.raises(ValueError, match="another owner"):
+        delete_tree(key, owner="bob")
+    assert albums.left() == before
+    assert jobs() == rows() == []
+    with userlock.global_lock("ann"):
+        assert delete_tree(key, owner="ann").owner == "ann"
+
+
+class Shared(userlock.UserModel):
+    """A root whose property tells its owner."""
+
+    _lock_id = "fan"
+    fan = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedShared"
+
+
+def test_an_object_that_tells_another_owner_than_the_stored_root(albums: Albums) -> None:
+    tree = Tree(Shared, albums.outbox, clock=albums.clock)
+    with userlock.global_locks(["ann", "bob"]):
+        key = Shared(id="s", fan="ann").put()
+        with pytest.raises(ValueError, match="another owner"):
+            delete_tree(Shared(id="s", fan="bob"))
+        assert key.get() is not None
+        assert tree.delete(key.get()).owner == "ann"
+
+
+class Scan(userlock.UserModel, polymodel.PolyModel):
+    """Of one kind with its subclasses."""
+
+    _lock_id_from_key = userlock.root_id
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedScan"
+
+
+class Photo(Scan):
+    pass
+
+
+class Film(Scan):
+    pass
+
+
+class Thumb(userlock.UserModel):
+    """Names a photo or a film."""
+
+    _lock_id_from_key = userlock.root_id
+    of = ndb.KeyProperty()
+    by = ndb.KeyProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedThumb"
+
+
+def test_classes_of_one_kind(albums: Albums) -> None:
+    removed: list[str] = []
+    tree = Tree(
+        Shared,
+        albums.outbox,
+        children={Photo: {Thumb: "of"}, Film: {Thumb: "by"}},
+        assets={
+            Film: lambda film: removed.append(f"film {film.key.id()}"),
+            Scan: lambda scan: removed.append(f"scan {scan.key.id()}"),
+        },
+        clock=albums.clock,
+    )
+    with userlock.global_lock("ann"):
+        key = Shared(id="s", fan="ann").put()
+        with userlock.global_lock("s"):
+            photo = Photo(id="p", parent=key).put()
+            film = Film(id="f", parent=key).put()
+            Thumb(parent=ndb.Key("TestedFan", "ann"), of=photo).put()
+            Thumb(parent=ndb.Key("TestedFan", "ann"), by=film).put()
+            tree.delete(key.get())
+    albums.run_jobs()
+    assert Thumb.query().count() == 0
+    with pytest.raises(userlock.ConfigurationError, match="another model"):
+        _ = Tree(Photo, albums.outbox), Tree(Film, albums.outbox)
 
 
 def test_an_owner_that_the_root_does_not_tell(albums: Albums) -> None:

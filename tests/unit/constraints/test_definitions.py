@@ -64,6 +64,8 @@ def test_constraints_that_do_not_fit(unique: Any, message: str) -> None:
         {"properties": ("title",), "unless": 7},
         {"properties": ("title",), "name": ""},
         {"properties": ("title",), "name": "a=b"},
+        {"properties": ("title",), "name": 3},
+        {"properties": ("title",), "name": "x" * 401},
     ],
 )
 def test_arguments_of_no_use(arguments: dict[str, Any]) -> None:
@@ -162,6 +164,23 @@ def test_the_scope_is_part_of_the_row() -> None:
             for parent in parents
         }
         assert len(rows) == (2 if per == "all" else 3)
+
+
+@pytest.mark.parametrize(
+    "property_", [ndb.FloatProperty(), ndb.GeoPtProperty(), ndb.StructuredProperty(ndb.Model)]
+)
+def test_properties_whose_values_cannot_be_unique(property_: Any) -> None:
+    with pytest.raises(userlock.ConfigurationError, match=r"fold=\{'price': function\}"):
+        define([Unique("price")], price=property_)
+    define([Unique("price", fold={"price": str})], price=property_)
+
+
+def test_a_function_for_texts_where_there_are_none() -> None:
+    day = ndb.DateTimeProperty()
+    with pytest.raises(userlock.ConfigurationError, match=r"fold=\{'day': function\}"):
+        define([Unique("day", fold=lambda day: day.date())], day=day)
+    define([Unique("day", fold={"day": lambda day: day.date()})], day=day)
+    define([Unique("day", "title", fold=str.casefold)], day=day)
 
 
 def test_a_new_entity_without_an_owner() -> None:

@@ -12,7 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.outbox.conftest import Mailbox
-from userlock.constraints import Quota
+from userlock.constraints import Quota, Unique
 from userlock.ndb import capabilities, commits
 from userlock.outbox import Outbox, Retry
 from userlock.testing import ManualClock
@@ -33,6 +33,8 @@ class Book(userlock.UserModel):
     """Counts while it is on the shelf."""
 
     _lock_id_from_key = userlock.root_id
+    _unique = (Unique("isbn"),)
+    isbn = ndb.StringProperty()
     order = ndb.IntegerProperty(required=True)
     on_shelf = ndb.BooleanProperty(default=True)
     over_quota = ndb.BooleanProperty(default=False)

@@ -348,3 +348,33 @@ def test_many_changes_while_memcached_is_down(shelves: Shelves, ndb_client: ndb.
         shelves.outbox.relay()
     assert shelves.flags("ann") == {number: number >= 2 for number in range(16)}
     assert row().dirty is None
+
+
+def test_an_entity_that_cannot_be_put_holds_no_other_up(
+    shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, userlock.global_lock("ann"):
+        patch.setattr(Book, "_userlock_constraints", ())  # before there was the constraint
+        for number in range(5):
+            isbn = "the same" if number > 2 else f"{number}"
+            Book(id=number + 1, parent=ndb.Key(Reader, "ann"), order=number, isbn=isbn).put()
+    shelves.quota.stamp_now("ann")
+    shelves.run_jobs()
+    assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True, 4: False}
+    assert JobRow.query(namespace="").count() == 0
+
+
+def test_an_entity_that_is_given_twice_counts_once(
+    shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(shelves, 0, 1)
+    select = shelves.select
+    monkeypatch.setattr(shelves.quota, "_select", lambda owner: [*select(owner), *select(owner)])
+    shelves.run_jobs()
+    assert shelves.flags("ann") == {0: False, 1: False}
+    assert shelves.quota.state("ann").counted == 2
+
+
+def test_an_outbox_of_no_use() -> None:
+    with pytest.raises(userlock.ConfigurationError, match="outbox"):
+        Quota("books", None, limit=Shelves.limit, select=Shelves.select)  # type: ignore[arg-type]
