@@ -1,7 +1,7 @@
 """The pages of the documentation and their code, for the tests that run it.
 
 Each page with code has one test module, which takes the page's blocks one by one.
-`tests/unit/test_documents.py` lists them, and finds blocks that no test has taken.
+`tests/unit/docs/test_documents.py` lists them, and finds blocks that no test has taken.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import json
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from tests.unit.lock.test_record_garbage import records
+from tests.property.test_record_garbage import records
 
 #: Texts that have an effect if they are not escaped.
 TEXTS = [

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import example, given
 
 from tests.poison import unhurried, values
-from tests.unit.lock.test_record_garbage import is_safe
+from tests.property.test_record_garbage import is_safe
 from userlock.admin import snapshot
 from userlock.errors import LockError
 from userlock.events import Listeners

@@ -43,7 +43,7 @@ RUN_BY = {
     "docs/payment.md": "tests.system.test_payment_page",
     "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
     "docs/quotas.md": "tests.contract.constraints.quotas.test_quotas_page",
-    "docs/reference/events.md": "tests.unit.test_reference",
+    "docs/reference/events.md": "tests.unit.docs.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/troubles.md": "tests.contract.ndb.test_troubles_page",

@@ -15,7 +15,7 @@ from spec import __main__ as command
 from spec.__main__ import understand
 from spec.checks import CHECKS, LONG_CHECKS, Check
 
-SPEC = Path(__file__).parents[2] / "spec"
+SPEC = Path(__file__).parents[3] / "spec"
 ROWS = re.findall(r"^\| (`.*?) \| (`userlock.*) \|$", (SPEC / "README.md").read_text(), re.M)
 MODELS = "\n".join(path.read_text() for path in SPEC.glob("*.pml"))
 SWITCHES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "SECURITY.md").read_text()
 NAMED = sorted(set(re.findall(r"`([\w/]+/test_\w+\.py)`", PAGE)))
 
