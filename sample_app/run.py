@@ -166,6 +166,7 @@ Try this:
   open {url} in a browser: sign in as a learner or a coach, see the streak grow
   open {url}/nightly : the nightly job and its progress
   open {url}/jobs : mails as jobs of the outbox; close the post office, and see them wait
+  open {url}/projects : names that are unique, copies, uploads, a quota, a deletion with progress
   open {url}/payments : buy a course twice, kill the worker in the middle, and see one charge
   open {url}/lab/ : lost updates without a lock and with one
   open {url}/userlock/ : the inspector: the holder and the waiters of each lock
