@@ -20,7 +20,8 @@ from userlock.events import LISTENERS
 
 #: The devices that pages are tested on.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
-SCHEMES = ("light", "dark")
+#: `make test` looks at the light one, `make test-all` at the dark one as well.
+SCHEMES = ("light", pytest.param("dark", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,10 @@ def concurrency_mode(request: pytest.FixtureRequest) -> str:
 
 #: For tests of transactions: in the legacy mode as well.
 EACH_MODE = pytest.mark.parametrize(
-    "concurrency_mode", list(CONCURRENCY_MODES), indirect=True, scope="session"
+    "concurrency_mode",
+    [*_MODES, *(CONCURRENCY_MODES.keys() - {"pessimistic", "optimistic"})],
+    indirect=True,
+    scope="session",
 )
 
 
