@@ -51,7 +51,9 @@ def _rename(request: Request, random: Random) -> None:
     if root is not None:
         request.pause()
         root.title = random.choice(TITLES)
-        outcome_of(error_of(root.put))
+        forbidden = request.forbids(None)
+        outcome = outcome_of(error_of(root.put))
+        assert not (forbidden and outcome is Outcome.ACCEPTED), "renamed without its lock"
 
 
 def _add_leaves(request: Request, random: Random) -> None:

@@ -167,12 +167,15 @@ class _Candidates:
         wanted = list(set().union(*keys.values()))
         rows = ndb.get_multi(wanted, use_cache=False, use_global_cache=False)
         # What this transaction has changed so far is not in Datastore yet.
+        mine = self._entity.key
         changed = claims_of_attempt()
-        changed.pop(self._entity.key, None)
+        changed.pop(mine, None)
         taken = set().union(*changed.values())
-        stay = {row.key for row in rows if row is not None and row.holder not in changed}
-        mine = {row.key for row in rows if row is not None and row.holder == self._entity.key}
-        taken |= stay - mine
+        taken |= {
+            row.key
+            for row in rows
+            if row is not None and row.holder != mine and row.holder not in changed
+        }
         return {number for number, wants in keys.items() if wants & taken}
 
     def _claims(self, number: int) -> dict[Any, str]:

@@ -11,6 +11,7 @@ Each batch is one transaction, so that a parent never goes without its children.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -138,17 +139,19 @@ class Tree:
         key = root if isinstance(root, ndb.Key) else root.key
         if key is None or kind_of(key) != self._model._get_kind() or key.id() is None:
             raise ValueError(f"{root!r:.200} is no stored {self._model._get_kind()}, nor its key")
-        given = None if owner is None else check_lock_id(owner)
-        told = self._told_by(key) if root is key else self._told_by(key, root)
-        if given is None and told is None:
+        if owner is None:
+            owner = self._told_by(key) if root is key else self._told_by(key, root)
+        else:
+            owner = check_lock_id(owner)
+        if owner is None:
             raise ConfigurationError(
                 f"{show_key(key)} does not say which owner's lock the deletion runs under. To fix "
                 f"it: give owner=, or the entity instead of its key"
             )
-        owner = given or told or ""
+        begin = functools.partial(self._begin, key, owner)
         if in_transaction():
-            return self._begin(key, owner)
-        deletion: Deletion = ndb.transaction(lambda: self._begin(key, owner))
+            return begin()
+        deletion: Deletion = ndb.transaction(begin)
         return deletion
 
     def _told_by(self, key: Any, root: Any = None) -> str | None:

@@ -129,3 +129,21 @@ def test_a_hundred_names_move_in_one_call() -> None:
         ndb.put_multi(made)
     assert Campaign.query(ancestor=ndb.Key(Owner, "ann")).count() == 100
     check_claims(Campaign)
+
+
+@pytest.mark.usefixtures("context")
+def test_put_twice_in_one_transaction() -> None:
+    with userlock.global_lock("ann"):
+        key = Note(id="k", owner="ann", title="x").put()
+
+        def rename_and_put_again() -> None:
+            note = key.get()
+            note.title = "y"
+            note.put()
+            note.put()
+
+        ndb.transaction(rename_and_put_again)
+        assert problems(Note) == []
+        Note(owner="ann", title="x").put()
+        with pytest.raises(userlock.NotUnique):
+            Note(owner="ann", title="y").put()
