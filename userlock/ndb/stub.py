@@ -509,10 +509,15 @@ def settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
         return
     # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
     last: Any = undisguised(error)
-    given_up = isinstance(last, core_exceptions.RetryError) and isinstance(last.cause, Exception)
-    answer = getattr(undisguised(last.cause) if given_up else last, "_userlock_answer", None)
+    answer = getattr(last, "_userlock_answer", None)
+    # A RetryError without an answer is ndb's. With one it is that of a look-up within the commit.
+    given_up = answer is None and isinstance(last, core_exceptions.RetryError)
+    if given_up and isinstance(last.cause, Exception):
+        answer = getattr(undisguised(last.cause), "_userlock_answer", None)
     if answer is None:
-        process(rpc, futures)
+        for future in futures:
+            if not future.done():
+                future.set_exception(last)
         return
     if given_up:
         answer.failed |= {

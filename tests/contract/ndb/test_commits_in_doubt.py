@@ -12,6 +12,7 @@ import emulator
 import userlock
 from emulator.datastore.errors import Code
 from emulator.datastore.faults import Rule
+from tests.contract.constraints.models import campaign
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain
 from tests.contract.ndb.servers import Wire
@@ -170,6 +171,22 @@ class TestPuts:
             errors = [future.exception() for future in futures if future.wait() is None]
         assert [number for number, error in enumerate(errors) if error] == [7]
         assert [stored(each) for each in keys] == [1] * 7 + [1000] + [1] * 12
+
+    def test_a_look_up_of_claims_that_fails_is_the_error_of_its_put_alone(
+        self, datastore: emulator.Emulator, elsewhere: Elsewhere
+    ) -> None:
+        with userlock.suppress("arranging data"):
+            keys = ndb.put_multi([Marked(id="ann"), Marked(id="ben")])
+            learners = ndb.get_multi(keys, use_cache=False)
+            elsewhere(lambda: change(keys[1], 1000))
+            for learner in learners:
+                learner.points = 1
+            datastore.faults.unavailable(None, rpc="Lookup")
+            futures = ndb.put_multi_async([*learners, campaign("Summer")])
+            errors = [future.exception() for future in futures if future.wait() is None]
+        assert errors[0] is None
+        assert isinstance(errors[1], userlock.StaleWriteError)
+        assert isinstance(errors[2], google_errors.RetryError)
 
     def test_the_service_stays_away(self, key: Any, datastore: emulator.Emulator) -> None:
         """As in ndb, the last error is raised: the outcome is not known."""
