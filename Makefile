@@ -18,7 +18,7 @@ PYTEST := $(VENV)/bin/pytest -q
 BOTH := -n 2 --dist loadfile
 LIBRARY := $(addprefix tests/unit/,cli constraints idempotency lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 TOOLS := tests/unit/tools tests/unit/benchmarks
-CHAOS := tests/system/test_chaos.py tests/faults/outbox tests/faults/idempotency
+CHAOS := tests/system/test_chaos.py tests/faults/outbox tests/faults/idempotency tests/faults/test_hostile.py
 
 .DEFAULT_GOAL := help
 

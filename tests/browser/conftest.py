@@ -18,8 +18,9 @@ from sample_app.stack import Stack
 from tests.servers import real
 from userlock.events import LISTENERS
 
-#: The devices that pages are tested on.
+#: The devices that pages are tested on. `make test` looks at the phone, where room is scarce.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
+DEVICES = ("phone", pytest.param("desktop", marks=pytest.mark.slow))
 #: `make test` looks at the light one, `make test-all` at the dark one as well.
 SCHEMES = ("light", pytest.param("dark", marks=pytest.mark.slow))
 

@@ -133,6 +133,7 @@ def address(built: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(browser: Browser, address: str, built: Path) -> None:
     viewport: Any = VIEWPORTS["phone"]
     with browser.new_context(base_url=address, viewport=viewport) as context:

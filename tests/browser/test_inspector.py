@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 import userlock
 from sample_app.stack import Stack
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
 from tests.browser.pictures import photograph
 
 
@@ -26,7 +26,7 @@ def service(site: Stack) -> Iterator[userlock.LockService]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", VIEWPORTS)
+@pytest.mark.parametrize("device", DEVICES)
 def test_breaking_a_lock(
     browser: Browser,
     site: Stack,

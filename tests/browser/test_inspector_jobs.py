@@ -14,7 +14,7 @@ from werkzeug.serving import make_server
 
 import userlock
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS, served
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS, served
 from tests.browser.pictures import photograph
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
@@ -70,7 +70,7 @@ def office(ndb_client: ndb.Client) -> Iterator[Office]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", VIEWPORTS)
+@pytest.mark.parametrize("device", DEVICES)
 def test_dead_jobs_are_looked_at_redriven_and_purged(
     browser: Browser, office: Office, screenshots: Path, device: str, scheme: Any
 ) -> None:

@@ -14,7 +14,7 @@ from werkzeug.serving import make_server
 
 import userlock
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS, served
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS, served
 from tests.browser.pictures import photograph
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
@@ -91,7 +91,7 @@ def travel(ndb_client: ndb.Client) -> Iterator[Travel]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", VIEWPORTS)
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_stuck_request_is_looked_at_and_completed(
     browser: Browser, travel: Travel, screenshots: Path, device: str, scheme: Any
 ) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from sample_app.stack import Stack
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES, VIEWPORTS
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
 from tests.browser.people import sign_in
 from tests.browser.pictures import photograph, upload
 from tests.waiting import wait_until
@@ -90,7 +90,7 @@ def finished(site: Stack, between: str) -> str:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", VIEWPORTS)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("who", "path"), PAGES)
 def test_a_page(
     browser: Browser,

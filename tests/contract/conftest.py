@@ -9,11 +9,10 @@ from google.cloud import ndb
 
 import emulator
 import userlock
-from emulator.datastore.server import CONCURRENCY_MODES
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-#: `make test` runs the mode of new databases, `make test-all` the other one as well.
+#: `make test` runs the mode of new databases, `make test-all` the others as well.
 _MODES = ("pessimistic", pytest.param("optimistic", marks=pytest.mark.slow))
 
 
@@ -27,7 +26,7 @@ def concurrency_mode(request: pytest.FixtureRequest) -> str:
 #: For tests of transactions: in the legacy mode as well.
 EACH_MODE = pytest.mark.parametrize(
     "concurrency_mode",
-    [*_MODES, *(CONCURRENCY_MODES.keys() - {"pessimistic", "optimistic"})],
+    [*_MODES, pytest.param("optimistic-with-entity-groups", marks=pytest.mark.slow)],
     indirect=True,
     scope="session",
 )

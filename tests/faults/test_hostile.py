@@ -202,6 +202,7 @@ def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> 
     return f"ended as {outcome!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_user")
 @pytest.mark.parametrize("step", STEPS, ids=str)
 def test_each_hostile_reply_is_an_outage_in_time(

@@ -357,6 +357,7 @@ def test_a_ring_that_can_be_reached(albums: Albums) -> None:
     assert albums.left() == {}
 
 
+@pytest.mark.slow
 def test_a_long_chain(albums: Albums) -> None:
     key = album_key()
     keys = [ndb.Key(Picture, f"p{number}") for number in range(500)]

@@ -17,6 +17,8 @@ from emulator.datastore import protos
 from emulator.datastore.faults import RPCS
 from tests.unit.emulator.builders import PROJECT
 
+pytestmark = pytest.mark.slow
+
 NINES = "9" * 5000
 VALUES: list[Any] = [
     NINES, f"-{NINES}", "9" * 19, 2**64, -1, 1e400, "NaN", f"{NINES}s", "\u0663", "", None, True,

@@ -24,6 +24,8 @@ from tests.unit.emulator.builders import PROJECT, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 LOOKUP = LookupRequest(project_id=PROJECT, keys=[key("K", 1)])
 HALF = [
     b"",

@@ -14,6 +14,8 @@ from emulator.limits import Limits
 from tests.contract.memcache.test_server import connect, receive
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def ended(client: socket.socket) -> bool:
     with contextlib.suppress(ConnectionResetError):

@@ -70,7 +70,7 @@ class Trial:
         return found
 
 
-@pytest.mark.parametrize("locked", [True, False])
+@pytest.mark.parametrize("locked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_killed_several_times(
     tmp_path: Path, datastore: EmulatorProcess, memcached: Memcached, locked: bool
 ) -> None:

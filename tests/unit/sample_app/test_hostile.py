@@ -90,7 +90,14 @@ def hostile_site(
     return site
 
 
-@pytest.fixture(params=["nobody", "learner", "coach"])
+#: `make test` sends the requests as a learner, `make test-all` as the others too.
+_SENDERS = [
+    "learner",
+    *(pytest.param(each, marks=pytest.mark.slow) for each in ("nobody", "coach")),
+]
+
+
+@pytest.fixture(params=_SENDERS)
 def client(request: pytest.FixtureRequest, hostile_site: Site) -> FlaskClient:
     client = hostile_site.app.test_client()
     if request.param == "learner":

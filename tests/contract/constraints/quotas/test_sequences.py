@@ -35,7 +35,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_flags_are_right_after_two_runs(
     shelves: Shelves,

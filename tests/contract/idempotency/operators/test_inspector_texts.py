@@ -20,6 +20,8 @@ from tests.poison import TEXTS
 from userlock.admin import requests as reading
 from userlock.ndb.owners import moment_of
 
+pytestmark = pytest.mark.slow
+
 MARK = "zoe.marker+7@example.org"
 
 # --- texts --------------------------------------------------------------------------------------

@@ -72,7 +72,11 @@ def issuer(running_issuer: Issuer) -> Issuer:
     return running_issuer
 
 
-@pytest.fixture(params=list(SITES))
+#: `make test` tries Flask, `make test-all` the others as well.
+_SITES = ["flask", *(pytest.param(each, marks=pytest.mark.slow) for each in ("django", "wsgi"))]
+
+
+@pytest.fixture(params=_SITES)
 def site(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Callable[..., Call]]:
     """Return a function that starts the site for some callers, in each integration."""
     opened = []

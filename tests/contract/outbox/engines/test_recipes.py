@@ -13,6 +13,8 @@ from tests.contract.outbox.engines.workers import Workers
 from userlock.outbox.engines import Engine
 from userlock.testing import EngineContract, EngineForkContract
 
+pytestmark = pytest.mark.slow
+
 
 class _Recipe(EngineContract, EngineForkContract):
     knows_names = False

@@ -15,6 +15,8 @@ from userlock.cli import app as cli_app
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
 
+pytestmark = pytest.mark.slow
+
 FORMS = ["plain", "masked", "hashed"]
 MARK = "zoe.marker+7@example.org"
 LONG = ["x" * 250_000, "\x1b[2J" * 20_000, "🔒" * 60_000]

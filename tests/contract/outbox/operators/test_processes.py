@@ -22,6 +22,8 @@ from tests.servers import Memcached
 from userlock.outbox import arguments
 from userlock.outbox.rows import JobRow, dead_jobs, new_key
 
+pytestmark = pytest.mark.slow
+
 #: Of the redrive that is killed: how many jobs, at which rate, and when it is killed.
 JOBS = int(os.environ.get("USERLOCK_TEST_REDRIVE", "300"))
 RATE = os.environ.get("USERLOCK_TEST_REDRIVE_RATE", "200")
