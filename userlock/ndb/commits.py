@@ -42,6 +42,7 @@ _LOOKUP_ATTEMPTS = 3
 _CommitRequest: Any = datastore_types.CommitRequest
 _CommitResponse: Any = datastore_types.CommitResponse
 _LookupRequest: Any = datastore_types.LookupRequest
+_RollbackRequest: Any = datastore_types.RollbackRequest
 
 
 class Write(Protocol):
@@ -237,6 +238,7 @@ def look_up(
 
     Raises:
         GoogleAPIError: there is no answer. A look-up in an aborted transaction is not repeated.
+            A transaction that it has begun is rolled back.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
@@ -251,14 +253,16 @@ def look_up(
             lookup.read_options.new_transaction.read_write.SetInParent()
         ((response, error),) = yield [Call("lookup", lookup)]
         if error is not None:
-            if not isinstance(error, DOUBTFUL):
-                raise error
             attempts += 1
-            if attempts == _LOOKUP_ATTEMPTS:
+            if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
+                yield Wait(RESEND_DELAYS[0])
+                continue
+            if begin:
+                yield from roll_back(request, transaction)
+            if isinstance(error, DOUBTFUL):
                 # Not transient: ndb would run a whole transaction again for it.
                 raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
-            yield Wait(RESEND_DELAYS[0])
-            continue
+            raise error
         transaction = transaction or response.transaction
         for each in response.found:
             looked.found[name_of(each.entity.key)] = each
@@ -266,6 +270,20 @@ def look_up(
             looked.missing[name_of(each.entity.key)] = int(each.version)
         left = [*response.deferred, *left[_MAX_LOOKUP_KEYS:]]
     return looked._replace(transaction=transaction)
+
+
+def roll_back(request: Any, transaction: bytes) -> Steps:
+    """End a transaction that writes nothing: its locks would stay for a minute.
+
+    Args:
+        request: names the project and the database.
+        transaction: does nothing if it is empty.
+    """
+    if transaction:
+        rollback = _RollbackRequest.pb(_RollbackRequest())
+        rollback.project_id, rollback.database_id = request.project_id, request.database_id
+        rollback.transaction = transaction
+        yield [Call("rollback", rollback)]
 
 
 class Resent(NamedTuple):
@@ -313,9 +331,13 @@ def version_if_same(result: Any, mutation: Any) -> int:
 
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
-    """Return one answer for so many mutations; blank for those without a result."""
-    if len(answers) == 1 and len(results) == count:
-        return answers[0]
+    """Return one answer for so many mutations; blank for those without a result.
+
+    Args:
+        answers: those of the commits. Their results may be in another order, or of other writes.
+        results: of the mutations, by index.
+        count: the number of mutations.
+    """
     response = _CommitResponse.pb(_CommitResponse())
     for answer in answers:
         response.index_updates += answer.index_updates

@@ -49,6 +49,7 @@ from userlock.ndb.commits import (
     name_of,
     put_together,
     put_write_id,
+    roll_back,
     send_again,
     turn,
     version_if_same,
@@ -57,7 +58,6 @@ from userlock.ndb.commits import (
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
 _CommitRequest: Any = datastore_types.CommitRequest
 _MutationResult: Any = datastore_types.MutationResult
-_RollbackRequest: Any = datastore_types.RollbackRequest
 
 #: The mutations of one transaction with claims.
 _MOST_CLAIMING = 100
@@ -272,10 +272,12 @@ class _Claims:
             transaction = looked.transaction
             yield from claim_rows.look_further(commit.request, pairs, looked)
         except errors.GoogleAPIError as failed:
-            yield from self._roll_back(transaction)
+            yield from roll_back(commit.request, transaction)
             return failed
+        # All or nothing: what proves one of them proves the others.
+        landed = any(self._has_landed(pair, looked) for pair in pairs)
         for pair in pairs:
-            outcome = self._known_outcome(pair, looked)
+            outcome = self._landed(pair, looked) if landed else self._known_outcome(pair, looked)
             if outcome is not None:
                 commit.settle(pair.position, outcome)
             if isinstance(outcome, Landed) and pair.position in self._allocated:
@@ -285,7 +287,7 @@ class _Claims:
             commit.settle(position, taken)
         pairs = self._pairs()
         if not pairs:
-            yield from self._roll_back(transaction)
+            yield from roll_back(commit.request, transaction)
             return None
         call = Call("commit", self._request(pairs, looked))
         ((response, error),) = yield [call]
@@ -295,10 +297,12 @@ class _Claims:
             resent: Resent = yield from send_again(call)
             response = resent.response
             if response is None:
-                if not resent.over:  # its locks would stay for a minute
-                    yield from self._roll_back(transaction)
+                if not resent.over:
+                    yield from roll_back(commit.request, transaction)
                 return error  # the next look-up tells
         elif error is not None:
+            if not isinstance(error, errors.Aborted):  # which has ended it
+                yield from roll_back(commit.request, transaction)
             return error
         for pair, result in zip(pairs, response.mutation_results, strict=False):
             if pair.position in self._allocated:
@@ -318,6 +322,27 @@ class _Claims:
                 pairs.append(Pair(index, self.commit.mutations[index], write))
         return pairs
 
+    def _has_landed(self, pair: Pair, looked: Looked) -> bool:
+        """Return whether the look-up proves that an earlier attempt has landed."""
+        _, mutation, write = pair
+        result = looked.found.get(name_of(key_of(mutation)))
+        if result is None or not write.doubtful:
+            return False
+        return (
+            has_write_id(write, result.entity)
+            or claim_rows.has_row_of(looked, pair, self._nonce)
+            or pair.position in self._allocated
+        )
+
+    @staticmethod
+    def _landed(pair: Pair, looked: Looked) -> Landed:
+        """Return the outcome of a mutation of an attempt that has landed."""
+        name = name_of(key_of(pair.mutation))
+        result = looked.found.get(name)
+        if result is None or deletes(pair.mutation):
+            return Landed(looked.missing.get(name, 0))
+        return Landed(version_if_same(result, pair.mutation))
+
     def _known_outcome(self, pair: Pair, looked: Looked) -> Outcome | None:
         """Return the outcome that the look-up tells; None if the mutation is to be committed."""
         _, mutation, write = pair
@@ -329,12 +354,6 @@ class _Claims:
             if write.base_version:
                 return Refused(looked.missing.get(name, 0), write.doubtful)
             return None
-        if write.doubtful and (
-            has_write_id(write, result.entity)
-            or claim_rows.has_row_of(looked, pair, self._nonce)
-            or pair.position in self._allocated
-        ):
-            return Landed(version_if_same(result, mutation))
         if write.base_version and result.version != write.base_version:
             return Refused(int(result.version), write.doubtful)
         if write.must_be_new and not write.may_overwrite:
@@ -351,15 +370,6 @@ class _Claims:
         rows = claim_rows.changes(pairs, looked, self._nonce)
         request.mutations.extend([change.mutation for change in rows.values()])
         return request
-
-    def _roll_back(self, transaction: bytes) -> Steps:
-        """End a transaction in which nothing is written. Datastore ends it too, later."""
-        if transaction:
-            request = _RollbackRequest.pb(_RollbackRequest())
-            sent = self.commit.request
-            request.project_id, request.database_id = sent.project_id, sent.database_id
-            request.transaction = transaction
-            yield [Call("rollback", request)]
 
 
 def _with_key(pair: Pair, version: int) -> Any:

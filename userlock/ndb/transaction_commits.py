@@ -149,7 +149,6 @@ class TransactionCommit:
             for each in self._watched
             if each.position in results
         }
-        del response.mutation_results[len(self._sent) :]  # those of rows
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
     def _commit(self, overwrites: set[int], looked: Looked) -> Any:

@@ -31,6 +31,7 @@ class Campaign(userlock.UserModel):
     title = ndb.StringProperty()
     archived = ndb.BooleanProperty(default=False)
     points = ndb.IntegerProperty(default=0)
+    note = ndb.TextProperty(default="")
 
     @classmethod
     def _get_kind(cls) -> str:

@@ -89,6 +89,72 @@ class TestLostReplies:
         assert one.key.get(use_cache=False) is None
 
 
+class TestLostRepliesOfBatches:
+    """Each entity gets its own result, whichever commit of the batch was answered."""
+
+    def test_of_a_creation_beside_a_change(self, datastore: emulator.Emulator) -> None:
+        old = put("Winter")
+        old.points = 5
+        new = campaign("Summer")
+        datastore.faults.drop_reply(3, kind=claim_rows.KIND)
+        with userlock.global_lock("ann"), userlock.suppress("it was read before"):
+            keys = ndb.put_multi([new, old])
+        assert keys == [new.key, old.key]
+        assert new.key.get(use_cache=False).title == "Summer"
+        assert old.key.get(use_cache=False).points == 5
+        check_claims(Campaign)
+
+    @pytest.mark.parametrize("replies", [1, 3])
+    def test_of_several_commits(self, datastore: emulator.Emulator, replies: int) -> None:
+        many = [campaign(f"Number {number}") for number in range(plain_commits._MOST_CLAIMING + 1)]
+        datastore.faults.drop_reply(replies, kind=claim_rows.KIND)
+        with userlock.global_lock("ann"):
+            keys = ndb.put_multi(many)
+        assert keys == [each.key for each in many]
+        found = ndb.get_multi(keys, use_cache=False)
+        assert [each.title for each in found] == [each.title for each in many]
+        check_claims(Campaign)
+
+    @pytest.mark.parametrize("replies", [1, 3])
+    def test_what_proves_one_proves_the_others(
+        self, datastore: emulator.Emulator, replies: int
+    ) -> None:
+        """An archived entity has no row that would tell."""
+        old, new = put("Winter"), campaign("Summer")
+        with userlock.global_lock("ann"):
+            old = old.key.get(use_cache=False)
+            old.archived = True
+            datastore.faults.drop_reply(replies, kind=claim_rows.KIND)
+            ndb.put_multi([old, new])
+        assert old.key.get(use_cache=False).archived
+        check_claims(Campaign)
+
+
+class TestRefusedCommits:
+    """A commit that is refused leaves no transaction behind, whose locks others wait for."""
+
+    def too_large(self, title: str) -> Any:
+        return campaign(title, note="x" * 1_100_000)
+
+    def test_the_next_put_goes_through(self, wire: Wire) -> None:
+        with userlock.global_lock("ann"):
+            large = self.too_large("Summer")
+            with pytest.raises(google_errors.InvalidArgument):
+                large.put()
+            large.note = ""
+            large.put()
+        assert wire.names.count("rollback") == 1
+        check_claims(Campaign)
+
+    def test_of_a_batch_the_others_go_through(self) -> None:
+        with userlock.global_lock("ann"):
+            many = [campaign("Spring"), self.too_large("Summer"), campaign("Autumn")]
+            futures = ndb.put_multi_async(many)
+            errors = [future.exception() for future in futures if future.wait() is None]
+        assert [error is None for error in errors] == [True, False, True]
+        check_claims(Campaign)
+
+
 def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: emulator.Emulator) -> None:
     """An archived entity has no row, so only a write id would tell."""
     one = put("Summer")

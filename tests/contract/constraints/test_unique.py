@@ -286,7 +286,7 @@ def test_get_or_insert() -> None:
 
 def test_the_lists_are_no_part_of_the_dict() -> None:
     made = put("Summer")
-    assert set(made.to_dict()) == {"title", "archived", "points"}
+    assert set(made.to_dict()) == {"title", "archived", "points", "note"}
     assert len(made.userlock_claims) == 1
 
 
