@@ -192,8 +192,8 @@ def _delete_then_log(self: Any, root: Any, owner: Any) -> Any:
 _walk = Walk.__init__
 
 
-def _undeclared(self: Any, children: Any, page: int) -> None:
-    _walk(self, {}, page)
+def _undeclared(self: Any, children: Any, page: int, checkpoint: Any) -> None:
+    _walk(self, {}, page, checkpoint)
 
 
 def _replace(owner: object, name: str, replacement: object) -> None:

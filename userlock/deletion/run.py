@@ -1,8 +1,10 @@
 """One run of a deletion's job: batches, bottom-up, with pauses for requests that wait.
 
 Each batch is one transaction. It looks again, so that it holds without the lock:
-an entity that was moved away stays, with all that is below it; and so does
-everything, once there is a new root under the key of the deleted one.
+
+- An entity that was moved away stays, with all that is below it.
+- An entity stays, for the next pass, if something was added below it that only it leads to.
+- Everything stays once there is a new root under the key of the deleted one.
 """
 
 from __future__ import annotations
@@ -17,27 +19,39 @@ from google.cloud import ndb
 from userlock.clock import Clock
 from userlock.deletion.rows import row_key
 from userlock.deletion.walk import Found, Walk
-from userlock.errors import DeletionIncomplete, LockServiceUnavailable, LockTimeout
+from userlock.errors import (
+    DeletionIncomplete,
+    LeaseRanOut,
+    LeaseWasLost,
+    LockNotHeld,
+    LockServiceUnavailable,
+    LockTimeout,
+)
 from userlock.ids import show_key
 from userlock.lock.api import global_lock
-from userlock.lock.held_lock import HeldLock
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_context
 from userlock.ndb.owners import moment_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.provenance import version_of
+from userlock.ndb.transactions import undisguised
 from userlock.outbox.job import Job
 from userlock.words import legible
 
 log = logging.getLogger(__name__)
 
-#: A run ends after so long, and stages the next one. In seconds.
+#: A run ends so long after it has first deleted something, and stages the next one. In seconds.
 RUN_SECONDS = 20.0
+#: A run that deletes nothing fails after so long. In seconds.
+FRUITLESS_SECONDS = 120.0
+#: The shortest time between two checkpoints of one batch, in seconds.
+_CHECKPOINT_SECONDS = 0.1
 #: A batch ends after so long if assets are slow to go. In seconds.
 _BATCH_SECONDS = 0.5
 #: How often a run stores its progress, in seconds.
 _REPORT_SECONDS = 2.0
-#: The passes of one run, and the pause before the next run if each has found something.
+#: The passes of one run. If the last one has still found something, the next run comes after this
+#: pause, in seconds.
 _MOST_PASSES = 5
 _PASSES_PAUSE = 30.0
 #: The pause if the lock was not given back in time. In seconds.
@@ -72,14 +86,14 @@ class Plan(NamedTuple):
     """The parts of a tree that a run needs.
 
     Attributes:
-        walk: finds what is below a root.
+        children: by the kind of the parent: the child models, and the names of their properties.
         assets: removes what belongs to an entity elsewhere.
         batch: the entities of one transaction.
         keep_days: for the rows of finished deletions; None: for ever.
         clock: for all times.
     """
 
-    walk: Walk
+    children: Mapping[str, list[tuple[Any, str]]]
     assets: Assets
     batch: int
     keep_days: float | None
@@ -88,6 +102,18 @@ class Plan(NamedTuple):
 
 class _Superseded(Exception):
     """There is a new root under the key of the deleted one."""
+
+
+class _RefusedInTransactions(Exception):
+    """Queries by a property are refused in transactions, as in the legacy mode."""
+
+
+class _Over(Exception):
+    """The run has taken long enough."""
+
+
+#: The lock is not held any more: the next run goes on.
+_LOCK_GONE = (LockTimeout, LockServiceUnavailable, LockNotHeld, LeaseRanOut, LeaseWasLost)
 
 
 class Run:
@@ -105,14 +131,22 @@ class Run:
         self._job = job
         self._owner = owner
         self._id = deletion
+        self._walk = Walk(plan.children, plan.batch, self._checkpoint)
         self._deleted = 0
+        #: Whether this run has deleted something.
+        self._fruitful = False
+        #: Whether this pass has left an entity for the next one.
+        self._left_some = False
+        #: Whether queries by a property come before the transaction; None: not known yet.
+        self._asks_outside: bool | None = None
         #: Entities that have to stay: they, or some below them, cannot be deleted.
         self._kept: set[Any] = set()
         self._error = ""
         self._root: Any = None
         self._root_version = 0
-        self._ends = plan.clock.now() + RUN_SECONDS
-        self._reported = plan.clock.now()
+        now = plan.clock.now()
+        self._ends = now + FRUITLESS_SECONDS
+        self._reported = self._yielded = now
 
     def run(self) -> None:
         """Delete what is there, for some seconds. Under the owner's lock, in an ndb context.
@@ -132,9 +166,12 @@ class Run:
             except _Superseded:
                 self._end(None, superseded=True)
                 return
-            except (LockTimeout, LockServiceUnavailable):
-                pause = _BUSY_PAUSE  # others keep the lock; it is not held here
-            if self._error and (pause is None or self._keeps_too_many):
+            except _LOCK_GONE as error:
+                log.info("a deletion pauses: %s", error)
+                pause = _BUSY_PAUSE  # others may have the lock
+            if pause == 0 and not self._fruitful:
+                self._error = self._error or f"nothing was deleted in {FRUITLESS_SECONDS:.0f} s"
+            if self._error and (pause is None or self._keeps_too_many or not self._fruitful):
                 self._report()
                 raise DeletionIncomplete(
                     f"{len(self._kept):,} entities of the deletion of {show_key(self._root)} have "
@@ -145,37 +182,53 @@ class Run:
 
     def _passes(self) -> float | None:
         """Delete until nothing is left. Returns the pause before the next run; None: it is done."""
-        with global_lock(self._owner) as tenure:
-            for _ in range(_MOST_PASSES):
-                found = 0
-                for batch in self._batches(self._plan.walk.below(self._root)):
-                    left = batch
-                    while left:
-                        deleted, left = self._delete(left)
-                        found += deleted
-                        if self._is_over():
-                            return 0.0
-                        tenure = self._yield(tenure)
-                if found == 0 or self._error:
-                    return None
+        with global_lock(self._owner) as self._tenure:
+            try:
+                for _ in range(_MOST_PASSES):
+                    if not self._pass() or self._error:
+                        return None
+            except _Over:
+                return 0.0
             return _PASSES_PAUSE
 
-    def _is_over(self) -> bool:
-        if self._keeps_too_many:
-            return True
+    def _pass(self) -> bool:
+        """Delete what is there now. Returns whether there may be more.
+
+        Raises:
+            _Over: the run is to end before that.
+        """
+        found = 0
+        self._left_some = False
+        for batch in self._batches(self._walk.below(self._root)):
+            left = batch
+            while left:
+                deleted, left = self._delete(left)
+                found += deleted
+                self._end_batch()
+        return found > 0 or self._left_some
+
+    def _end_batch(self) -> None:
         now = self._plan.clock.now()
         if now - self._reported >= _REPORT_SECONDS:
             self._report()
-        return now >= self._ends
+        if now >= self._ends or self._keeps_too_many:
+            raise _Over
+        self._yield()
+
+    def _checkpoint(self) -> None:
+        """Do between two queries what is due after a batch: many may come before the first one."""
+        now = self._plan.clock.now()
+        if now - self._yielded >= _CHECKPOINT_SECONDS:
+            self._end_batch()
 
     @property
     def _keeps_too_many(self) -> bool:
         return len(self._kept) >= _MOST_KEPT
 
-    @staticmethod
-    def _yield(tenure: HeldLock) -> HeldLock:
-        """Let interactive requests of the owner pass, between two batches."""
-        return tenure.yield_to_waiters()
+    def _yield(self) -> None:
+        """Let interactive requests of the owner pass."""
+        self._tenure = self._tenure.yield_to_waiters()
+        self._yielded = self._plan.clock.now()
 
     def _batches(self, found: Iterable[Found]) -> Iterator[list[Found]]:
         batch: list[Found] = []
@@ -202,6 +255,8 @@ class Run:
             remove = self._plan.assets.remover_of(entity)
             if remove is not None and number and self._plan.clock.now() >= ends:
                 return self._delete_all(ready), batch[number:]
+            if remove is not None and (self._tenure.lost or self._tenure.ran_out):
+                raise LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
             try:
                 if remove is not None:
                     remove(entity)
@@ -237,7 +292,11 @@ class Run:
         if not batch:
             return 0
         try:
-            deleted: int = ndb.transaction(lambda: self._delete_here(batch))
+            added = self._with_additions(batch) if self._asks_outside else None
+            deleted: int = ndb.transaction(lambda: self._delete_here(batch, added))
+        except _RefusedInTransactions:
+            self._asks_outside = True
+            return self._delete_all(batch)
         except InvalidArgument as error:
             if len(batch) == 1:
                 self._keep(batch[0], error)
@@ -245,7 +304,7 @@ class Run:
             # Too many groups for one transaction, in the legacy mode.
             middle = len(batch) // 2
             return self._delete_all(batch[:middle]) + self._delete_all(batch[middle:])
-        except (*DATASTORE_ERRORS, LockTimeout, LockServiceUnavailable, _Superseded):
+        except (*DATASTORE_ERRORS, *_LOCK_GONE, _Superseded):
             raise
         except Exception as error:
             if len(batch) == 1:
@@ -253,15 +312,58 @@ class Run:
                 return 0
             return sum(self._delete_all([each]) for each in batch)
         self._deleted += deleted
+        if deleted and not self._fruitful:
+            self._fruitful = True
+            self._ends = self._plan.clock.now() + RUN_SECONDS
         return deleted
 
-    def _delete_here(self, batch: list[Found]) -> int:
+    def _delete_here(self, batch: list[Found], added: set[Any] | None) -> int:
         """Delete entities in the running transaction, which sees where they are now."""
         self._check_root()
-        moved = _moved(batch, _read(_naming(batch)))
-        keys = [each.key for each in batch if not _is_below_one(each, moved)]
+        entities = _read(_naming(batch))
+        moved = _moved(batch, entities)
+        # Found a second time, by a property, when it was gone.
+        going = [
+            each
+            for each in batch
+            if not _is_below_one(each, moved)
+            and (each.way[-1].attribute is None or each.key in entities)
+        ]
+        staying = self._with_additions(going) if added is None else added
+        if staying:
+            self._left_some = True
+        keys = {each.key for each in going} - staying
         ndb.delete_multi(keys)
         return len(keys)
+
+    def _with_additions(self, going: list[Found]) -> set[Any]:
+        """Return the keys of entities below which something was added, and those on their ways.
+
+        Once such an entity is gone, no pass finds what it led to:
+
+            this run                        another request
+            reads what names S: V1
+                                            puts V2, which names S
+            deletes V1 and S                (V2 would stay for ever)
+        """
+        keys = {each.key for each in going}
+        asked = []
+        for each in going:
+            for query in self._walk.queries_below(each):
+                found = query.fetch_async(len(keys) + len(each.way) + 1, keys_only=True)
+                if self._asks_outside is None and query.ancestor is None:
+                    found.wait()
+                    error = found.exception()
+                    if error is not None and isinstance(undisguised(error), InvalidArgument):
+                        raise _RefusedInTransactions
+                    self._asks_outside = False
+                asked.append((each, found))
+        staying: set[Any] = set()
+        for each, found in asked:
+            way = {step.key for step in each.way}  # those in a ring name one that they lead to
+            if any(key not in keys and key not in way for key in found.get_result()):
+                staying |= way
+        return staying
 
     def _check_root(self) -> Any:
         """Return the root; None if it is gone, as it should be."""

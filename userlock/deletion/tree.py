@@ -29,7 +29,6 @@ from userlock.deletion.rows import (
     unfinished_rows,
 )
 from userlock.deletion.run import Assets, Plan, Run
-from userlock.deletion.walk import Walk
 from userlock.errors import ConfigurationError
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
@@ -113,8 +112,8 @@ class Tree:
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
         _check_other_trees(model)
-        walk = Walk(_declared(children or {}), batch)
-        self._plan = Plan(walk, Assets(_removers(assets or {})), batch, keep_days, clock)
+        below, own = _declared(children or {}), Assets(_removers(assets or {}))
+        self._plan = Plan(below, own, batch, keep_days, clock)
         self.name = name or model._get_kind()
         self._model = model
         self._on_delete = on_delete

@@ -2,12 +2,13 @@
 
 Below an entity are those under its key path, of any kind, and those that name
 it in a declared property. A pass goes on by the order of keys, so that an index
-that lags behind cannot hold it.
+that lags behind cannot hold it. Many queries may come before the first entity
+that can be deleted, so there is a checkpoint before each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
@@ -61,11 +62,18 @@ class Walk:
     Args:
         children: by the kind of the parent: the child models, and the names of their properties.
         page: how many keys are read at once.
+        checkpoint: called before each query. It may let others change what is below.
     """
 
-    def __init__(self, children: Mapping[str, list[tuple[Any, str]]], page: int) -> None:
+    def __init__(
+        self,
+        children: Mapping[str, list[tuple[Any, str]]],
+        page: int,
+        checkpoint: Callable[[], object],
+    ) -> None:
         self._children = children
         self._page = page
+        self._checkpoint = checkpoint
 
     def below(self, root: Any) -> Iterator[Found]:
         """Give what is below a root, bottom-up. What was given may be deleted meanwhile."""
@@ -83,6 +91,18 @@ class Walk:
             elif each.key not in met:
                 stack.append(each.rest)
                 met.append(each.key)
+
+    def queries_below(self, found: Found) -> Iterator[Any]:
+        """Give the queries for what no later pass would find without this entity."""
+        if found.way[-1].attribute is not None:
+            yield ndb.Query(ancestor=found.key)
+        for query, _ in self._queries_naming(found.key):
+            yield query
+
+    def _queries_naming(self, key: Any) -> Iterator[tuple[Any, str]]:
+        """Give the queries for the entities that name one, each with their property's name."""
+        for model, name in self._children.get(kind_of(key), ()):
+            yield model.query(getattr(model, name) == key, namespace=key.namespace() or ""), name
 
     def _below(self, key: Any, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
         """Give what is below an entity, except for that by branches."""
@@ -109,8 +129,7 @@ class Walk:
 
     def _naming(self, key: Any, way: tuple[Step, ...]) -> Iterator[_Branch]:
         """Give the entities that name one in a property."""
-        for model, name in self._children.get(kind_of(key), ()):
-            query = model.query(getattr(model, name) == key, namespace=key.namespace() or "")
+        for query, name in self._queries_naming(key):
             for child in self._keys(query):
                 yield _Branch(child, self._with_below((*way, Step(child, name, key))))
 
@@ -121,6 +140,7 @@ class Walk:
     def _keys(self, query: Any) -> Iterator[Any]:
         last = None
         while True:
+            self._checkpoint()
             page = query if last is None else query.filter(ndb.FilterNode("__key__", ">", last))
             keys = page.fetch(self._page, keys_only=True)
             yield from keys

@@ -91,18 +91,17 @@ def memory() -> int:
 
 
 def note_batches(folder: Path) -> None:
-    """Write a line after each batch: the seconds since the checkpoint before it, and the memory."""
+    """Write a line at each checkpoint: the seconds since the one before it, and the memory."""
     checkpoint = Run._yield
     last = time.monotonic()
 
-    def noted(tenure: Any) -> Any:
+    def noted(self: Run) -> None:
         nonlocal last
         append(folder / "batches", [f"{time.monotonic() - last:.4f} {memory()}"])
-        tenure = checkpoint(tenure)
+        checkpoint(self)
         last = time.monotonic()
-        return tenure
 
-    Run._yield = staticmethod(noted)  # type: ignore[method-assign]
+    Run._yield = noted  # type: ignore[method-assign]
 
 
 def top_down() -> None:
@@ -113,6 +112,7 @@ def top_down() -> None:
         yield from sorted(below(self, root), key=lambda each: each.key.kind() != "CrashedShelf")
 
     Walk.below = shelves_first  # type: ignore[method-assign]
+    Run._with_additions = lambda *_: set()  # type: ignore[method-assign]
 
 
 def main(folder: Path, role: str, _point: str = "") -> None:
