@@ -52,13 +52,15 @@ class _Owners:
 def check(options: argparse.Namespace, invocation: Invocation) -> int:
     """Report the owners whose flags are wrong."""
     console = invocation.console
-    wrong: list[QuotaState] = []
+    wrong: list[dict[str, Any]] = []
     with opened_quota(options, invocation) as quota, Stop().listening() as stop:
 
         def look(owner: str) -> None:
             state = quota.state(owner)
             if not state.is_right:
-                wrong.append(state)
+                wrong.append(_facts(state))
+                if not invocation.json:
+                    console.say(_line(state))
 
         owners = _Owners(quota, options, stop)
         owners.each(look)
@@ -66,14 +68,12 @@ def check(options: argparse.Namespace, invocation: Invocation) -> int:
         console.document(
             {
                 "checked": owners.checked,
-                "wrong": [_facts(state) for state in wrong],
+                "wrong": wrong,
                 "failed": owners.failed,
                 "interrupted": stop.requested,
             }
         )
     else:
-        for state in wrong:
-            console.say(_line(state))
         _say_failed(invocation, owners)
         console.say(f"{counted(owners.checked, 'owner')} checked, {len(wrong):,} wrong")
     return _code(stop, wrong or owners.failed)
@@ -129,6 +129,7 @@ def _line(state: QuotaState) -> str:
 
 
 def _facts(state: QuotaState) -> dict[str, Any]:
+    """Return a state for JSON. In an ndb context, which keys need to be shown."""
     return {
         "owner": show_id(state.owner),
         "limit": state.limit,

@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from userlock.cli.app import Progress, Stop, opened_client
-from userlock.cli.command import FINE, INTERRUPTED, NO, Invocation
+from userlock.cli.command import FINE, INTERRUPTED, NO, CommandError, Invocation
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ids import are_plain, show_key
 from userlock.ndb.context import current_context
 from userlock.words import counted, legible
 
 _SHOWN = 300
+_NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 
 
 def audit(options: argparse.Namespace, invocation: Invocation, *, repair: bool) -> int:
     """Check, or repair."""
     console, progress = invocation.console, Progress(invocation.console)
-    problems: list[Problem] = []
+    if not _NAMESPACE.fullmatch(options.namespace):
+        raise CommandError(
+            f"{options.namespace!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
+        )
+    problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
+    left = repaired = 0
     with opened_client(options, invocation), Stop().listening() as stop:
         work = Audit(repair=repair, wait_timeout=getattr(options, "wait", 5.0), stopped=stop)
         with current_context().new(namespace=options.namespace or None).use():
             for model in constrained_models(options.kinds):
                 for problem in work.run(model):
-                    problems.append(problem)
-                    if not invocation.json:
+                    repaired += problem.repaired
+                    left += not problem.repaired
+                    if invocation.json:
+                        problems.append(_facts(problem))
+                    else:
                         progress.end()
                         console.say(_line(problem))
                     progress.show(f"{work.entities:,} entities, {work.rows:,} claims")
         progress.end()
-    left = sum(not problem.repaired for problem in problems)
     if invocation.json:
         console.document(
             {
                 "entities": work.entities,
                 "rows": work.rows,
-                "problems": [_facts(problem) for problem in problems],
+                "problems": problems,
                 "complete": work.all_remembered and not work.interrupted,
                 "interrupted": work.interrupted,
             }
         )
     else:
-        console.say(_summary(work, len(problems) - left, left))
+        console.say(_summary(work, repaired, left))
     if work.interrupted:
         return INTERRUPTED
     return NO if left else FINE
@@ -61,6 +70,7 @@ def _line(problem: Problem) -> str:
 
 
 def _facts(problem: Problem) -> dict[str, Any]:
+    """Return a problem for JSON. In an ndb context, which keys need to be shown."""
     return {
         "what": problem.what,
         "key": show_key(problem.key),

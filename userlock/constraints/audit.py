@@ -20,6 +20,7 @@ from userlock.lock.lease import Priority
 from userlock.ndb.claim_rows import LIST
 from userlock.ndb.claims import Claim, claims_of, has_claims
 from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import suppress
 from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model
@@ -40,7 +41,7 @@ OUTDATED = "outdated"
 DUPLICATE = "duplicate"
 #: The row's entity is gone, or has another value.
 VOID = "void"
-#: It cannot be told, or not be repaired: see the error.
+#: The check or the repair raised an error.
 FAILED = "failed"
 
 
@@ -110,16 +111,17 @@ class Audit:
         """
         for keys in self._batches(model.query()):
             self.entities += len(keys)
-            for entity in _get(keys):
-                if entity is not None:
+            entities = [entity for entity in _get(keys) if entity is not None]
+            for entity, is_in_order in zip(entities, _are_in_order(entities), strict=True):
+                if not is_in_order:
                     yield from self._of_entity(entity)
         kind = model._get_kind()
         rows = ClaimRow.query(
             ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/", namespace=""
         ).order(ClaimRow.constraint, ClaimRow.key)
+        namespace = current_context().get_namespace() or ""
         for keys in self._batches(rows):
-            self.rows += len(keys)
-            yield from self._of_rows(keys)
+            yield from self._of_rows(keys, namespace)
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         """Give the keys of a query in batches, until it is stopped."""
@@ -135,8 +137,6 @@ class Audit:
     # --- entities ---------------------------------------------------------------------------
 
     def _of_entity(self, entity: Any) -> Iterator[Problem]:
-        if _is_in_order(entity):
-            return
         try:
             repaired = self._look_again(entity)
         except NotUnique as error:
@@ -157,7 +157,7 @@ class Audit:
 
         def look() -> Problem | None:
             found = entity.key.get()
-            if found is None or _is_in_order(found):
+            if found is None or _are_in_order([found]) == [True]:
                 return None
             claims = claims_of(found)
             problem = _first_problem(found, claims)
@@ -200,8 +200,9 @@ class Audit:
 
     # --- rows -------------------------------------------------------------------------------
 
-    def _of_rows(self, keys: list[Any]) -> Iterator[Problem]:
-        rows = [row for row in _get(keys) if row is not None]
+    def _of_rows(self, keys: list[Any], namespace: str) -> Iterator[Problem]:
+        rows = [row for row in _get(keys) if row is not None and _namespace_of(row) == namespace]
+        self.rows += len(rows)
         for row, is_void in zip(rows, _are_void(rows), strict=True):
             problem = self._look_again_at_row(row.key) if is_void else None
             if problem is not None:
@@ -232,16 +233,25 @@ def _get(keys: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _is_in_order(entity: Any) -> bool:
-    """Return whether an entity has its claims, and lists no others. Errors count as disorder."""
-    try:
-        wanted = {claim.key for claim in claims_of(entity)}
-    except Exception:
-        return False
-    if wanted != set(getattr(entity, LIST, ())):
-        return False
-    rows = _get(wanted)
-    return all(row is not None and row.holder == entity.key for row in rows)
+def _are_in_order(entities: list[Any]) -> list[bool]:
+    """Return for each entity whether it has its claims, and lists no others. One look-up.
+
+    Errors count as disorder.
+    """
+    wanted: list[set[Any] | None] = []
+    for entity in entities:
+        try:
+            wanted.append({claim.key for claim in claims_of(entity)})
+        except Exception:
+            wanted.append(None)
+    asked = set().union(*(keys for keys in wanted if keys is not None))
+    holders = {row.key: row.holder_key for row in _get(asked) if row is not None}
+    return [
+        keys is not None
+        and keys == set(getattr(entity, LIST, ()))
+        and all(holders.get(key) == entity.key for key in keys)
+        for entity, keys in zip(entities, wanted, strict=True)
+    ]
 
 
 def _first_problem(entity: Any, claims: list[Claim]) -> Problem | None:
@@ -254,27 +264,33 @@ def _first_problem(entity: Any, claims: list[Claim]) -> Problem | None:
     present = [row for row in rows if row is not None]
     void = {row.key for row, is_void in zip(present, _are_void(present), strict=True) if is_void}
     for claim, row in zip(claims, rows, strict=True):
-        if row is not None and row.holder != entity.key and row.key not in void:
+        if row is not None and row.holder_key != entity.key and row.key not in void:
             raise NotUnique(
                 key=entity.key,
                 kind=type(entity)._get_kind(),
                 constraint=claim.constraint,
                 value=claim.value,
-                holder=row.holder,
+                holder=row.holder_key,
                 put_at=None,
             )
     listed = getattr(entity, LIST, ())
     for claim, row in zip(claims, rows, strict=True):
-        if row is None or row.holder != entity.key or claim.key not in listed:
+        if row is None or row.holder_key != entity.key or claim.key not in listed:
             return Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
     return Problem(OUTDATED, entity.key)
 
 
+def _namespace_of(row: Any) -> str:
+    """Return the namespace of a row's entity; that of the row itself if it names none."""
+    found = row.holder_key or row.key
+    return found.namespace() or ""
+
+
 def _are_void(rows: list[Any]) -> list[bool]:
     """Return for each row whether its holder is gone, or does not list it."""
-    holders = _get({row.holder for row in rows if row.holder is not None})
+    holders = _get({row.holder_key for row in rows if row.holder_key is not None})
     listed = {each.key: getattr(each, LIST, ()) for each in holders if each is not None}
-    return [row.key not in listed.get(row.holder, ()) for row in rows]
+    return [row.key not in listed.get(row.holder_key, ()) for row in rows]
 
 
 def constrained_models(names: Iterable[str] = ()) -> list[Any]:

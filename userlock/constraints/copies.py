@@ -174,7 +174,7 @@ class _Candidates:
         taken |= {
             row.key
             for row in rows
-            if row is not None and row.holder != mine and row.holder not in changed
+            if row is not None and row.holder_key != mine and row.holder_key not in changed
         }
         return {number for number, wants in keys.items() if wants & taken}
 

@@ -104,6 +104,15 @@ class QuotaCheck(NamedTuple):
     failed: int
 
 
+class _Outdated(Exception):
+    """The owner was changed, or counted, by others."""
+
+
+def _is_as_seen(row: Any, seen: Any) -> bool:
+    """Return whether a dirty row has had no later change, and no job that came to its end."""
+    return row is not None and row.stamp == seen.stamp and row.dirty is not None
+
+
 class Quota:
     """A limit on an owner's entities: those above it are flagged.
 
@@ -126,8 +135,8 @@ class Quota:
     Each change stamps the owner in its own transaction: one put and one staged
     job, without a look-up. The job counts, and writes the flags that differ. New
     entities start with the flag False. If changes and jobs meet, the last job
-    is right. An entity that does not count any more keeps its flag: what makes
-    it count again sets it False.
+    is right. An entity that no longer counts keeps its flag: the code that makes
+    it count again must reset it.
 
     Limit: queries without an ancestor may be outdated in the legacy mode of
     concurrency, and the flags with them, until `check_recent`.
@@ -215,7 +224,10 @@ class Quota:
         row = self._key(owner).get(use_cache=False, use_global_cache=False)
         if row is None or row.dirty is None:
             return 0
-        written = self._write(self._wanted(owner)[1])
+        try:
+            written = self._write(self._wanted(owner)[1], row)
+        except _Outdated:  # a later job counts again, or has done so
+            return 0
         self._clear(row)
         return written
 
@@ -235,26 +247,39 @@ class Quota:
                 differing[entity.key] = over
         return limit, differing, len(seen)
 
-    def _write(self, flags: dict[Any, bool]) -> int:
-        """Write flags, of each entity as it is now."""
+    def _write(self, flags: dict[Any, bool], seen: Any) -> int:
+        """Write flags, of each entity as it is now.
+
+        Raises:
+            _Outdated: the owner's row has changed since it was seen.
+        """
         written = 0
         left = iter(flags.items())
         while batch := dict(itertools.islice(left, _BATCH)):
-            written += self._write_together(batch)
+            written += self._write_together(batch, seen)
         return written
 
-    def _write_together(self, flags: dict[Any, bool]) -> int:
+    def _write_together(self, flags: dict[Any, bool], seen: Any) -> int:
         """Write some flags in one transaction; each by itself if one entity cannot be put."""
         try:
-            written: int = ndb.transaction(lambda: self._write_batch(flags))
+            written: int = ndb.transaction(lambda: self._write_batch(flags, seen))
         except NotUnique as error:
             if len(flags) > 1:
-                return sum(self._write_together({key: flag}) for key, flag in flags.items())
+                return sum(self._write_together({key: flag}, seen) for key, flag in flags.items())
             log.warning("quota %s leaves a flag as it is: %s", self.name, error)
             return 0
         return written
 
-    def _write_batch(self, flags: dict[Any, bool]) -> int:
+    def _write_batch(self, flags: dict[Any, bool], seen: Any) -> int:
+        """Write flags in the running transaction, which fails if there is a change meanwhile:
+
+        this job                        another job
+        reads s1; selects
+        (paused; its lock is lost)      reads s2; writes flags; clears
+        would write its old flags
+        """
+        if not _is_as_seen(seen.key.get(), seen):
+            raise _Outdated
         found = [entity for entity in ndb.get_multi(list(flags)) if entity is not None]
         changed = [each for each in found if bool(getattr(each, self._flag)) is not flags[each.key]]
         for entity in changed:
@@ -267,7 +292,7 @@ class Quota:
 
         def clear() -> None:
             row = seen.key.get()
-            if row is not None and row.stamp == seen.stamp and row.dirty is not None:
+            if _is_as_seen(row, seen):
                 row.dirty = None
                 row.put()
 

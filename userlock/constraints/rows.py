@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 from google.cloud import ndb
 
 from userlock.ndb import claim_rows
@@ -25,6 +28,17 @@ class ClaimRow(Model):
     constraint = ndb.StringProperty(claim_rows.CONSTRAINT)
     value = ndb.TextProperty(claim_rows.VALUE)
     write = ndb.IntegerProperty(claim_rows.WRITE, indexed=False)
+
+    @property
+    def holder_key(self) -> Any:
+        """Return the holder; None if the row of another program names none.
+
+        ndb makes a key of any value of a `KeyProperty`.
+        """
+        with contextlib.suppress(AttributeError):
+            self.holder.flat()
+            return self.holder
+        return None
 
     @classmethod
     def _get_kind(cls) -> str:

@@ -80,5 +80,10 @@ class ClientOfProcess:
             raise ConfigurationError(
                 f"{user} used outside of an ndb context. To fix it: give it client=ndb.Client"
             )
+        if not hasattr(client, "context"):
+            raise ConfigurationError(
+                f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
+                f"client=ndb.Client"
+            )
         with client.context():
             yield

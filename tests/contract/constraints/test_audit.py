@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import emulator
@@ -22,7 +23,7 @@ from tests.contract.constraints.models import (
     claims,
     put,
 )
-from tests.unit.cli.terminal import Terminal
+from tests.unit.cli.terminal import Terminal, in_thread
 from userlock.constraints import audit, caseless
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.rows import ClaimRow
@@ -253,14 +254,14 @@ def test_it_goes_on_while_others_write(
 
     work._look_again = renamed_meanwhile  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "_is_in_order", _first_wrong(audit._is_in_order))
+        patch.setattr(audit, "_are_in_order", _first_wrong(audit._are_in_order))
         assert list(work.run(Campaign)) == []
     check_claims(Campaign)
 
 
-def _first_wrong(is_in_order: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    calls = iter([False])
-    return lambda entity: next(calls, None) is None and is_in_order(entity)
+def _first_wrong(are_in_order: Callable[[Any], list[bool]]) -> Callable[[Any], list[bool]]:
+    first = iter([[False]])
+    return lambda entities: next(first, None) or are_in_order(entities)
 
 
 def test_a_lost_reply_of_a_repair(raw: Callable[..., Any], datastore: emulator.Emulator) -> None:
@@ -285,6 +286,7 @@ def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> 
     module = ModuleType("campaigns_app")
     module.client = ndb_client  # type: ignore[attr-defined]
     module.make = lambda: ndb_client  # type: ignore[attr-defined]
+    module.Model = Campaign  # type: ignore[attr-defined]
     sys.modules["campaigns_app"] = module
     terminal = Terminal(store, clock)
     terminal.environ["USERLOCK_CLIENT"] = "campaigns_app:client"
@@ -332,6 +334,35 @@ def test_the_document(raw: Callable[..., Any], terminal: Terminal) -> None:
         "complete": True,
         "interrupted": False,
     }
+
+
+def test_outside_of_the_tests_own_context(raw: Callable[..., Any], terminal: Terminal) -> None:
+    """As the command runs: keys can be shown in an ndb context only."""
+    raw("Summer")
+    outcome = in_thread(lambda: terminal.run("unique", "check", "--json", "TestedCampaign"))
+    assert [each["repaired"] for each in outcome.document["problems"]] == [False]
+    outcome = in_thread(lambda: terminal.run("unique", "repair", "--json", "TestedCampaign"))
+    assert [each["repaired"] for each in outcome.document["problems"]] == [True]
+
+
+def test_rows_of_another_program(terminal: Terminal, ndb_client: ndb.Client) -> None:
+    """A malformed row stops nothing; rows of other namespaces are not looked at."""
+    put("Summer")
+    plain = plain_datastore.Client(project=ndb_client.project)
+    row = plain_datastore.Entity(plain.key(claim_rows.KIND, "foreign"))
+    row.update(holder="Summer", constraint="TestedCampaign.title")
+    plain.put(row)
+    outcome = terminal.run("unique", "check", "TestedCampaign")
+    assert outcome.out.splitlines()[-1] == "1 entity, 2 claims, 1 problem"
+    outcome = terminal.run("unique", "check", "TestedCampaign", "--namespace", "elsewhere")
+    assert outcome.out == "0 entities, 0 claims, no problems\n"
+
+
+@pytest.mark.parametrize("arguments", [["--namespace", "a/b"], ["--app", "campaigns_app:Model"]])
+def test_arguments_of_no_use(terminal: Terminal, arguments: list[str]) -> None:
+    outcome = in_thread(lambda: terminal.run("unique", "check", "TestedCampaign", *arguments))
+    assert outcome.code == 2
+    assert "is no" in outcome.err
 
 
 def test_hidden_values(raw: Callable[..., Any], terminal: Terminal) -> None:

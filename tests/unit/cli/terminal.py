@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -119,3 +120,9 @@ class Terminal:
     def memory(self) -> MemoryStore:
         assert isinstance(self.store, MemoryStore)
         return self.store
+
+
+def in_thread(run: Callable[[], Outcome]) -> Outcome:
+    """Run a command in a thread, outside of the test's ndb context and lock scope."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()

@@ -9,7 +9,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
-from tests.unit.cli.terminal import Terminal
+from tests.unit.cli.terminal import Terminal, in_thread
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -41,6 +41,14 @@ def test_all_is_right(shelves: Shelves, terminal: Terminal) -> None:
     fill(shelves)
     outcome = terminal.run("quota", "check")
     assert (outcome.code, outcome.out) == (0, "2 owners checked, 0 wrong\n")
+
+
+def test_outside_of_the_tests_own_context(shelves: Shelves, terminal: Terminal) -> None:
+    """As the command runs: keys can be shown in an ndb context only."""
+    fill(shelves)
+    spoil("bob")
+    outcome = in_thread(lambda: terminal.run("quota", "check", "--json"))
+    assert [len(each["differing"]) for each in outcome.document["wrong"]] == [1]
 
 
 def test_wrong_flags_are_reported_and_counted_again(shelves: Shelves, terminal: Terminal) -> None:

@@ -175,8 +175,8 @@ def test_a_worker_that_dies_between_two_commits(shelves: Shelves) -> None:
     add(shelves, 0, 1, 2, 3)
     write = shelves.quota._write
 
-    def write_one(flags: dict[Any, bool]) -> int:
-        write(dict([next(iter(flags.items()))]))
+    def write_one(flags: dict[Any, bool], seen: Any) -> int:
+        write(dict([next(iter(flags.items()))]), seen)
         raise Killed
 
     shelves.quota._write = write_one  # type: ignore[method-assign]
@@ -186,6 +186,27 @@ def test_a_worker_that_dies_between_two_commits(shelves: Shelves) -> None:
     shelves.quota._write = write  # type: ignore[method-assign]
     shelves.relay()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True}
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_a_job_that_was_paused_writes_no_old_flags(shelves: Shelves, cleared: bool) -> None:
+    """Meanwhile others have changed the owner, and perhaps counted."""
+    add(shelves, 0, 1, 2, 3)
+    wanted = shelves.quota._wanted
+
+    def paused(owner: str) -> Any:
+        found = wanted(owner)
+        shelves.quota._wanted = wanted  # type: ignore[method-assign]
+        shelves.change("ann", 0, "plan none")
+        if cleared:
+            shelves.quota.recount("ann")
+        return found
+
+    shelves.quota._wanted = paused  # type: ignore[method-assign]
+    with userlock.global_lock("ann"):
+        assert shelves.quota.recount("ann") == 0
+    assert set(shelves.flags("ann").values()) == {False}
+    assert (row().dirty is None) is cleared
 
 
 def test_a_lost_message_costs_nothing(shelves: Shelves) -> None:
