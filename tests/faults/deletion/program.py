@@ -71,7 +71,7 @@ def shelf_with_books(number: int, files: Path) -> Iterator[Any]:
 
 
 def fill(count: int, files: Path) -> None:
-    with userlock.global_lock(OWNER, heartbeat=True):
+    with userlock.global_lock(OWNER, lock_timeout=1000):
         CrashedLibrary(key=root()).put()
         for number in range(count // (SHELF + 1) + 1):
             ndb.put_multi(list(shelf_with_books(number, files)))
@@ -91,17 +91,22 @@ def memory() -> int:
 
 
 def note_batches(folder: Path) -> None:
-    """Write a line at each checkpoint: the seconds since the one before it, and the memory."""
-    checkpoint = Run._yield
+    """Write a line after each batch: the seconds since the checkpoint before it, and the memory."""
+    delete, checkpoint = Run._delete, Run._yield
     last = time.monotonic()
 
-    def noted(self: Run) -> None:
-        nonlocal last
+    def noted(self: Run, batch: Any) -> Any:
+        deleted = delete(self, batch)
         append(folder / "batches", [f"{time.monotonic() - last:.4f} {memory()}"])
+        return deleted
+
+    def passed(self: Run) -> None:
+        nonlocal last
         checkpoint(self)
         last = time.monotonic()
 
-    Run._yield = noted  # type: ignore[method-assign]
+    Run._delete = noted  # type: ignore[method-assign]
+    Run._yield = passed  # type: ignore[method-assign]
 
 
 def top_down() -> None:
