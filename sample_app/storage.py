@@ -5,6 +5,7 @@ A file is written once, under a new name, and never changed. To delete one that 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -12,6 +13,8 @@ import tempfile
 import uuid
 from pathlib import Path
 from typing import Any, Protocol
+
+from google.api_core.exceptions import NotFound
 
 #: Names of files. No other text becomes part of a path.
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -46,10 +49,14 @@ class FolderStorage:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Nobody sees half a file, whatever happens here.
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -88,9 +95,8 @@ class BucketStorage:
         return None if blob is None else bytes(blob.download_as_bytes())
 
     def delete(self, name: str) -> None:
-        blob = self._bucket.get_blob(_checked(name))
-        if blob is not None:
-            blob.delete()
+        with contextlib.suppress(NotFound):
+            self._bucket.blob(_checked(name)).delete()
 
 
 def open_storage(place: str) -> Storage:

@@ -27,8 +27,8 @@ MAX_TITLE_LENGTH = 60
 
 def projects_of(learner_id: str) -> list[Project]:
     """Return the learner's projects, active ones first, then the latest. Reading needs no lock."""
-    found = Project.query(ancestor=ndb.Key(Learner, learner_id)).fetch(MOST)
-    return sorted(found, key=lambda each: (each.active, each.created), reverse=True)
+    found = Project.query(ancestor=ndb.Key(Learner, learner_id)).fetch()
+    return sorted(found, key=lambda each: (each.active, each.created), reverse=True)[:MOST]
 
 
 def find_project(learner_id: str, project_id: int) -> Project:
@@ -76,27 +76,30 @@ def archive_project(learner_id: str, project_id: int) -> Project:
 def activate_project(learner_id: str, project_id: int) -> Project:
     """Activate a project again: as "… (Copy 1)" if its title is taken."""
 
-    def activate(project: Project) -> None:
-        project.active = True
-        project.over_quota = False  # until it is counted
-        put_as_copy(project, "title", max_length=MAX_TITLE_LENGTH)
-        studio.quota().stamp(learner_id)
-
-    with userlock.global_lock(learner_id, wait_timeout=5):
+    def activate() -> Project:
         project = find_project(learner_id, project_id)
         demonstration.think()
         if not project.active:
-            ndb.transaction(lambda: activate(project))
+            project.active = True
+            project.over_quota = False  # until it is counted
+            put_as_copy(project, "title", max_length=MAX_TITLE_LENGTH)
+            studio.quota().stamp(learner_id)
+        return project
+
+    with userlock.global_lock(learner_id, wait_timeout=5):
+        project: Project = ndb.transaction(activate)
     return project
 
 
 def duplicate_project(learner_id: str, project_id: int) -> Project:
-    """Copy a project with its screens, in their latest versions, as "… (Copy 1)"."""
+    """Copy a project with its screens, in their latest versions, as "… (Copy 1)".
+
+    The files are copied before the lock is taken, as that may take long. The copy is of the screens
+    that were there then.
+    """
+    copies = _copied_files(learner_id, find_project(learner_id, project_id).key)
     with userlock.global_lock(learner_id, wait_timeout=5):
-        project = find_project(learner_id, project_id)
-        copies = _copied_files(learner_id, project.key)
-        copy = Project(parent=project.key.parent(), title=project.title)
-        ndb.transaction(lambda: _put_copy(learner_id, copy, copies))
+        copy: Project = ndb.transaction(lambda: _put_copy(learner_id, project_id, copies))
     return copy
 
 
@@ -186,7 +189,9 @@ def _copied_files(learner_id: str, project: ndb.Key) -> list[_Copy]:
     return copies
 
 
-def _put_copy(learner_id: str, project: Project, copies: list[_Copy]) -> None:
+def _put_copy(learner_id: str, project_id: int, copies: list[_Copy]) -> Project:
+    original = find_project(learner_id, project_id)
+    project = Project(parent=original.key.parent(), title=original.title)
     put_as_copy(project, "title", max_length=MAX_TITLE_LENGTH)
     for each in copies:
         screen = Screen(parent=project.key, file_name=each.screen.file_name, latest=1)
@@ -194,3 +199,4 @@ def _put_copy(learner_id: str, project: Project, copies: list[_Copy]) -> None:
         values = each.version.to_dict(exclude=["screen", "number", "file", "at"])
         ScreenVersion(screen=screen.key, number=1, file=each.file, **values).put()
     studio.quota().stamp(learner_id)
+    return project

@@ -24,8 +24,8 @@ MOST = 100
 
 def screens_of(project: ndb.Key) -> list[Screen]:
     """Return a project's screens, by name. Reading needs no lock."""
-    found = Screen.query(ancestor=project).fetch(MOST)
-    return sorted(found, key=lambda each: (each.archived, each.base))
+    found = Screen.query(ancestor=project).fetch()
+    return sorted(found, key=lambda each: (each.archived, each.base))[:MOST]
 
 
 def find_screen(learner_id: str, project_id: int, screen_id: int) -> Screen:
@@ -39,8 +39,8 @@ def find_screen(learner_id: str, project_id: int, screen_id: int) -> Screen:
 
 def versions_of(screen: Screen) -> list[ScreenVersion]:
     """Return a screen's versions, the latest first."""
-    found = ScreenVersion.query(ScreenVersion.screen == screen.key).fetch(MOST)
-    return sorted(found, key=lambda each: each.number, reverse=True)
+    found = ScreenVersion.query(ScreenVersion.screen == screen.key).fetch()
+    return sorted(found, key=lambda each: each.number, reverse=True)[:MOST]
 
 
 def picture_of(version: ScreenVersion) -> bytes:
@@ -88,8 +88,14 @@ def upload(learner_id: str, project_id: int, file_name: str, picture: Picture) -
 
 
 def set_archived(learner_id: str, project_id: int, screen_id: int, *, archived: bool) -> Screen:
-    """Archive a screen, or activate it again; `ScreenExists` if an active one has its name."""
+    """Archive a screen, or activate it again.
+
+    Raises:
+        OverQuota: the project is archived, or over quota.
+        ScreenExists: an active one has its name.
+    """
     with userlock.global_lock(learner_id, wait_timeout=5):
+        projects.check_writable(projects.find_project(learner_id, project_id))
         screen = find_screen(learner_id, project_id, screen_id)
         screen.archived = archived
         try:

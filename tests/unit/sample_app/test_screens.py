@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from google.api_core.exceptions import NotFound
 from PIL import Image
 
 from sample_app import pictures
+from sample_app.learning import screens as learning_screens
 from sample_app.storage import BucketStorage, FolderStorage, new_name
 from tests.unit.sample_app.conftest import Site
 from tests.unit.sample_app.test_projects import create
@@ -208,6 +210,28 @@ def test_a_file_whose_upload_was_not_completed_is_swept(
     assert ada.get(f"{screen}/latest").status_code == 200
 
 
+def test_of_many_versions_the_latest_is_shown(
+    ada: FlaskClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning_screens, "MOST", 3)
+    for _ in range(5):
+        upload(ada, path, "home.png")
+    (screen,) = screens(ada, path)
+    assert ada.get(f"{screen}/latest").status_code == 200
+    page = ada.get(screen).text
+    assert "Version 5" in page
+    assert "Version 2" not in page
+
+
+def test_in_an_archived_project_no_screen_changes(ada: FlaskClient, path: str) -> None:
+    upload(ada, path, "home.png")
+    (screen,) = screens(ada, path)
+    ada.post(path, data={"state": "archived"})
+    ada.post(screen, data={"state": "archived"})
+    assert screens(ada, path) == [screen]
+    assert "Archive home" not in ada.get(path).text
+
+
 # --- storages ---------------------------------------------------------------------------------
 
 
@@ -228,7 +252,8 @@ class Bucket:
                 return bucket.blobs[name][0]
 
             def delete(self) -> None:
-                del bucket.blobs[name]
+                if bucket.blobs.pop(name, None) is None:
+                    raise NotFound(name)
 
         return Blob()
 
