@@ -1,8 +1,8 @@
-"""Copies: the first free name of "Summer", "Summer (Copy 1)", "Summer (Copy 2)", …
+"""Copies: the next free name of "Summer", "Summer (Copy 1)", "Summer (Copy 2)", …
 
-The search takes the numbers that are taken for a beginning of all numbers: it
-looks at 1, 4, 16, 64 in one look-up, and then closes in between the last one
-that is taken and the first that is free.
+The search assumes that the taken numbers have no gaps. It looks at 1, 4, 16, 64
+in one look-up, and then closes in between the last number that is taken and the
+first one that is free. With gaps it finds a free number, which may not be the first.
 """
 
 from __future__ import annotations
@@ -59,12 +59,15 @@ def put_as_copy(
 
     Raises:
         NotUnique: another unique value is taken; or 50 races were lost.
-        ValueError: the pattern or the length is of no use, or the name longer than that.
-        ConfigurationError: the entity's model has no `_unique`.
-        WriteViolation, StaleWriteError: as `put`. The entity keeps its name then.
+        ValueError: the pattern or the length is of no use, or the name longer than that. Or a fold
+            makes the copies equal.
+        ConfigurationError: the entity's model has no `_unique`, or none that the name counts for.
+        WriteViolation, StaleWriteError: as `put`. The entity keeps its name then, but for an error
+            of the commit of a transaction: so read the entity in the transaction.
     """
     if not isinstance(entity, Model) or not has_claims(type(entity)):
         raise ConfigurationError(f"a copy is an entity of a model with _unique, not {entity!r:.80}")
+    _check_name(type(entity), name)
     names = _Names(getattr(entity, name), pattern, max_length)
     candidates = _Candidates(entity, name, names)
     try:
@@ -89,6 +92,22 @@ def _put(entity: Any, name: str, names: _Names, candidates: _Candidates) -> str:
             break
     put: str = getattr(entity, name)  # a validator may have changed it
     return put
+
+
+def _check_name(cls: Any, name: Any) -> None:
+    found = getattr(cls, name, None) if isinstance(name, str) else None
+    if not isinstance(found, ndb.Property):
+        raise ConfigurationError(
+            f"a copy needs the name of a property of {cls.__name__}, such as 'title', not "
+            f"{name!r:.80}"
+        )
+    counting = {each for constraint in cls._userlock_constraints for each in constraint.properties}
+    computed = any(isinstance(getattr(cls, each), ndb.ComputedProperty) for each in counting)
+    if name not in counting and not computed:
+        raise ConfigurationError(
+            f"{cls.__name__}._unique does not count {name!r}, so copies would all have one name. "
+            f"To fix it: name one of {', '.join(sorted(counting))}"
+        )
 
 
 class _Names:
@@ -146,7 +165,13 @@ class _Candidates:
         #: Those that do not depend on the name, which may be that of a copy itself.
         self._fixed = original.keys() & first.keys() & second.keys()
         self._depending = {original[key] for key in original.keys() - self._fixed}
+        named = {
+            each.named(type(entity))
+            for each in type(entity)._userlock_constraints
+            if name in each.properties
+        }
         alike = (first.keys() & second.keys()) - self._fixed
+        alike |= {key for key in self._fixed if original[key] in named}
         if alike:
             raise ValueError(
                 f"{first[alike.pop()]} gives {names.of(1)!r:.80} and {names.of(2)!r:.80} the same "
@@ -189,7 +214,7 @@ class _Candidates:
 
 
 def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
-    """Return a free number that follows a taken one; 0 if that is free.
+    """Return a free number whose predecessor is taken; 0 if the plain name is free.
 
     Args:
         taken: one look-up: returns those of some numbers that are taken.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import overload
 
 #: The density of a picture: `@2x`, `@1.5x`.
 _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
@@ -11,23 +12,35 @@ _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
 _EXTENSION = re.compile(r"\.(?=[^.]*[^\W\d_])[^\W_]{1,10}$")
 
 
-def caseless(text: str) -> str:
+@overload
+def caseless(text: str) -> str: ...
+@overload
+def caseless(text: None) -> None: ...
+def caseless(text: str | None) -> str | None:
     """Fold case and Unicode forms, and runs of white space: `Café  Nord` and `CAFÉ NORD` are one.
 
     By Unicode's compatibility caseless matching (D147): ligatures, full-width letters and `ß`,
-    written as `ss`, are equal too. Look-alikes of other scripts are not.
+    written as `ss`, are equal too. Look-alikes of other scripts are not. None stays None.
     """
+    if text is None:
+        return None
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", text).casefold())
     folded = unicodedata.normalize("NFKC", folded.casefold())
     return " ".join(folded.split())
 
 
-def image_name(file_name: str) -> str:
+@overload
+def image_name(file_name: str) -> str: ...
+@overload
+def image_name(file_name: None) -> None: ...
+def image_name(file_name: str | None) -> str | None:
     """Return the name of a picture without extension and pixel density, caseless.
 
     `home.png`, `home.jpg`, `Home@2x.png` and `home@3x.gif` are one picture, `home`. A folder
-    before the name counts.
+    before the name counts. None stays None.
     """
+    if file_name is None:
+        return None
     folded = caseless(file_name)
     bare = _EXTENSION.sub("", folded)
     bare = _DENSITY.sub("", bare)

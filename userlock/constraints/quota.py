@@ -310,7 +310,16 @@ class Quota:
         return QuotaState(owner, limit, counted, list(differing), dirty)
 
     def owners(self, hours: float = 26.0) -> Iterator[str]:
-        """Give the owners that are dirty, and those stamped within some hours. In ndb."""
+        """Give the owners that are dirty, and those stamped within some hours. In ndb.
+
+        Raises:
+            ValueError: `hours` is no number from 0 on.
+        """
+        if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 1e6:
+            raise ValueError(f"hours is a number from 0 on, such as 26, not {hours!r:.80}")
+        return self._owners(hours)
+
+    def _owners(self, hours: float) -> Iterator[str]:
         since = self._now() - round(hours * 3_600e6)
         for row in self._rows(QuotaRow.dirty, 0):
             yield row.owner

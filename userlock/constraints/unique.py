@@ -21,8 +21,9 @@ from userlock.ndb.policies import WritePolicy
 
 Fold = Callable[[Any], Any]
 _SCOPES = ("owner", "parent", "all")
-#: The longest name, in characters. With the kind it is an indexed text.
+#: The longest name, in characters; and with the kind, as an indexed text, in bytes.
 _MOST_NAME = 400
+_MOST_BYTES = 1500
 #: The properties whose values may be texts, and those whose values cannot be unique as they are.
 _MAYBE_TEXT = (
     *(ndb.TextProperty, ndb.ComputedProperty, ndb.GenericProperty),
@@ -51,9 +52,10 @@ class Unique:
     entity. Creations, renames, moves and deletes count, and `put_multi`. An
     entity with None in one of the properties has no claim.
 
-    Costs: a put that changes no claim costs nothing more. Outside of a
-    transaction, one that does is a transaction of a look-up and a commit; a
-    delete likewise. In a transaction it is one look-up more.
+    Costs: a put that changes no claim costs nothing more, if the entity was
+    read or put before by the same object. Otherwise, outside of a transaction,
+    it is a transaction of a look-up and a commit. In a transaction it is one
+    look-up more. A delete is one look-up more than a put, to find the claims.
 
     Entities that were stored before the constraint claim their values at
     their next put; `userlock unique check` reports those that have not.
@@ -63,7 +65,8 @@ class Unique:
             value can be queried as well.
         fold: makes values equal that count as one, such as `caseless`: a function, which is
             called with texts only, or one for each property by name, which is called with any
-            value. To be changed with `userlock unique repair` after it.
+            value. A value for which it returns None has no claim. After a change of the function,
+            run `userlock unique repair`.
         unless: the name of a property, or a function of the entity: while it is true, the entity
             has no claim.
         per: the scope. `owner`: the entities of one lock id. `parent`: those below one parent
@@ -83,6 +86,8 @@ class Unique:
             raise ConfigurationError(
                 f'Unique() takes names of properties, as in Unique("title"), not {properties!r:.80}'
             )
+        if len(set(properties)) < len(properties):
+            raise ConfigurationError(f"Unique() names a property twice: {', '.join(properties)}")
         if per not in _SCOPES:
             raise ConfigurationError(f"per is 'owner', 'parent' or 'all', not {per!r:.80}")
         if fold is not None and not callable(fold):
@@ -127,6 +132,11 @@ class Unique:
             if name in self.properties:
                 self._check_property(cls, name, found)
         self._check_fold(cls)
+        if len(self.named(cls).encode()) > _MOST_BYTES:
+            raise ConfigurationError(
+                f"{cls.__name__}: {self!r}: its name and the kind have more than {_MOST_BYTES} "
+                f"bytes. To fix it: give a shorter name="
+            )
         if self.per != "owner":
             return
         if cls._write_policy is not WritePolicy.USER_LOCK:

@@ -1,7 +1,8 @@
 """Trees of entities, deleted bottom-up by a job, any number of times.
 
 tree.py   what an app declares: Tree; delete_tree
-rows.py   the rows in Datastore: who deletes what, and how far it is
+rows.py   the rows in Datastore: each deletion's owner, root and progress
+run.py    one run of the job: batches, each a transaction
 walk.py   finds the entities below a root, each after those below it
 """
 

@@ -8,6 +8,7 @@ A row is written in the transaction that deletes the root. It stays, as a log.
 
 from __future__ import annotations
 
+import datetime
 import secrets
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -101,6 +102,14 @@ def deletion_in(row: Any) -> Deletion:
     )
 
 
+def has_expired(row: Any) -> bool:
+    """Return whether a TTL policy may have removed the row: it counts as removed."""
+    if row.expire_at is None:
+        return False
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)  # as in Datastore
+    return bool(row.expire_at <= now)
+
+
 def new_key(owner: str, micros: int) -> Any:
     """Return a key for a deletion that is asked for then."""
     return row_key(owner, f"{micros:016x}{secrets.token_hex(6)}")
@@ -115,7 +124,8 @@ def rows_of(owner: str, most: int) -> list[Any]:
     """Return the rows of an owner, the latest first."""
     query = DeletionRow.query(ancestor=owner_key(owner), namespace="")
     rows = query.fetch(use_cache=False, use_global_cache=False)
-    return sorted(rows, key=lambda row: row.key.id(), reverse=True)[:most]
+    kept = [row for row in rows if not has_expired(row)]
+    return sorted(kept, key=lambda row: row.key.id(), reverse=True)[:most]
 
 
 def unfinished_rows() -> Iterator[Any]:

@@ -23,6 +23,7 @@ from userlock.deletion.rows import (
     Deletion,
     DeletionRow,
     deletion_in,
+    has_expired,
     new_key,
     row_key,
     rows_of,
@@ -41,11 +42,18 @@ from userlock.ndb.provenance import version_of
 from userlock.outbox.outbox import Outbox
 from userlock.outbox.retry import Retry
 
+#: Longer than any id.
+_MOST_ID = 100
 _CHILDREN = "{Parent: {Child: 'property'}}"
 #: Four days of failures, or a hundred processes that end: each run goes on with the rest.
 _RETRY = Retry(attempts=100)
-#: The latest tree of each kind of root. Its outbox keeps it.
-_trees: weakref.WeakValueDictionary[str, Tree] = weakref.WeakValueDictionary()
+#: The trees of each kind of root. The latest one that its outbox still keeps counts.
+_trees: dict[str, list[weakref.ref[Tree]]] = {}
+
+
+def _tree_of(kind: str) -> Tree | None:
+    found = (each() for each in reversed(_trees.get(kind, [])))
+    return next((tree for tree in found if tree is not None), None)
 
 
 class Tree:
@@ -124,7 +132,7 @@ class Tree:
 
         job = outbox.job(name=f"userlock.deletion:{self.name}", ordered=False, retry=_RETRY)
         self._job = job(delete)
-        _trees[model._get_kind()] = self
+        _trees.setdefault(model._get_kind(), []).append(weakref.ref(self))
 
     def is_of(self, model: Any) -> bool:
         """Return whether it is a tree of that model, of which there may be several definitions."""
@@ -154,7 +162,7 @@ class Tree:
         return deletion
 
     def _told_by(self, key: Any, root: Any = None) -> str | None:
-        """Return the owner that a root, or its key, tells; None if they do not."""
+        """Return the owner that a root, or its key, names; None if they name none."""
         if self._model._write_policy is not WritePolicy.USER_LOCK:
             return None
         return lock_id_of_key(self._model, key) if root is None else lock_id_of(root)
@@ -190,7 +198,7 @@ def _is_number(value: Any) -> bool:
 
 def _check_other_trees(model: Any) -> None:
     """Refuse a second model of one kind: `delete_tree` knows the tree by the kind of a key."""
-    other = _trees.get(model._get_kind())
+    other = _tree_of(model._get_kind())
     if other is not None and not other.is_of(model):
         raise ConfigurationError(
             f"the kind {model._get_kind()} has a tree of another model already. To fix it: make "
@@ -226,6 +234,8 @@ def _is_model(found: Any) -> bool:
 
 def _checked(child: Any, name: str) -> str:
     """Return the name of a child's property, which names its parent."""
+    if isinstance(name, ndb.Property):
+        raise ConfigurationError(f"{child.__name__}: give the name of {name!r}, as a text")
     found = getattr(child, name, None) if isinstance(name, str) else None
     if not isinstance(found, ndb.KeyProperty):
         raise ConfigurationError(
@@ -264,7 +274,7 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
     if not isinstance(root, ndb.Key | ndb.Model):
         raise TypeError(f"delete_tree takes an entity or its key, not {root!r:.80}")
     kind = kind_of(root) if isinstance(root, ndb.Key) else type(root)._get_kind()
-    tree = _trees.get(kind)
+    tree = _tree_of(kind)
     if tree is None:
         raise ConfigurationError(
             f"{kind} has no tree. To fix it: make a userlock.deletion.Tree of its model when the "
@@ -277,8 +287,9 @@ def find_deletion(owner: str, id_: str) -> Deletion | None:
     """Return a deletion by its owner and id; None if there is none. In an ndb context."""
     if not isinstance(id_, str) or not id_:
         raise TypeError(f"a deletion's id is a text, not {id_!r:.80}")
-    row = row_key(check_lock_id(owner), id_).get(use_cache=False, use_global_cache=False)
-    return None if row is None else deletion_in(row)
+    key = row_key(check_lock_id(owner), id_[:_MOST_ID])
+    row = key.get(use_cache=False, use_global_cache=False)
+    return None if row is None or has_expired(row) else deletion_in(row)
 
 
 def deletions_of(owner: str, most: int = 100) -> list[Deletion]:

@@ -34,6 +34,12 @@ class Constraint(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def properties(self) -> tuple[str, ...]: ...
+
+    def named(self, cls: Any) -> str:
+        """Return its name with the kind of a model."""
+
     def check(self, cls: Any) -> None:
         """Raise `ConfigurationError` if it does not fit a model that is being defined."""
 
@@ -83,6 +89,11 @@ def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Co
         raise ConfigurationError(
             f"{cls.__name__}._unique has two constraints of one name among {', '.join(names)}. To "
             f"fix it: give name="
+        )
+    if LIST in vars(cls):
+        raise ConfigurationError(
+            f"{cls.__name__}.{LIST} is a name of the library's, for the keys of its claims. To fix "
+            f"it: rename the property"
         )
     if policy is not WritePolicy.ABSTRACT:
         for each in declared:

@@ -98,6 +98,13 @@ def test_entities_without_constraints(entity: Any) -> None:
         put_as_copy(entity, "title")
 
 
+@pytest.mark.parametrize("name", ["titel", "points", Campaign.title, None])
+def test_names_that_do_not_count(name: Any) -> None:
+    put("Email")
+    with pytest.raises(userlock.ConfigurationError, match="title"):
+        put_as_copy(campaign("Email"), name)
+
+
 class Letters(userlock.Model):
     """Only letters count."""
 
@@ -117,6 +124,11 @@ class Letters(userlock.Model):
 def test_a_fold_that_makes_all_copies_equal() -> None:
     with pytest.raises(ValueError, match="the same value"):
         put_as_copy(Letters(title="Summer"), "title")
+
+
+def test_a_fold_that_makes_all_copies_and_the_name_equal() -> None:
+    with pytest.raises(ValueError, match="the same value"):
+        put_as_copy(Letters(short="Summer in the city"), "short")
 
 
 def test_a_fold_that_makes_most_copies_equal() -> None:
@@ -235,7 +247,10 @@ def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     put("Email")
     monkeypatch.setattr(copies, "_MOST_LOSSES", 3)
     monkeypatch.setattr(copies._Candidates, "taken", lambda self, numbers: set())
-    monkeypatch.setattr(copies._Names, "of", lambda self, number: "Email")
+    monkeypatch.setattr(copies.random, "randint", lambda least, most: 5)
+    monkeypatch.setattr(
+        copies._Names, "of", lambda self, number: {1: "a", 2: "b"}.get(number, "Email")
+    )
     one = campaign("Email")
     with userlock.global_lock("ann"):
         monkeypatch.setattr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.contract.deletion.conftest import (
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
 from userlock.deletion import run as run_module
+from userlock.deletion import tree as tree_module
 from userlock.deletion.run import Assets, Run
 
 
@@ -453,6 +455,28 @@ def test_an_entity_that_is_found_twice_counts_once(albums: Albums) -> None:
     albums.run_jobs(times=2)
     assert [row.deleted for row in rows()] == [9]
     assert albums.left() == {}
+
+
+def test_a_row_that_may_have_been_removed_counts_as_removed(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = albums.tree._plan
+    monkeypatch.setattr(albums.tree, "_plan", plan._replace(keep_days=1.0))
+    deletion = albums.delete(albums.fill())
+    assert find_deletion("ann", deletion.id) == deletion
+    albums.run_jobs()
+    (row,) = rows()
+    assert row.expire_at is not None  # by the tests' clock, which is years behind
+    assert find_deletion("ann", deletion.id) is None
+    assert deletions_of("ann") == []
+    assert find_deletion("ann", "x" * 2000) is None
+
+
+def test_the_latest_tree_that_is_still_there_counts(albums: Albums) -> None:
+    gone = Tree.__new__(Tree)
+    tree_module._trees["TestedAlbum"].append(weakref.ref(gone))
+    del gone
+    assert albums.delete(albums.fill()).tree == "TestedAlbum"
 
 
 def test_kinds_without_a_model(albums: Albums, ndb_client: ndb.Client) -> None:

@@ -45,11 +45,21 @@ def define(unique: Any, base: Any = userlock.UserModel, **more: Any) -> Any:
         ([Unique("title", unless="nothing")], "names no property: 'nothing'"),
         ([Unique("tags")], "'tags' is repeated"),
         ([Unique("title"), Unique("title")], "two constraints of one name"),
+        ([Unique("title", name="é" * 400)], None),
+        ([Unique("title", name="🔒" * 400)], "more than 1500 bytes"),
     ],
 )
-def test_constraints_that_do_not_fit(unique: Any, message: str) -> None:
+def test_constraints_that_do_not_fit(unique: Any, message: str | None) -> None:
+    if message is None:
+        define(unique)
+        return
     with pytest.raises(userlock.ConfigurationError, match=message):
         define(unique)
+
+
+def test_the_library_s_own_property() -> None:
+    with pytest.raises(userlock.ConfigurationError, match="rename the property"):
+        define([Unique("title")], userlock_claims=ndb.StringProperty())
 
 
 @pytest.mark.parametrize(
@@ -57,6 +67,7 @@ def test_constraints_that_do_not_fit(unique: Any, message: str) -> None:
     [
         {"properties": ()},
         {"properties": (1,)},
+        {"properties": ("title", "title")},
         {"properties": ("title",), "per": "site"},
         {"properties": ("title",), "fold": 7},
         {"properties": ("title",), "fold": {"other": str.casefold}},
