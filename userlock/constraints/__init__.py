@@ -2,7 +2,7 @@
 
 unique.py   the constraint of a model: which claim an entity has
 folds.py    values that count as one
-copies.py   the first free name
+copies.py   the next free name
 quota.py    entities above a limit are flagged
 rows.py     the rows of claims
 audit.py    compares entities with their claims, and repairs them
