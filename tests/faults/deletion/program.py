@@ -31,7 +31,7 @@ from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
 
 OWNER = "ann"
-#: The entities below one shelf: half under its key, half naming it.
+#: The entities below one shelf: four of five under its key, the others naming it.
 SHELF = 200
 
 
@@ -59,12 +59,14 @@ def root() -> Any:
 
 
 def shelf_with_books(number: int, files: Path) -> Iterator[Any]:
-    """Give a shelf, and the entities below it; every fiftieth has a file."""
+    """Give a shelf, and the entities below it; every tenth loan has a file."""
     shelf = CrashedShelf(id=number + 1, parent=root())
     yield shelf
-    for each in range(SHELF // 2):
+    for each in range(SHELF * 4 // 5):
         yield CrashedBook(id=each + 1, parent=shelf.key)
-        file = f"{number}-{each}" if each % 50 == 0 else ""
+        if each % 4:
+            continue
+        file = f"{number}-{each}" if each % 40 == 0 else ""
         if file:
             (files / file).write_text("a file")
         yield CrashedLoan(id=f"{number}-{each}", reader=OWNER, shelf=shelf.key, file=file)
