@@ -109,7 +109,9 @@ def delete_project(learner_id: str, project_id: int) -> Deletion:
     To delete one that is gone already is no error.
     """
     with userlock.global_lock(learner_id, wait_timeout=5):
-        return delete_tree(project_key(learner_id, project_id))
+        key = project_key(learner_id, project_id)
+        project: Project | None = key.get()
+        return delete_tree(key, note="" if project is None else project.title)
 
 
 def deletion(learner_id: str, deletion_id: str) -> Deletion:

@@ -184,7 +184,7 @@ def _without_deletes(*args: Any) -> Any:
 _delete_tree = Tree.delete
 
 
-def _delete_then_log(self: Any, root: Any, owner: Any) -> Any:
+def _delete_then_log(self: Any, root: Any, owner: Any, note: str = "") -> Any:
     ndb.transaction(lambda: root.delete())
     return _delete_tree(self, root, owner)
 

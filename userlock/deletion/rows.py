@@ -30,6 +30,7 @@ class DeletionRow(Model):
         root_version: of the root that was deleted; 0 if it was gone already.
         superseded: whether a later root under its key has ended the deletion.
         asked_at: in microseconds since 1970.
+        note: for readers of the log.
         deleted: the entities below the root that were deleted so far, at least.
         error: of the last run, if that has failed.
         ended_at: in microseconds since 1970; 0 while it is not finished.
@@ -46,6 +47,7 @@ class DeletionRow(Model):
     root_version = ndb.IntegerProperty(indexed=False, default=0)
     superseded = ndb.BooleanProperty(indexed=False, default=False)
     asked_at = ndb.IntegerProperty(indexed=False)
+    note = ndb.TextProperty(default="")
     deleted = ndb.IntegerProperty(indexed=False, default=0)
     error = ndb.TextProperty(default="")
     ended_at = ndb.IntegerProperty(indexed=False, default=0)
@@ -70,6 +72,7 @@ class Deletion(NamedTuple):
         tree: the name of the tree.
         root: the key of the root.
         asked_at: when it was asked for, in seconds since 1970.
+        note: as `delete_tree` was given it.
         deleted: the entities below the root that were deleted so far, at least.
         error: of the last run, if that has failed; empty otherwise.
         ended_at: when all was deleted, in seconds since 1970; None while it goes on.
@@ -81,6 +84,7 @@ class Deletion(NamedTuple):
     tree: str
     root: Any
     asked_at: float
+    note: str
     deleted: int
     error: str
     ended_at: float | None
@@ -95,6 +99,7 @@ def deletion_in(row: Any) -> Deletion:
         tree=row.tree,
         root=row.root,
         asked_at=row.asked_at / 1e6,
+        note=row.note,
         deleted=row.deleted,
         error=row.error,
         ended_at=row.ended_at / 1e6 if row.ended_at else None,

@@ -42,6 +42,8 @@ from userlock.ndb.provenance import version_of
 from userlock.outbox.outbox import Outbox
 from userlock.outbox.retry import Retry
 
+#: The longest note, in characters.
+_MOST_NOTE = 1000
 #: Longer than any id.
 _MOST_ID = 100
 _CHILDREN = "{Parent: {Child: 'property'}}"
@@ -141,13 +143,13 @@ class Tree:
             self._model.__qualname__,
         )
 
-    def delete(self, root: Any, owner: str | None = None) -> Deletion:
+    def delete(self, root: Any, owner: str | None = None, note: str = "") -> Deletion:
         """Delete a root and all that is below it: see `delete_tree`."""
         key = root if isinstance(root, ndb.Key) else root.key
         if key is None or kind_of(key) != self._model._get_kind() or key.id() is None:
             raise ValueError(f"{root!r:.200} is no stored {self._model._get_kind()}, nor its key")
         if owner is None:
-            owner = self._told_by(key) if root is key else self._told_by(key, root)
+            owner = self._owner_of(key) if root is key else self._owner_of(key, root)
         else:
             owner = check_lock_id(owner)
         if owner is None:
@@ -155,22 +157,23 @@ class Tree:
                 f"{show_key(key)} does not say which owner's lock the deletion runs under. To fix "
                 f"it: give owner=, or the entity instead of its key"
             )
-        begin = functools.partial(self._begin, key, owner)
+        if not isinstance(note, str) or len(note) > _MOST_NOTE:
+            raise ValueError(f"note is a text of up to {_MOST_NOTE} characters, not {note!r:.80}")
+        begin = functools.partial(self._begin, key, owner, note)
         if in_transaction():
             return begin()
         deletion: Deletion = ndb.transaction(begin)
         return deletion
 
-    def _told_by(self, key: Any, root: Any = None) -> str | None:
+    def _owner_of(self, key: Any, root: Any = None) -> str | None:
         """Return the owner that a root, or its key, names; None if they name none."""
         if self._model._write_policy is not WritePolicy.USER_LOCK:
             return None
         return lock_id_of_key(self._model, key) if root is None else lock_id_of(root)
 
-    def _begin(self, key: Any, owner: str) -> Deletion:
+    def _begin(self, key: Any, owner: str, note: str) -> Deletion:
         root = key.get(use_cache=False, use_global_cache=False)
-        told = self._told_by(key, root)
-        if told not in (None, owner):
+        if self._owner_of(key, root) not in (None, owner):
             raise ValueError(
                 f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
                 f"job could not delete what is below it. To fix it: leave owner= out"
@@ -183,6 +186,7 @@ class Tree:
             root=key,
             root_version=0 if root is None else version_of(root),
             asked_at=now,
+            note=note,
         )
         row.put()
         self._job.stage(owner, row.key.id())
@@ -249,7 +253,7 @@ def _checked(child: Any, name: str) -> str:
     return name
 
 
-def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
+def delete_tree(root: Any, *, owner: str | None = None, note: str = "") -> Deletion:
     """Delete a root now, and let a job delete all that is below it. For a model with a `Tree`.
 
     One transaction logs the deletion, stages the job, deletes the root, and
@@ -259,14 +263,17 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
 
     Args:
         root: the entity, or its key. Under its lock, as for any delete.
-        owner: the lock id under which the job runs, if the root does not tell.
+        owner: the lock id under which the job runs, if the root does not name it.
+        note: for readers of the log, such as the root's title and the user who deleted it. At
+            most 1000 characters.
 
     Returns:
         The deletion; `find_deletion` tells later how far it is.
 
     Raises:
         ConfigurationError: its model has no tree, or the owner is not known.
-        ValueError: the root tells another owner than `owner`, or is not stored.
+        ValueError: the root names another owner than `owner`, or is not stored; or the note is too
+            long.
         TypeError: `root` is neither an entity nor a key.
         WriteViolation: the root must not be deleted here and now.
         GoogleAPIError: the commit has failed. Nothing is deleted then.
@@ -280,7 +287,7 @@ def delete_tree(root: Any, *, owner: str | None = None) -> Deletion:
             f"{kind} has no tree. To fix it: make a userlock.deletion.Tree of its model when the "
             f"app is set up"
         )
-    return tree.delete(root, owner)
+    return tree.delete(root, owner, note)
 
 
 def find_deletion(owner: str, id_: str) -> Deletion | None:

@@ -336,6 +336,19 @@ def test_a_ring_that_can_be_reached(albums: Albums) -> None:
     assert albums.left() == {}
 
 
+def test_a_note_stays_in_the_log(albums: Albums) -> None:
+    key = albums.fill()
+    with userlock.global_lock("ann"):
+        for note in ("x" * 1001, None):
+            with pytest.raises(ValueError, match="note is a text"):
+                delete_tree(key, note=note)  # type: ignore[arg-type]
+        delete_tree(key, note="“one”, by ann")
+    albums.run_jobs()
+    (found,) = deletions_of("ann")
+    assert found.note == "“one”, by ann"
+    assert found.ended_at is not None
+
+
 def test_a_row_that_may_have_been_removed_counts_as_removed(
     albums: Albums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
