@@ -376,23 +376,24 @@ def release_lock(lock_id: str | int) -> None:
 
 def with_extension(
     lock_id: str | int,
-    operator: Callable[[Callable[[float], None]], _R],
+    operator: Callable[[Callable[..., None]], _R],
     *,
-    lock_timeout: float,
+    lock_timeout: float = 60.0,
     wait_timeout: float | None = None,
     priority: Priority | str | None = None,
     max_waiting: int | None = None,
 ) -> _R:
     """Call `operator(extend)` under a short lease that it extends between its steps.
 
-    `extend(seconds)` lets the lease end that many seconds from now, so a crash
-    between two steps frees the lock soon. `heartbeat=True` does the same in the
-    background.
+    `extend(seconds)` lets the lease end that many seconds from now, and
+    `extend(by=seconds)` that much later than it would. So a crash between two
+    steps frees the lock soon. `heartbeat=True` does the same in the background.
 
     Args:
         lock_id: the lock.
         operator: gets `extend`, which raises as `HeldLock.extend` does.
-        lock_timeout: length of the lease until the first extension, in seconds.
+        lock_timeout: length of the lease until the first extension, in seconds. By default a
+            minute, as in the seed `dynamically-extended-lock.txt`.
         wait_timeout: as in `global_lock`.
         priority: as there.
         max_waiting: as there.

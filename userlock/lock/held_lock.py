@@ -171,22 +171,29 @@ class HeldLock:
         lock: threading.Lock = self.__dict__.setdefault("_extension_lock", threading.Lock())
         return lock
 
-    def extend(self, seconds: float) -> None:
-        """Let the lease run for `seconds` from now, instead of the rest of its time.
+    def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
+        """Let the lease run for `seconds` from now, or for longer than it would.
 
         As in the seed `dynamically-extended-lock.txt`: a short lease, extended
         between the steps of long work, frees the lock soon after a crash. With
         a heartbeat it is renewed from then on as before. A degraded lease is
         extended without the store, as it was taken.
 
+        Args:
+            seconds: the time from now, instead of the rest of the lease's time.
+            by: seconds that are added to the rest of its time. Instead of `seconds`.
+
         Raises:
             LockNotHeld: the lock has been released, or the lease is lost; the message says how.
                 An entity that was read under it must not be written.
             LockServiceUnavailable: the store did not answer. The lease is as it was, or, if
                 `seconds` is less than the rest of its time, ends then.
-            TypeError, ValueError: `seconds` is invalid.
+            TypeError, ValueError: `seconds` or `by` is invalid, or both are given.
         """
-        seconds = check_seconds("seconds", seconds, least=0.001, most=MAX_LEASE_SECONDS)
+        if seconds is not None and by is not None:
+            raise TypeError("extend() takes the seconds from now, or by=: not both")
+        name, given = ("seconds", seconds) if by is None else ("by", by)
+        wanted = check_seconds(name, given, least=0.001, most=MAX_LEASE_SECONDS)
         if self.scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
         with self._extending:
@@ -196,11 +203,14 @@ class HeldLock:
                 raise self._cannot_extend(
                     f"is lost: {self.lost}" if self.lost else "has been released"
                 )
-            outcome = self._extend(seconds)
+            if by is not None:
+                rest = self.remaining_seconds
+                wanted = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
+            outcome = self._extend(wanted)
         match outcome:
             case Granted():
                 self._reschedule()
-                self.scope.service.listeners.emit(Extended(self.lock_id, seconds))
+                self.scope.service.listeners.emit(Extended(self.lock_id, wanted))
             case Lost() as lost:
                 how = describe_loss(lost, self.lease)
                 self.lose(how)

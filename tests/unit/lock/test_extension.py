@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,40 @@ class TestExtend:
         clock.advance(0.1)
         assert tenure.ran_out
         assert record_of(store, "ann").lapsed
+
+    def test_it_may_be_added_to_the_rest(
+        self, clock: ManualClock, store: MemoryStore, tenure: HeldLock, events: list[Event]
+    ) -> None:
+        clock.advance(4)
+        for _ in range(3):
+            tenure.extend(by=2)
+        assert tenure.remaining_seconds == pytest.approx(12)
+        last = events[-1]
+        assert isinstance(last, Extended)
+        assert last.seconds == pytest.approx(12)
+        clock.advance(11.9)
+        assert not record_of(store, "ann").lapsed
+        clock.advance(0.2)
+        assert record_of(store, "ann").lapsed
+        with pytest.raises(LockNotHeld, match="ran out"):
+            tenure.extend(by=2)
+
+    @pytest.mark.parametrize(
+        ("arguments", "error"),
+        [
+            ({}, TypeError),
+            ({"seconds": 1, "by": 1}, TypeError),
+            ({"by": "1"}, TypeError),
+            ({"by": 0}, ValueError),
+            ({"by": 30 * 86400 - 3600}, ValueError),
+        ],
+    )
+    def test_it_takes_one_of_both(
+        self, tenure: HeldLock, arguments: dict[str, Any], error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            tenure.extend(**arguments)
+        assert tenure.remaining_seconds == 10
 
     def test_it_is_one_round_trip(self, store: MemoryStore, tenure: HeldLock) -> None:
         before = store.asked.total()
@@ -202,6 +237,21 @@ class TestWithExtension:
         assert clock.now() - started == 10
         assert store.read("ann") is None
         assert not any(isinstance(event, LeaseLost) for event in events)
+
+    def test_a_minute_unless_another_time_is_named(self, clock: ManualClock) -> None:
+        """As in the seed: extended by the time of each step, it stays a minute."""
+        rests = []
+
+        def work(extend: Callable[..., None]) -> None:
+            scope = userlock.current_scope()
+            assert scope is not None
+            for _ in range(5):
+                clock.advance(2)
+                extend(by=2)
+                rests.append(scope.held["ann"].remaining_seconds)
+
+        userlock.with_extension("ann", work)
+        assert rests == [60] * 5
 
     def test_without_extending_it_does_not(
         self, service: LockService, clock: ManualClock, events: list[Event]
