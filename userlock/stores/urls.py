@@ -20,7 +20,10 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 _T = TypeVar("_T")
 
 #: The schemes of the stores.
-SCHEMES = ("appengine", "datastore", "memcache", "memory", "redis", "rediss")
+SCHEMES = (
+    *("appengine", "datastore", "memcache", "memory"),
+    *("redis", "rediss", "valkey", "valkeys"),
+)
 
 #: The usual form: one @ at most, before the host, and no #.
 _FORM = re.compile(

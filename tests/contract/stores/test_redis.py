@@ -277,6 +277,16 @@ class TestUrls:
         with pytest.raises(ImportError, match=r"pip install 'userlock\[redis\]'"):
             userlock.LockService.from_url("redis://localhost")
 
+    def test_valkey_is_another_name(self, redis_server: RedisServer, prefix: str) -> None:
+        """Valkey speaks the same protocol. Both names lead to the same locks."""
+        address = f"{redis_server.address}?prefix={prefix}"
+        service = userlock.LockService.from_url(f"valkey://{address}")
+        service.acquire("ann")
+        other = userlock.LockService.from_url(f"redis://{address}")
+        assert other.holder("ann") is not None
+        service.close()
+        other.close()
+
     def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
         """The last mention of a database wins, as it does in redis-py."""
         url = f"redis://{redis_server.address}?db=3&socket_timeout=5&prefix={prefix}"

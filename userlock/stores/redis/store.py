@@ -153,7 +153,8 @@ class RedisStore(LeaseStore):
     def from_url(cls, url: str) -> RedisStore:
         """Return the store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
 
-        `rediss://…` is the same over TLS. Other options of the query go to
+        `rediss://…` is the same over TLS; `valkey://…` and `valkeys://…` are
+        the same for a Valkey server. Other options of the query go to
         redis-py. Nothing is sent yet. A malformed URL is a `ValueError`.
         """
         return open_url(url, cls._of_parts)

@@ -10,6 +10,9 @@ from urllib.parse import SplitResult, urlencode, urlunsplit
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import AddressError, options_of
 
+#: The schemes, and those that redis-py knows for them. Valkey speaks the protocol of Redis.
+_CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
+
 
 class Named(NamedTuple):
     """The parts of a URL. The first is for redis-py, with user and password."""
@@ -21,9 +24,11 @@ class Named(NamedTuple):
 
 
 def parse(parts: SplitResult) -> Named:
-    """Return the parts of `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`."""
-    if parts.scheme not in ("redis", "rediss"):
-        raise AddressError("a Redis URL begins with redis:// or rediss://")
+    """Return the parts of `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`, or of `valkey://…`."""
+    if parts.scheme not in _CLIENTS:
+        raise AddressError(
+            f"a Redis URL begins with {', '.join(f'{each}://' for each in _CLIENTS)}"
+        )
     if not parts.hostname:
         raise AddressError("it names no host")
     if "," in parts.hostname:
@@ -42,7 +47,8 @@ def parse(parts: SplitResult) -> Named:
         if not _is_time(text):
             raise AddressError(f"{name} must be a number of seconds above 0")
         times[name] = float(text)
-    client_url = urlunsplit(parts._replace(query=urlencode(options)))
+    scheme = _CLIENTS[parts.scheme]
+    client_url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
     return Named(client_url, prefix, *times.values())
 
 

@@ -60,6 +60,7 @@ class Bench:
     @contextmanager
     def turn_that_waits(self) -> Iterator[None]:
         """Let a turn wait for the storage during the block; afterwards, wait for it."""
+        self.dispatcher.wait_idle(10)  # a turn that is past the gate would see what follows
         self.storage.open.clear()
         self.dispatcher.look_at(1)  # as for a task of the queue
         assert self.storage.arrived.wait(10)
