@@ -12,6 +12,7 @@ import userlock.outbox
 from tests.contract.outbox.conftest import Mailbox
 from tests.documents import Block
 from userlock.constraints.rows import ClaimRow
+from userlock.deletion import tree as tree_module
 from userlock.deletion.rows import DeletionRow
 from userlock.idempotency.rows import RequestRow
 from userlock.ndb import commits
@@ -30,6 +31,7 @@ Cook = Callable[[Block], dict[str, Any]]
 def cook(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cook]:
     kinds = {each._get_kind(): each for each in KINDS}
     monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map, **kinds})
+    monkeypatch.setattr(tree_module, "_trees", {})  # kinds of other pages have the same names
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)

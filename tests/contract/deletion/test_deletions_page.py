@@ -11,6 +11,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.documents import Page
+from userlock.deletion import tree as tree_module
 from userlock.stores import MemoryStore
 
 PAGE = Page("docs/deletions.md")
@@ -24,6 +25,7 @@ def names(
 ) -> Iterator[dict[str, Any]]:
     """Run the page's code."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
+    monkeypatch.setattr(tree_module, "_trees", {})  # kinds of other pages have the same names
     userlock.configure(service=userlock.LockService(MemoryStore()))
     names = PROGRESS.run(TREE.run({"__name__": "deletions"}))
     names["FILES"] = tmp_path
