@@ -83,7 +83,7 @@ test-slow: $(VENV)/.ready-dev
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		$(BOTH) tests/unit/ndb tests/contract/ndb tests/contract/constraints
+		$(BOTH) -m 'not slow' tests/unit/ndb tests/contract/ndb tests/contract/constraints
 
 # Random programs in several processes while servers, network and processes fail. A checker says
 # whether the guarantees were kept.
