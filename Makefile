@@ -1,6 +1,6 @@
 # make run       the sample app with all that it needs, on this machine
 # make check     lint, types, unit tests of the library: half a minute
-# make test      the above, real servers, official clients, a browser, the model, a short fault trial: ten minutes
+# make test      the above, real servers, official clients, a browser, the model, a short fault trial: twenty minutes
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site
