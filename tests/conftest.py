@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from google.cloud import ndb
 
 # The same examples in every run, so that a failure is due to a change, not to a busy machine. To
 # search for others: HYPOTHESIS_PROFILE=default make test
@@ -84,3 +85,11 @@ def _fresh_defaults() -> Iterator[None]:
     scope.defaults.settings = Settings()
     ids.use(ids.form_of("plain"))
     REPORTS.reset()
+
+
+@pytest.fixture(autouse=True)
+def _kinds() -> Iterator[None]:
+    """Give each kind back to its class: ndb loads entities as the class defined last."""
+    before = dict(ndb.Model._kind_map)
+    yield
+    ndb.Model._kind_map.update(before)
