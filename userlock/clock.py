@@ -11,6 +11,19 @@ import time
 from typing import Protocol
 
 
+class Signal(Protocol):
+    """A signal that a thread may wait for."""
+
+    @property
+    def rung(self) -> bool:
+        """Return whether it has come."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait for it, for that long at most."""
+        ...
+
+
 class Clock(Protocol):
     """The clock that the library uses. All times are in seconds."""
 
@@ -24,6 +37,10 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+        ...
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        """Wait until a signal comes, or for that long."""
         ...
 
 
@@ -46,6 +63,9 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        signal.wait(seconds)
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

@@ -10,7 +10,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from tests.chaos.record import Recorder
-from userlock.clock import SYSTEM_CLOCK, SystemClock
+from userlock.clock import SYSTEM_CLOCK, Signal, SystemClock
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
 from userlock.lock.policy import LockPolicy, OutagePolicy
@@ -74,6 +74,10 @@ class WatchedClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
+        self._present.slept(seconds, SYSTEM_CLOCK.now())
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        super().wait(signal, seconds)
         self._present.slept(seconds, SYSTEM_CLOCK.now())
 
 

@@ -19,6 +19,7 @@ from tests.simulation.faults import REPLY_TIMEOUT, Fault
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.watch import Watch
 from userlock import LockService
+from userlock.clock import Signal
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
@@ -57,6 +58,10 @@ class ProcessClock:
     def sleep(self, seconds: float) -> None:
         # No sleep is shorter than this, and the manual clock has no shorter times.
         self._scheduler.point("sleep", sleep_seconds=max(seconds, 1e-6))
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        if not signal.rung:
+            self.sleep(seconds)
 
 
 class Process:

@@ -11,12 +11,13 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import userlock.stores  # noqa: F401  (not all of userlock: many begin at once)
 from tests.history import Attempt
-from userlock.clock import SystemClock
+from userlock.clock import Signal, SystemClock
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, Event, Listeners
 from userlock.lock.policy import LockPolicy
@@ -70,8 +71,14 @@ class _Clock(SystemClock):
         self._present = present
 
     def sleep(self, seconds: float) -> None:
+        self._watched(time.sleep, seconds)
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        self._watched(signal.wait, seconds)
+
+    def _watched(self, wait: Callable[[float], object], seconds: float) -> None:
         began = time.monotonic()
-        time.sleep(seconds)
+        wait(seconds)
         if time.monotonic() - began > seconds + _PAUSE_SECONDS:
             attempt = getattr(self._present, "attempt", None)
             if attempt is not None:

@@ -245,6 +245,8 @@ class Lease(NamedTuple):
         contended: others were waiting when it was granted, or it was waited for.
         priority: "interactive" or "batch".
         fallback: the lease in the fallback store that goes with this degraded one.
+        served: the tokens of waiters of this process that the lock was handed over to, since it
+            was granted to `token`. They are still queued.
     """
 
     lock_id: str
@@ -258,6 +260,7 @@ class Lease(NamedTuple):
     contended: bool = False
     priority: str = "interactive"
     fallback: Lease | None = None
+    served: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         state = "a degraded lease" if self.degraded else "a lease"

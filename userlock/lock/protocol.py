@@ -312,7 +312,7 @@ class LeaseProtocol:
 
     def _end(self, lease: Lease) -> Released | Lost:
         """Append the holder's last entry; the next waiter reads it."""
-        record = self._append_done(lease.lock_id, lease.token)
+        record = self._append_done(lease.lock_id, lease.token, served=lease.served)
         if record is None:
             return self._lost(lease, None)
         if record.holder.token != lease.token:
@@ -325,20 +325,23 @@ class LeaseProtocol:
             return self._lost(lease, record)
         return self._ended(lease, record)
 
-    def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
+    def _append_done(
+        self, lock_id: str, token: str, *, by: str = "", served: Sequence[str] = ()
+    ) -> Record | None:
         """Append the entry that ends a hold; return the record, which may be the next holder's.
 
         A store without room leaves the entry out. Then the whole record is
         replaced by a compacted one with the entry.
         """
+        line = done(token, by=by, served=served)
         for _ in range(MOST_SWAPS):
-            stored = self.store.append(lock_id, done(token, by=by))
+            stored = self.store.append_and_wake(lock_id, line)
             if stored is None:
                 return None
             record = Record(stored)
             if record.holder.token != token or record.released:
                 return record
-            short = record.compacted() + done(token, by=by)
+            short = record.compacted() + line
             version = self.store.swap(lock_id, stored.version, short, _ENDED_SECONDS)
             if version is not None:
                 return Record(Stored(short, version, stored.lapsed))

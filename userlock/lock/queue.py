@@ -167,7 +167,7 @@ class Look(NamedTuple):
     held: float
 
 
-def delay(look: Look, polling: Polling) -> float:
+def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     """Return the delay before the next poll, in seconds.
 
     The first waiter polls half a dozen times in a hold of the usual length,
@@ -181,9 +181,16 @@ def delay(look: Look, polling: Polling) -> float:
     behind poll twice in the time until their turn. Together, a queue of n
     polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
     waiter polls four times a second.
+
+    A first waiter that the store wakes polls in case a wake-up is lost: not before the usual end,
+    but for holds longer than `most_seconds`.
     """
     position, typical, held = look
     if position == 0:
+        if woken and held < 1.1 * typical:
+            rest = 1.1 * typical - held
+            seconds = rest / max(1, round(rest / polling.most_seconds))
+            return max(polling.least_seconds, seconds)
         if held < 0.88 * typical:
             seconds = min(0.45 * typical, 0.9 * typical - held)
         elif held < 1.1 * typical:

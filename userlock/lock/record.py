@@ -129,10 +129,16 @@ def joining(holder: Holder, *, again: bool = False) -> bytes:
     return f"\n{mark}{letter} {holder.token} {holder.since:.3f} {details}".encode()
 
 
-def done(token: str, *, by: str = "") -> bytes:
-    """Return the entry that ends a hold or a wait; `by` names the operator who broke the lock."""
+def done(token: str, *, by: str = "", served: Iterable[str] = ()) -> bytes:
+    """Return the entry that ends a hold or a wait.
+
+    Args:
+        token: the holder's or waiter's.
+        by: the operator who broke the lock.
+        served: tokens of waiters that end with it, because they had the lock as well.
+    """
     note = f" {json.dumps(by)}" if by else ""
-    return f"\n= {token}{note}".encode()
+    return "".join(f"\n= {each}" for each in served).encode() + f"\n= {token}{note}".encode()
 
 
 def aged(token: str) -> bytes:
@@ -287,11 +293,19 @@ class Record:
     def _ranks_as_interactive(self, entry: _Entry) -> bool:
         return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
 
+    @functools.cached_property
+    def _positions(self) -> dict[bytes, int]:
+        return {entry.token: position for position, entry in enumerate(self._queue)}
+
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
-        own = token.encode()
-        positions = (i for i, entry in enumerate(self._queue) if entry.token == own)
-        return next(positions, None)
+        return self._positions.get(token.encode())
+
+    def next_token(self, served: Iterable[str] = ()) -> str:
+        """Return the token of the first waiter that was not `served`; empty if there is none."""
+        besides = {each.encode() for each in served}
+        tokens = (entry.token for entry in self._queue if entry.token not in besides)
+        return next(tokens, b"").decode("latin-1")
 
     def _ahead_of(self, token: str) -> list[_Entry]:
         """Return the waiters before `token`: all, if it is not queued."""
@@ -335,10 +349,16 @@ class Record:
         """Return whether it has no room for another waiter."""
         return len(self._entries) >= MOST_WAITERS
 
-    @property
-    def interactive_waits(self) -> bool:
-        """Return whether an interactive request waits, or batch work that ranks as one."""
-        return any(self._ranks_as_interactive(entry) for entry in self._queue)
+    def interactive_waits(self, served: Iterable[str] = ()) -> bool:
+        """Return whether an interactive request waits, or batch work that ranks as one.
+
+        Args:
+            served: tokens of waiters that have the lock already.
+        """
+        besides = {each.encode() for each in served}
+        return any(
+            self._ranks_as_interactive(entry) for entry in self._queue if entry.token not in besides
+        )
 
     def waiters(self) -> list[Waiter]:
         """Return the waiters, in the order of service."""

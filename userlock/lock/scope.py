@@ -351,21 +351,21 @@ class LockScope:
             why = "belongs to the parent process" if tenure.held else "has been released"
             text = f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}"
             raise LockNotHeld(text, lock_id=tenure.lock_id)
-        if _has_to_stay(tenure) or not self._interactive_waits(tenure.lock_id):
+        if _has_to_stay(tenure) or not self._interactive_waits(tenure.lease):
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
         if any(_has_to_stay(each) for each in later):
             return tenure
         return _pass([tenure, *sorted(later, key=lambda each: each.lock_id)], wait_timeout)
 
-    def _interactive_waits(self, lock_id: str) -> bool:
+    def _interactive_waits(self, lease: Lease) -> bool:
         """Return whether an interactive request is queued; False if the store does not answer."""
         service = self.service
         try:
-            record = service.client.call(lock_id, service.protocol.look, lock_id)
+            record = service.client.call(lease.lock_id, service.protocol.look, lease.lock_id)
         except StoreUnavailable:
             return False
-        return record is not None and record.interactive_waits
+        return record is not None and record.interactive_waits(lease.served)
 
     def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
         """Return the locks that this thread has taken since, here and in scopes inside."""

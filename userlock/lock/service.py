@@ -19,6 +19,7 @@ from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
+    RELEASED,
     Claim,
     Granted,
     Held,
@@ -37,6 +38,7 @@ from userlock.lock.lease import (
     process_label,
 )
 from userlock.lock.lease import Released as StoreReleased
+from userlock.lock.local_waiters import LocalWaiters
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
@@ -73,7 +75,8 @@ class LockService:
     Attributes:
         protocol: leases in this store.
         client: guarded access to this store.
-        admission: the callers of this process that wait.
+        admission: the callers of this process that wait, counted.
+        local_waiters: the same callers, once they are in the queue.
         heartbeats: whether some leases are renewed by default.
         requests_only: whether the store can only be used by threads that serve a request.
     """
@@ -115,6 +118,7 @@ class LockService:
             store, self.protocol.release, clock, None if self.requests_only else renewals
         )
         self.admission = Admission()
+        self.local_waiters = LocalWaiters(clock)
         self._hold_times = HoldTimes()
         self._waiting = Waiting(
             protocol=self.protocol,
@@ -124,6 +128,7 @@ class LockService:
             random=random or SystemRandom(),
             policy=self.policy,
             hold_times=self._hold_times,
+            local=self.local_waiters,
         )
 
     @classmethod
@@ -301,7 +306,8 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        match self.give_back(lease):
+        handed_over = self.local_waiters.hand_over(lease)
+        match RELEASED if handed_over else self.give_back(lease):
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
             case Unavailable():

@@ -22,6 +22,7 @@ import abc
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from userlock.lock.bell import Bell
 from userlock.words import legible
 
 #: For how long a record stays after its time to live is over, where the store can tell the
@@ -113,6 +114,46 @@ class Swap(NamedTuple):
     ttl_seconds: float
 
 
+class WakeUps(abc.ABC):
+    """Wakes the waiters of this process when the store tells of a release. Thread-safe.
+
+    Best effort: a wake-up may be lost, or come for nothing. Nothing here raises
+    for trouble with the server.
+    """
+
+    #: Free locks in a row that were found by polling, after which no wake-up is expected.
+    _MOST_MISSED = 3
+
+    def __init__(self) -> None:
+        self._missed = 0
+
+    @property
+    def come(self) -> bool:
+        """Return whether wake-ups may be expected, so that a waiter may poll less often."""
+        return self._missed < self._MOST_MISSED
+
+    def woken(self, bell: Bell) -> None:
+        """Ring the bell of a waiter that is next."""
+        self._missed = 0
+        bell.ring(woken=True)
+
+    def missed(self) -> None:
+        """Note that a waiter found its lock free by polling."""
+        self._missed += 1
+
+    @abc.abstractmethod
+    def begin(self, token: str, bell: Bell) -> None:
+        """Ring the bell when the waiter with this token is next."""
+
+    @abc.abstractmethod
+    def end(self, token: str) -> None:
+        """Forget the waiter. Does nothing if it is not known."""
+
+    def wait(self, bell: Bell, seconds: float) -> None:
+        """Wait until the bell rings, or for that long."""
+        bell.sleep(seconds)
+
+
 class LeaseStore(abc.ABC):
     """A register for one record per lock. Thread-safe; survives fork.
 
@@ -140,6 +181,8 @@ class LeaseStore(abc.ABC):
     requests_only = False
     #: `swap_many` takes a few round trips; otherwise it is not called.
     batches = False
+    #: Wakes waiters, in a store that can tell them of a release.
+    wake_ups: WakeUps | None = None
 
     @abc.abstractmethod
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
@@ -195,6 +238,10 @@ class LeaseStore(abc.ABC):
         than twice as long as another verb.
         """
         return None
+
+    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        """Append as `append` does, and wake the waiter that is first in the queue then."""
+        return self.append(lock_id, line)
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
         """Swap many records, all of different locks; return the outcomes in their order.

@@ -199,6 +199,7 @@ class StoreClient:
 
     Attributes:
         pending: the releases that the store still has to get.
+        wake_ups: wakes waiters, in a store that can.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class StoreClient:
         clock: Clock,
         renewals: RenewalThread | None = None,
     ) -> None:
+        self.wake_ups = store.wake_ups
         self._release = release
         self._clock = clock
         self._renewals = renewals

@@ -22,13 +22,15 @@ from userlock.events import (
 )
 from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
+from userlock.lock.bell import Bell
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
+from userlock.lock.local_waiters import LocalWaiter, LocalWaiters, Reading
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
 from userlock.lock.record import Record, aged
-from userlock.lock.store import StoreUnavailable
+from userlock.lock.store import StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
 
 #: Longest pause before a change that others have prevented is tried again.
@@ -199,6 +201,7 @@ class Waiting:
     random: Random
     policy: LockPolicy
     hold_times: HoldTimes
+    local: LocalWaiters
 
     def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
         """Wait for a lock that somebody has.
@@ -222,12 +225,29 @@ class Waiting:
                 if rejection is not None:
                     typical = self.hold_times.typical(attempt.claim.priority.value)
                     raise attempt.rejected(rejection, typical)
-                return _Wait(self, attempt, holding).run()
+                return self._wait(attempt, holding)
             finally:
                 admission.leave(lock_id, attempt)
         finally:
             # Once more: the thread may be stopped while it leaves.
             admission.leave(lock_id, attempt)
+
+    def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
+        """Wait among the waiters of this process, and listen to the store if it wakes waiters."""
+        wait = _Wait(self, attempt, holding)
+        me, wake_ups = wait.me, self.client.wake_ups
+        try:
+            try:
+                self.local.enter(me)
+                if wake_ups is not None:
+                    wake_ups.begin(me.claim.token, me.bell)
+                return wait.run()
+            finally:
+                if wake_ups is not None:
+                    wake_ups.end(me.claim.token)
+                self.local.leave(me)
+        finally:
+            self.local.leave(me)
 
 
 class _Wait:
@@ -240,9 +260,14 @@ class _Wait:
         self._clock = parts.clock
         self._protocol = parts.protocol
         self._policy: PriorityPolicy = parts.policy.of(claim.priority)
+        self._wake_ups = parts.client.wake_ups
+        listen = None if self._wake_ups is None else self._wake_ups.wait
+        self.me = LocalWaiter(claim, Bell(listen))
         #: The record as it was last read, and the time before and after which it was.
         self._seen: Record | None = None
         self._seen_at = self._polled_at = self._polled_before = attempt.started
+        #: The age of the record that was decided on, if another waiter of this process read it.
+        self._age = 0.0
         #: The polls between which the present holder got the lock, if we saw it change.
         self._began: tuple[float, float] | None = None
         self._aged = False
@@ -270,7 +295,8 @@ class _Wait:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
             # that raises): it leaves the queue, and if it was granted the lock
             # all the same, gives it back.
-            self._parts.client.give_back(self._attempt.lease_without_store(unsettled=True))
+            lease = self.me.lease or self._attempt.lease_without_store(unsettled=True)
+            self._parts.client.give_back(lease)
             raise
         self._give_up()
         raise self._attempt.timed_out()
@@ -394,12 +420,36 @@ class _Wait:
                         return None
                     if self._deadlocks is not None and record is not None:
                         left = min(left, self._deadlocks.check(record))
-                    self._sleep(turn, record, now, left)
+                    lease = self._rest(turn, record, now, left)
             if lease is not None:
                 return lease
             if decision is not Decision.WAIT and self._attempt.left <= 0:
                 return None  # others were faster, perhaps all the time
-            record = self._join() if decision is Decision.CREATE else self._poll()
+            match decision:
+                case Decision.CREATE:
+                    record = self._join()
+                case Decision.WAIT:
+                    record = self._next()
+                case _:
+                    record = self._poll()
+
+    def _next(self) -> Record | None:
+        """Return a record that another waiter of this process has read meanwhile, or poll."""
+        woken = self.me.bell.answer()
+        reading = self._parts.local.latest(self._claim.lock_id)
+        if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
+            record = self._poll()
+            if self._wake_ups is not None and not woken:
+                self._note_missed(self._wake_ups, record)
+            return record
+        self._about_to_decide_on(reading.asked_at)
+        self._age = self._clock.now() - reading.asked_at
+        self._see(reading.record)
+        return reading.record
+
+    def _note_missed(self, wake_ups: WakeUps, record: Record | None) -> None:
+        if record is not None and record.released and record.next_token() == self._claim.token:
+            wake_ups.missed()
 
     def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""
@@ -413,7 +463,7 @@ class _Wait:
         return self._look()
 
     def _look(self) -> Record | None:
-        self._about_to_read()
+        self._about_to_decide_on(self._clock.now())
         try:
             record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
         except StoreUnavailable as trouble:
@@ -421,7 +471,7 @@ class _Wait:
                 raise
             self._stand_back()
             return self._seen
-        self._see(record)
+        self._have_read(record)
         return record
 
     def _join(self) -> Record | None:
@@ -429,7 +479,7 @@ class _Wait:
         attempt = self._attempt
         attempt.attempts += 1
         self._aged = False  # it was noted in the record that is lost
-        self._about_to_read()
+        self._about_to_decide_on(self._clock.now())
         record = None
         if self._seen is None or not self._seen.full:
             record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
@@ -441,14 +491,19 @@ class _Wait:
                 attempt.contended()
             if not attempt.joined:
                 attempt.joined = record.position_of(self._claim.token) is not None
-            self._see(record)
+            self._have_read(record)
             if record.worth_compacting:
                 with contextlib.suppress(StoreUnavailable):  # the wait will find out
                     self._ask(self._protocol.compact, self._claim.lock_id, record)
         return record
 
-    def _about_to_read(self) -> None:
-        self._polled_before, self._polled_at = self._polled_at, self._clock.now()
+    def _about_to_decide_on(self, asked_at: float) -> None:
+        self._polled_before, self._polled_at = self._polled_at, asked_at
+
+    def _have_read(self, record: Record | None) -> None:
+        self._age = 0.0
+        self._see(record)
+        self._parts.local.tell(self._claim.lock_id, Reading(record, self._polled_at))
 
     def _see(self, record: Record | None) -> None:
         if record is None:
@@ -467,18 +522,24 @@ class _Wait:
         self._clock.sleep(min(seconds, left))
         return True
 
-    def _sleep(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
-        polling = self._policy.polling
-        if record is None:
-            seconds = polling.most_seconds
-        else:
-            typical = self._parts.hold_times.typical(record.holder.priority)
-            seconds = delay(Look(turn.position, typical, self._held(record, typical, now)), polling)
-            if turn.position:
-                seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
+    def _rest(self, turn: Turn, record: Record | None, now: float, left: float) -> Lease | None:
+        """Sleep until the next poll; return a lease that was handed over meanwhile."""
+        seconds = self._delay(turn, record, now)
         if turn.patience_ends is not None:
             seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
-        self._clock.sleep(min(seconds, left))
+        return self._parts.local.rest(self.me, min(seconds, left))
+
+    def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
+        polling = self._policy.polling
+        if record is None:
+            return polling.most_seconds
+        typical = self._parts.hold_times.typical(record.holder.priority)
+        look = Look(turn.position, typical, self._held(record, typical, now))
+        woken = self._wake_ups is not None and self._wake_ups.come
+        seconds = delay(look, polling, woken=woken)
+        if turn.position:
+            seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
+        return max(seconds - self._age, polling.least_seconds)
 
     def _held(self, record: Record, typical: float, now: float) -> float:
         """Return the time since the holder got the lock, as far as is known, in seconds."""

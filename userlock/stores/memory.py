@@ -17,6 +17,8 @@ from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.lock.bell import Bell
+from userlock.lock.record import Record
 from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
@@ -24,6 +26,7 @@ from userlock.lock.store import (
     Stored,
     StoreUnavailable,
     Swap,
+    WakeUps,
 )
 from userlock.stores import urls
 
@@ -44,8 +47,32 @@ class _Fault(enum.Enum):
     DELAYED = "the command is late"
 
 
+class _WakeUps(WakeUps):
+    """The bells of the waiters, by token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bells: dict[str, Bell] = {}
+
+    def begin(self, token: str, bell: Bell) -> None:
+        self._bells[token] = bell
+
+    def end(self, token: str) -> None:
+        self._bells.pop(token, None)
+
+    def wake(self, token: str) -> None:
+        """Wake a waiter, if it is one of this process."""
+        bell = self._bells.get(token)
+        if bell is not None:
+            self.woken(bell)
+
+
 class MemoryStore(LeaseStore):
     """A lease store in this process's memory. Thread-safe. Not for production.
+
+    Args:
+        clock: as the attribute.
+        wakes: whether a release wakes the next waiter; otherwise waiters poll.
 
     Attributes:
         clock: for the time; tests hand in a manual one.
@@ -55,8 +82,10 @@ class MemoryStore(LeaseStore):
 
     batches = True
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, wakes: bool = True) -> None:
         self.clock = clock
+        self._wake_ups = _WakeUps() if wakes else None
+        self.wake_ups = self._wake_ups
         self.asked: collections.Counter[Verb] = collections.Counter()
         self.room: float = MAX_RECORD_BYTES
         self._mutex = threading.Lock()
@@ -119,6 +148,12 @@ class MemoryStore(LeaseStore):
             return self._stored(entry)
 
         return self._carry_out("append", do)
+
+    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        stored = self.append(lock_id, line)
+        if stored is not None and self._wake_ups is not None:
+            self._wake_ups.wake(Record(stored).next_token())
+        return stored
 
     def close(self) -> None:
         """Keep the records: there are no connections to give up."""

@@ -6,11 +6,13 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+from userlock.clock import Signal
+
 
 class ManualClock:
-    """A clock that moves only by `advance` and `sleep`.
+    """A clock that moves only by `advance`, `sleep` and `wait`.
 
-    `sleep` returns at once. Actions that are planned with `after` run when
+    `sleep` and `wait` return at once. Actions that are planned with `after` run when
     their time passes.
 
     Attributes:
@@ -35,6 +37,17 @@ class ManualClock:
         # At least a visible step, as every real sleep makes. A caller that sleeps off a rounding
         # error would otherwise never end.
         self.advance(max(seconds, 1e-6))
+
+    def wait(self, signal: Signal, seconds: float) -> None:
+        """Sleep until the signal comes, or for that long."""
+        if signal.rung:
+            return
+        self.sleeps.append(seconds)
+        target = self._now + max(seconds, 1e-6)
+        while not signal.rung and self._plans and self._plans[0][0] <= target:
+            self.advance(max(self._plans[0][0] - self._now, 0.0))
+        if not signal.rung:
+            self.advance(target - self._now)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and run the actions that are planned for it."""

@@ -19,7 +19,14 @@ from userlock.testing import ManualClock
 
 @pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
+    """Provide a store whose waiters poll; test_wake_ups.py has one that wakes them."""
+    return MemoryStore(clock=clock, wakes=False)
+
+
+@pytest.fixture
+def elsewhere(store: MemoryStore, clock: ManualClock) -> LockService:
+    """Provide the service of another process: a release here is not handed over in this one."""
+    return LockService(store, clock=clock, random=Random(2), listeners=Listeners())
 
 
 @pytest.fixture

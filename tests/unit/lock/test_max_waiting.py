@@ -25,9 +25,9 @@ from tests.simulation.world import World
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy, TooManyWaiting
 from userlock.errors import LockError
 from userlock.events import Acquired, Event, Listeners, Rejected, TimedOut, log_event
-from userlock.lock import admission, waiting
+from userlock.lock import admission, local_waiters, waiting
 from userlock.lock.admission import Admission, Rejection
-from userlock.lock.lease import Holder
+from userlock.lock.lease import Holder, Lease
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -35,10 +35,15 @@ Then = Callable[[], object]
 
 
 class Waiters:
-    """Callers that wait for the lock of ann, each begun while those before it wait."""
+    """Callers that wait for the lock of ann, each begun while those before it wait.
+
+    They are in one thread, one inside the other. So locks are released by another service, which
+    hands none over: the outermost cannot go on before those inside.
+    """
 
     def __init__(self, service: LockService, clock: ManualClock) -> None:
         self._service = service
+        self._elsewhere = LockService(service.store, clock=clock, listeners=Listeners())
         self._clock = clock
         self.errors: list[LockError] = []
         self.served = 0
@@ -55,7 +60,11 @@ class Waiters:
             self.errors.append(error)
         else:
             self.served += 1
-            self._service.release(lease)
+            self.release(lease)
+
+    def release(self, lease: Lease) -> None:
+        """Release a lock."""
+        self._elsewhere.release(lease)
 
 
 @pytest.fixture
@@ -260,9 +269,16 @@ class TestPlacesAreGivenBack:
     def test_with_the_lock(self, bounded: LockService, clock: ManualClock, end: None) -> None:
         holder = bounded.acquire("ann")
         waiters = Waiters(bounded, clock)
-        clock.after(1.0, lambda: bounded.release(holder))
+        clock.after(1.0, lambda: waiters.release(holder))
         waiters.begin(3, lambda: rejected(bounded))
         assert waiters.served == 3
+
+    def test_with_a_lock_that_was_handed_over(
+        self, bounded: LockService, clock: ManualClock, end: None
+    ) -> None:
+        holder = bounded.acquire("ann")
+        clock.after(1.0, lambda: bounded.release(holder))
+        bounded.release(bounded.acquire("ann"))
 
     def test_by_a_time_out(self, bounded: LockService, clock: ManualClock, end: None) -> None:
         bounded.acquire("ann")
@@ -348,18 +364,18 @@ def places_left_behind() -> tuple[int, list[int]]:
     Returns:
         The number of steps, and those that left a place behind.
     """
-    files = {waiting.__file__, admission.__file__}
+    files = {waiting.__file__, admission.__file__, local_waiters.__file__}
     left = []
     for number in itertools.count(1):
         clock = ManualClock()  # each time the same steps
-        service = LockService(
-            MemoryStore(clock=clock), clock=clock, random=Random(1), listeners=Listeners()
-        )
+        store = MemoryStore(clock=clock)
+        service = LockService(store, clock=clock, random=Random(1), listeners=Listeners())
+        elsewhere = LockService(store, clock=clock, listeners=Listeners())
         holder = service.acquire("ann")
-        clock.after(0.01, functools.partial(service.release, holder))
+        clock.after(0.01, functools.partial(elsewhere.release, holder))
         acquire = functools.partial(service.acquire, "ann", wait_timeout=1)
         stopped = stopped_at_line(number, files, acquire)
-        if service.admission.waiting("ann"):
+        if service.admission.waiting("ann") or service.local_waiters.latest("ann"):
             left.append(number)
         if not stopped:
             return number, left
@@ -486,7 +502,8 @@ class TestTheError:
     ) -> None:
         first = bounded.acquire("ann", request="POST /first")
         errors: list[TooManyWaiting] = []
-        clock.after(0.5, lambda: bounded.release(first))
+        elsewhere = LockService(bounded.store, clock=clock, listeners=Listeners())
+        clock.after(0.5, lambda: elsewhere.release(first))
 
         def hand_over() -> None:
             with contextlib.suppress(LockTimeout):

@@ -103,11 +103,11 @@ class TestQueue:
     def test_interactive_is_served_before_batch(self, log: Log) -> None:
         log.joined_by("a", priority="batch").joined_by("b").joined_by("c", priority="batch")
         assert log.joined_by("d").queue == ["b", "d", "a", "c"]
-        assert log.record.interactive_waits
+        assert log.record.interactive_waits()
 
     def test_batch_alone_is_not_interactive(self, log: Log) -> None:
-        assert not log.record.interactive_waits
-        assert not log.joined_by("a", priority="batch").record.interactive_waits
+        assert not log.record.interactive_waits()
+        assert not log.joined_by("a", priority="batch").record.interactive_waits()
 
     def test_batch_that_has_aged_ranks_as_interactive(self, log: Log) -> None:
         """By the begin of its wait: from then on no later request can pass it."""
@@ -115,7 +115,7 @@ class TestQueue:
         log.add(aged(log["b"].token)).joined_by("d")
         assert log.queue == ["b", "c", "d", "a"]
         assert [waiter.aged for waiter in log.record.waiters()] == [True, False, False, False]
-        assert log.record.interactive_waits
+        assert log.record.interactive_waits()
 
     def test_a_done_waiter_waits_no_longer(self, log: Log) -> None:
         log.joined_by("a", "b", "c").add(done(log["b"].token))

@@ -60,6 +60,7 @@ class TestBatch:
     def test_it_does_not_take_a_lock_with_an_interactive_waiter(
         self,
         service: LockService,
+        elsewhere: LockService,
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
         queued: bool,
@@ -71,7 +72,7 @@ class TestBatch:
         taken_by_batch: list[Lease] = []
 
         def batch_tries() -> None:
-            service.release(holder)
+            elsewhere.release(holder)
             with contextlib.suppress(LockTimeout):
                 taken_by_batch.append(service.acquire("ann", priority="batch", wait_timeout=0))
 
@@ -98,10 +99,14 @@ class TestBatch:
 
 class TestBeginning:
     def test_its_wait_is_reported_once(
-        self, service: LockService, clock: ManualClock, events: list[Event]
+        self,
+        service: LockService,
+        elsewhere: LockService,
+        clock: ManualClock,
+        events: list[Event],
     ) -> None:
         holder = service.acquire("ann", request="POST /first")
-        clock.after(1.0, lambda: service.release(holder))
+        clock.after(1.0, lambda: elsewhere.release(holder))
         service.acquire("ann")
         (contended,) = (event for event in events if isinstance(event, Contended))
         assert "POST /first" in contended.blocked_by
@@ -186,10 +191,15 @@ class TestStopped:
 
     @pytest.mark.parametrize("verb", ["append", "read", "swap"])
     def test_during_a_command(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, verb: str
+        self,
+        service: LockService,
+        elsewhere: LockService,
+        store: MemoryStore,
+        clock: ManualClock,
+        verb: str,
     ) -> None:
         holder = service.acquire("ann")
-        clock.after(0.1, lambda: service.release(holder))
+        clock.after(0.1, lambda: elsewhere.release(holder))
         store.before(verb, interrupt)  # type: ignore[arg-type]
         with pytest.raises(KeyboardInterrupt):
             service.acquire("ann")
@@ -201,12 +211,13 @@ class TestStopped:
     def test_when_it_has_just_been_granted_the_lock(
         self,
         service: LockService,
+        elsewhere: LockService,
         store: MemoryStore,
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         holder = service.acquire("ann")
-        clock.after(1.0, lambda: service.release(holder))
+        clock.after(1.0, lambda: elsewhere.release(holder))
         swap = store.swap
 
         def then_interrupted(

@@ -1,0 +1,175 @@
+"""The waiters of one process at one lock: they share readings, and hand the lock over.
+
+One polls for all. A waiter whose time has come to poll uses the latest reading
+of another one, if there is one since. Only the first in the queue polls often;
+the others wake up, find its reading, and sleep on.
+
+    B (first)     poll      poll      poll: free ── claims
+    C (second)         (uses B's)
+
+A holder hands the lock over without a request, if the first waiter in the queue
+is of the same process. That one goes on under the same lease, as the record
+names it, and ends its position in the queue with the release:
+
+    A                          record           B (same process)
+    has the lock               A +B             waits, first in the queue
+    release: B's ────────────────────────────▶ has the lock
+                               A +B             release
+                               A +B =B =A ◀────
+
+So that all others see no difference but the holder's name, the lease must be
+as long as B asked for, nearly; the queue must have been read within the last
+second; and B must be interactive: nobody can come to stand before it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from userlock.clock import Clock
+from userlock.fork import reset_in_child
+from userlock.lock.bell import Bell
+from userlock.lock.lease import Claim, Lease, Priority
+from userlock.lock.record import Record
+
+#: The longest time since the queue was read, for a hand-over without a request.
+_FRESH_SECONDS = 1.0
+#: The part of its length by which a lease that is handed over may differ from the one asked for.
+_TOLERANCE = 0.05
+
+
+class Reading(NamedTuple):
+    """A record as it was read; None if there was none. The time is of the request."""
+
+    record: Record | None
+    asked_at: float
+
+
+class LocalWaiter:
+    """One waiter.
+
+    Attributes:
+        claim: its claim.
+        bell: wakes its thread.
+        lease: a lease that was handed over to it.
+    """
+
+    __slots__ = ("bell", "claim", "lease", "resting")
+
+    def __init__(self, claim: Claim, bell: Bell) -> None:
+        self.claim = claim
+        self.bell = bell
+        self.lease: Lease | None = None
+        #: Its thread sleeps in the queue, and asks for nothing.
+        self.resting = False
+
+
+class _Crowd:
+    """The waiters of one lock, by token, and the latest reading of one of them."""
+
+    __slots__ = ("reading", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: dict[str, LocalWaiter] = {}
+        self.reading: Reading | None = None
+
+
+class LocalWaiters:
+    """The waiters of this process in one store, by lock. Thread-safe. A forked child has none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begin()
+        reset_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._mutex = threading.Lock()
+        self._crowds: dict[str, _Crowd] = {}
+
+    def enter(self, waiter: LocalWaiter) -> None:
+        """Add a waiter, inside the `try` whose `finally` leaves."""
+        with self._mutex:
+            crowd = self._crowds.setdefault(waiter.claim.lock_id, _Crowd())
+            crowd.waiters[waiter.claim.token] = waiter
+
+    def leave(self, waiter: LocalWaiter) -> None:
+        """Remove a waiter. Does nothing if it is not there."""
+        with self._mutex:
+            waiter.resting = False
+            crowd = self._crowds.get(waiter.claim.lock_id)
+            if crowd is not None:
+                crowd.waiters.pop(waiter.claim.token, None)
+                if not crowd.waiters:
+                    del self._crowds[waiter.claim.lock_id]
+
+    # --- readings ---------------------------------------------------------------------------
+
+    def latest(self, lock_id: str) -> Reading | None:
+        """Return the latest reading of any waiter."""
+        crowd = self._crowds.get(lock_id)
+        return None if crowd is None else crowd.reading
+
+    def tell(self, lock_id: str, reading: Reading) -> None:
+        """Share a reading; wake the waiter whose turn it is."""
+        crowd = self._crowds.get(lock_id)
+        if crowd is None:
+            return
+        with self._mutex:
+            if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
+                return
+            crowd.reading = reading
+            record = reading.record
+            if len(crowd.waiters) > 1 and record is not None and record.free:
+                waiter = crowd.waiters.get(record.next_token())
+                if waiter is not None and waiter.resting:
+                    waiter.bell.ring()
+
+    # --- hand-over --------------------------------------------------------------------------
+
+    def rest(self, waiter: LocalWaiter, seconds: float) -> Lease | None:
+        """Sleep until the bell rings, or for that long; return a lease that was handed over."""
+        with self._mutex:
+            waiter.resting = True
+        try:
+            self._clock.wait(waiter.bell, seconds)
+        finally:
+            with self._mutex:
+                waiter.resting = False
+        return waiter.lease
+
+    def hand_over(self, lease: Lease) -> bool:
+        """Hand a lease over to the first waiter in the queue; return whether that was done."""
+        crowd = self._crowds.get(lease.lock_id)
+        if crowd is None or lease.degraded or lease.unsettled:
+            return False
+        with self._mutex:
+            waiter = self._heir(crowd, lease)
+            if waiter is None:
+                return False
+            waiter.resting = False
+            waiter.lease = lease._replace(
+                ttl_seconds=lease.deadline - self._clock.now(),  # of the tenure that begins
+                version=None,  # the heir has queued since, at least
+                contended=True,
+                priority=waiter.claim.priority.value,
+                served=(*lease.served, waiter.claim.token),
+            )
+            waiter.bell.ring()
+            return True
+
+    def _heir(self, crowd: _Crowd, lease: Lease) -> LocalWaiter | None:
+        now, reading = self._clock.now(), crowd.reading
+        if reading is None or reading.record is None or now - reading.asked_at > _FRESH_SECONDS:
+            return None
+        record = reading.record
+        if record.free or record.holder.token != lease.token:
+            return None
+        waiter = crowd.waiters.get(record.next_token(served=lease.served))
+        if waiter is None or not waiter.resting:
+            return None
+        if waiter.claim.priority is not Priority.INTERACTIVE:
+            return None
+        asked = waiter.claim.ttl_seconds
+        fits = abs(lease.deadline - now - asked) <= asked * _TOLERANCE
+        return waiter if fits else None
