@@ -326,8 +326,8 @@ def describe_loss(lost: Lost, lease: Lease) -> str:
 
 
 _HOST = socket.gethostname()
-#: 96 bits, in hexadecimal.
-_NONCE_LENGTH = 24
+#: The part of a token that identifies its process: 96 bits, in hexadecimal.
+NONCE_LENGTH = 24
 
 
 def process_label() -> str:
@@ -338,7 +338,7 @@ def process_label() -> str:
 def _label_process() -> None:
     global _process_label, _nonce
     _process_label = f"{_HOST}/{os.getpid()}"
-    _nonce = os.urandom(_NONCE_LENGTH // 2).hex()
+    _nonce = os.urandom(NONCE_LENGTH // 2).hex()
 
 
 _process_label = ""
@@ -362,4 +362,4 @@ def process_of(token: bytes) -> bytes:
 
     Host name and process id would not do: containers may share both.
     """
-    return token[:_NONCE_LENGTH]
+    return token[:NONCE_LENGTH]

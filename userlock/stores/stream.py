@@ -94,6 +94,16 @@ class Stream:
             self._poll = poll.poll
         return bool(self._poll(0))
 
+    def fileno(self) -> int:
+        """Return the file number, for `select`."""
+        return int(self._socket.fileno())
+
+    @property
+    def buffered(self) -> bool:
+        """Return whether bytes have been received that were not read yet."""
+        pending = getattr(self._socket, "pending", None)  # over TLS
+        return bool(self._buffer) or (pending is not None and pending() > 0)
+
     def close(self) -> None:
         """Send nothing any more: another file may get the number of this one."""
         self._file = None

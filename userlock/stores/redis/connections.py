@@ -67,6 +67,27 @@ class Connection:
             raise reply
         return reply
 
+    # --- as a subscriber --------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Return the file number, for `select`."""
+        return self._stream.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        """Return whether there are bytes that `select` does not see any more."""
+        return self._stream.buffered
+
+    def send(self, *command: bytes | str | int) -> None:
+        """Send a command without waiting for the reply."""
+        self._stream.send(b"".join(self._raw.pack_command(*command)))
+
+    def hear(self) -> Any:
+        """Return the next message or reply."""
+        return self._replies.read(self._stream)
+
+    # --- of a pool --------------------------------------------------------------------------
+
     def ask_each(self, commands: Sequence[Command]) -> Iterator[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
         self._stream.send(b"".join(self._raw.pack_commands(commands)))

@@ -40,6 +40,7 @@ from urllib.parse import SplitResult
 
 import redis
 
+from userlock.lock.lease import NONCE_LENGTH
 from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
@@ -52,6 +53,7 @@ from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.url import parse
+from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.urls import open_url
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
@@ -108,6 +110,30 @@ end
 """)
 
 
+# ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
+# them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
+_APPEND_AND_WAKE = _Script(f"""
+if redis.call('exists', KEYS[1]) == 0 then return false end
+if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
+    redis.call('append', KEYS[1], ARGV[1])
+end
+if redis.call('strlen', KEYS[1]) <= {_MOST_BYTES} then
+    local record = redis.call('get', KEYS[1])
+    local done, aged, first = {{}}, {{}}, nil
+    for token in record:gmatch('\\n= (%S+)') do done[token] = true end
+    for token in record:gmatch('\\n%^ (%S+)') do aged[token] = true end
+    for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
+        if not done[token] then
+            if rank == 'i' or aged[token] then first = token break end
+            first = first or token
+        end
+    end
+    if first then redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), first) end
+end
+{_GET}
+""")
+
+
 class _Version(NamedTuple):
     """A state of a record: its head, and the length of all that is stored."""
 
@@ -127,6 +153,8 @@ class RedisStore(LeaseStore):
             characters without `=` and `#`.
         connect_timeout: in seconds.
         timeout: for a reply, in seconds.
+        wakes: whether a release wakes the next waiter, by a message that Redis passes on; otherwise
+            waiters poll, as they do without the right to subscribe and publish.
 
     Every verb takes one round trip (two after a restart of the server, which
     forgets scripts). Something other than a string under our key is a
@@ -142,12 +170,19 @@ class RedisStore(LeaseStore):
         prefix: str = "userlock",
         connect_timeout: float = CONNECT_TIMEOUT,
         timeout: float = REPLY_TIMEOUT,
+        wakes: bool = True,
     ) -> None:
         self.prefix = check_prefix(prefix)
         self.space = f"{prefix}:lock".encode()
         self.connections = Connections(
             client.connection_pool, connect_timeout=connect_timeout, timeout=timeout
         )
+        self._channel = f"{prefix}:wake:".encode()
+        self._wake_ups = RedisWakeUps(self._apart, self._channel) if wakes else None
+        self.wake_ups = self._wake_ups
+
+    def _apart(self) -> Connection:
+        return self.connections.connect(None)
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
@@ -231,8 +266,18 @@ class RedisStore(LeaseStore):
         key = self.key(lock_id)
         return self.connections.ask(lambda connection: stored(_run(connection, _APPEND, key, line)))
 
+    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        if self._wake_ups is None:
+            return self.append(lock_id, line)
+        key, args = self.key(lock_id), (line, self._channel)
+        return self.connections.ask(
+            lambda connection: stored(_run(connection, _APPEND_AND_WAKE, key, *args))
+        )
+
     def close(self) -> None:
         self.connections.drop_idle()
+        if self._wake_ups is not None:
+            self._wake_ups.close()
 
     def key(self, lock_id: str) -> bytes:
         """Return the key of the record of `lock_id`."""

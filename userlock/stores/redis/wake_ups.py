@@ -1,0 +1,199 @@
+"""Wake-ups through Redis: one subscription for all waiters of a process.
+
+A release publishes the token of the next waiter, in the same script, on the
+channel of that waiter's process:
+
+    A (another process)         Redis                       B, and C (waiters here)
+                                                            subscribe, once per process
+    append =A, publish B's ───▶ the channel of B's process
+                                ──────────────────────────▶ B listens for all: goes on at once
+                                                            C listens now
+
+No thread stands apart for it. One of the waiting threads listens, and rings the
+bells of the others; when it has its lock, another one listens. The subscription
+stays. While none is to be had, waiters poll.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+
+from userlock.clock import SYSTEM_CLOCK
+from userlock.fork import reset_in_child
+from userlock.lock.bell import Bell
+from userlock.lock.lease import process_of
+from userlock.lock.store import StoreUnavailable, WakeUps
+from userlock.stores.redis.connections import TROUBLE, Connection
+
+#: Pause before the next subscription after one that failed, in seconds.
+_RETRY_SECONDS = 1.0
+#: After so long without a word from the server it is asked for one, and has so long to answer.
+_QUIET_SECONDS = 5.0
+_ANSWER_SECONDS = 1.0
+
+
+class _Line:
+    """One subscription, and a pair of sockets that interrupts the thread that listens to it."""
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.heard_at = now
+        self.asked_at: float | None = None
+        self.interrupts, self._interrupt = socket.socketpair()
+        weakref.finalize(self, _close, self.interrupts, self._interrupt)
+        self.interrupts.setblocking(False)
+        self._interrupt.setblocking(False)
+
+    def interrupt(self) -> None:
+        """Make the thread that listens look at its bell."""
+        with contextlib.suppress(BlockingIOError):  # it has been interrupted often enough
+            self._interrupt.send(b"!")
+
+
+def _close(*sockets: socket.socket) -> None:
+    for each in sockets:
+        each.close()
+
+
+class RedisWakeUps(WakeUps):
+    """The wake-ups of this process from one Redis. Survives fork.
+
+    Args:
+        connect: returns a new connection, which is in no pool; may raise as the pool does.
+        channel: begins the names of channels.
+        now: the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        channel: bytes,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
+    ) -> None:
+        super().__init__()
+        self._connect = connect
+        self._channel = channel
+        self._now = now
+        self._line: _Line | None = None
+        self._start_again()
+        reset_in_child(self._start_again)
+
+    def _start_again(self) -> None:
+        """Begin without waiters and without a subscription: in a forked child, the parent's."""
+        self.close()
+        self._bells: dict[bytes, Bell] = {}
+        #: Held by the thread that listens.
+        self._listening = threading.Lock()
+        self._subscribing = threading.Lock()
+        self._retry_at = 0.0
+
+    def close(self) -> None:
+        """End the subscription."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.connection.close()
+
+    @property
+    def come(self) -> bool:
+        return self._line is not None and super().come
+
+    def begin(self, token: str, bell: Bell) -> None:
+        name = token.encode()
+        self._bells[name] = bell
+        if self._line is None and self._now() >= self._retry_at:
+            self._subscribe(self._channel + process_of(name))
+
+    def _subscribe(self, channel: bytes) -> None:
+        """Subscribe, unless another thread does just now."""
+        if not self._subscribing.acquire(blocking=False):
+            return
+        try:
+            self._retry_at = self._now() + _RETRY_SECONDS
+            connection = self._connect()
+            try:
+                connection.begin()
+                connection.ask("SUBSCRIBE", channel)
+            except BaseException:
+                connection.close()
+                raise
+            self._line = _Line(connection, self._now())
+        except (StoreUnavailable, *TROUBLE):
+            pass  # waiters poll; trouble with the server shows there
+        finally:
+            self._subscribing.release()
+
+    def end(self, token: str) -> None:
+        self._bells.pop(token.encode(), None)
+        if self._bells and not self._listening.locked():
+            with contextlib.suppress(StopIteration, RuntimeError):  # others come and go
+                next(iter(self._bells.values())).stir()  # it may listen now
+
+    # --- listening --------------------------------------------------------------------------
+
+    def wait(self, bell: Bell, seconds: float) -> None:
+        ends = self._now() + seconds
+        while not bell.rung:
+            left = ends - self._now()
+            if left <= 0:
+                return
+            line = self._line
+            if line is None or not self._listening.acquire(blocking=False):
+                bell.sleep(left)
+                continue
+            try:
+                self._listen(line, bell, ends)
+            except TROUBLE:
+                self._lose(line)
+            finally:
+                self._listening.release()
+
+    def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
+        """Ring the bells that the server names, until our own rings or the time is over."""
+        poll = select.poll()
+        poll.register(line.connection, select.POLLIN)
+        poll.register(line.interrupts, select.POLLIN)
+        bell.disturb = line.interrupt
+        try:
+            while not bell.rung:
+                left = ends - self._now()
+                if left <= 0:
+                    return
+                if not line.connection.buffered:
+                    self._check(line)
+                    ready = {number for number, _ in poll.poll(min(left, _ANSWER_SECONDS) * 1000)}
+                    if line.interrupts.fileno() in ready:
+                        line.interrupts.recv(4096)
+                    if line.connection.fileno() not in ready:
+                        continue
+                self._hear(line)
+        finally:
+            bell.disturb = None
+
+    def _check(self, line: _Line) -> None:
+        """Find out whether a quiet server is still there."""
+        now = self._now()
+        if line.asked_at is None and now - line.heard_at > _QUIET_SECONDS:
+            line.asked_at = now
+            line.connection.send("PING")
+        elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
+            raise ConnectionError("the server is silent")
+
+    def _hear(self, line: _Line) -> None:
+        line.connection.begin()
+        match line.connection.hear():
+            case [b"message", _, bytes(token)]:
+                bell = self._bells.get(token)
+                if bell is not None:
+                    self.woken(bell)
+        line.heard_at, line.asked_at = self._now(), None
+
+    def _lose(self, line: _Line) -> None:
+        if self._line is line:
+            self._line = None
+            self._retry_at = self._now() + _RETRY_SECONDS
+        line.connection.close()
