@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Signal(Protocol):
@@ -38,6 +38,11 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait."""
         ...
+
+
+@runtime_checkable
+class WaitingClock(Clock, Protocol):
+    """A clock that can end a wait early. With any other one, a signal is noticed after a sleep."""
 
     def wait(self, signal: Signal, seconds: float) -> None:
         """Wait until a signal comes, or for that long."""

@@ -128,6 +128,7 @@ class HeldLock:
     _renewal: _Renewal | None = None
     _successor: HeldLock | None = None
     _released = False
+    _fence: int | None = None
 
     def __init__(self, scope: Owner, lease: Lease) -> None:
         self.lock_id = lease.lock_id
@@ -241,6 +242,59 @@ class HeldLock:
         return LockNotHeld(
             f"lock {quoted(self.lock_id)} cannot be extended, it {why}", lock_id=self.lock_id
         )
+
+    # --- fencing ----------------------------------------------------------------------------
+
+    @property
+    def fence(self) -> int:
+        """Return the fencing number: an integer that grows with every grant of this lock.
+
+        For systems other than Datastore that can refuse a number which is lower
+        than one they have seen: a holder that was paused for longer than its
+        lease has a lower one than the holders after it. At most 63 bits.
+
+        The first use costs one round trip; the number stays the same while the
+        lock is held. docs/fencing-numbers.md has examples, and says for each
+        store when numbers may go back.
+
+        Raises:
+            LockNotHeld: the lock has been released, or the lease is lost; the message says how.
+            LockServiceUnavailable: the store did not answer, now or when the lock was taken. A
+                degraded lock has no number until it is confirmed.
+            ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
+        """
+        number = self._fence
+        if number is not None:
+            return number
+        service = self.scope.service
+        if not service.store.fences:
+            raise ConfigurationError(
+                f"lock.fence: {type(service.store).__name__} gives no numbers that grow. To fix "
+                f"it: keep leases in memcached without a proxy, in Redis or in Datastore"
+            )
+        if self.scope.in_child:
+            raise self._has_no_fence("it belongs to the process that forked this one")
+        with self._extending:
+            if self._released or self.lost:
+                why = f"it is lost: {self.lost}" if self.lost else "it has been released"
+                raise self._has_no_fence(why)
+            if self.lease.degraded:
+                raise LockServiceUnavailable(
+                    lock_id=self.lock_id,
+                    reason="it did not answer when the lock was taken, so there is no fence yet",
+                )
+            outcome = service.fence(self.lease)
+            if isinstance(outcome, tuple) and not isinstance(outcome, Lost | Unavailable):
+                self.lease, self._fence = outcome
+                return outcome[1]
+        if isinstance(outcome, Unavailable):
+            raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
+        how = describe_loss(outcome, self.lease)
+        self.lose(how)
+        raise self._has_no_fence(f"it is lost: {self.lost or how}")
+
+    def _has_no_fence(self, why: str) -> LockNotHeld:
+        return LockNotHeld(f"lock {quoted(self.lock_id)} has no fence: {why}", lock_id=self.lock_id)
 
     # --- yielding ---------------------------------------------------------------------------
 

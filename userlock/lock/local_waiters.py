@@ -25,9 +25,10 @@ second; and B must be interactive: nobody can come to stand before it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
-from userlock.clock import Clock
+from userlock.clock import Clock, Signal, WaitingClock
 from userlock.fork import reset_in_child
 from userlock.lock.bell import Bell
 from userlock.lock.lease import Claim, Lease, Priority
@@ -80,6 +81,7 @@ class LocalWaiters:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._waits = clock.wait if isinstance(clock, WaitingClock) else _sleep_by(clock)
         self._begin()
         reset_in_child(self._begin)
 
@@ -132,7 +134,7 @@ class LocalWaiters:
         with self._mutex:
             waiter.resting = True
         try:
-            self._clock.wait(waiter.bell, seconds)
+            self._waits(waiter.bell, seconds)
         finally:
             with self._mutex:
                 waiter.resting = False
@@ -173,3 +175,7 @@ class LocalWaiters:
         asked = waiter.claim.ttl_seconds
         fits = abs(lease.deadline - now - asked) <= asked * _TOLERANCE
         return waiter if fits else None
+
+
+def _sleep_by(clock: Clock) -> Callable[[Signal, float], None]:
+    return lambda _, seconds: clock.sleep(seconds)

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from userlock.clock import Clock
 from userlock.ids import quoted
@@ -50,8 +51,10 @@ from userlock.lock.lease import (
     Lost,
     Released,
 )
-from userlock.lock.record import Record, done, joining
+from userlock.lock.record import CHANGE, Record, done, joining
 from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable, Swap
+
+_Answer = TypeVar("_Answer")
 
 #: How often a change is tried again while others change the record.
 MOST_SWAPS = 50
@@ -245,14 +248,19 @@ class LeaseProtocol:
         For entries that mean the same if they are there twice, in any record:
         after a broken connection the entry is sent again.
         """
+        return self._append_by(self.store.append, lock_id, entry)
+
+    def _append_by(
+        self, verb: Callable[[str, bytes], _Answer], lock_id: str, entry: bytes
+    ) -> _Answer:
         try:
-            return self.store.append(lock_id, entry)
+            return verb(lock_id, entry)
         except StoreUnavailable as trouble:
             if trouble.slow or not trouble.sent:
                 self._try_others(trouble, lock_id)
                 raise
         try:
-            return self.store.append(lock_id, entry)
+            return verb(lock_id, entry)
         except StoreUnavailable as later:
             later.sent = True  # the first one was
             raise
@@ -444,6 +452,33 @@ class LeaseProtocol:
             version, record = found.stored.version, found.compacted()
             contended = not found.empty
         raise RecordBusy(f"others changed the record of lock {quoted(lease.lock_id)} all the time")
+
+    def fence(self, lease: Lease) -> tuple[Lease, int] | Lost:
+        """Return a number that is higher than any of an earlier lease, if this one is still ours.
+
+        Returned with the lease as it stands in the record now. The record is
+        changed for it, so a later lease of it has a higher number, also one
+        that was handed over without a change:
+
+            A                          record (version)      B
+            granted                    A (7)
+            fence: 8 ────────────────▶ A # (8)
+            (paused for longer than the lease)
+                                       B <A (9) ◀─────────── granted
+                                       B <A # (10) ◀──────── fence: 10
+            fence ───────────────────▶ B's: lost
+        """
+        found = self._append_by(self.store.fence, lease.lock_id, CHANGE)
+        if found is None:
+            return self._lost(lease, None)
+        stored, number = found
+        record = Record(stored)
+        if record.holder.token != lease.token or record.free:
+            return self._lost(lease, record)
+        new = lease._replace(
+            record=record.compacted(), version=stored.version, contended=not record.empty
+        )
+        return new, number
 
     def extend_many(
         self, wanted: Sequence[tuple[Lease, float]]

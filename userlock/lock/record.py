@@ -11,6 +11,7 @@ appended, one entry per line:
     ! 4f01 ["another lock",1763640000.2,"4f05"]         the holder waits for another lock, as 4f05
     = 4f01                                              the holder is done: the lock is free
     ? 4f01                                              the free lock is reserved for its queue
+    #                                                   a change without a meaning, for a fence
 
 The next holder replaces the whole record. Its record names it as the holder,
 names its predecessor and how that lease ended (`< 4f01 released`, `lapsed`, or
@@ -51,6 +52,9 @@ _MOST_LINE_BYTES = 20_000
 MOST_WAITERS = 2_000
 #: Lines up to this length are cached: a forged one must not fill the memory.
 _CACHED_BYTES = 500
+
+#: The entry that makes a new version of a record, and changes nothing else.
+CHANGE = b"\n#"
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
 _PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}

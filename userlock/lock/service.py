@@ -350,6 +350,15 @@ class LockService:
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
+    def fence(self, lease: Lease) -> tuple[Lease, int] | Lost | Unavailable:
+        """Return the lease's fencing number, with the lease as it is then; see `HeldLock.fence`."""
+        if self.clock.now() >= lease.deadline:
+            return Lost("ran out")
+        try:
+            return self.client.call(lease.lock_id, self.protocol.fence, lease)
+        except StoreUnavailable as trouble:
+            return Unavailable(trouble.reason, trouble.sent)
+
     def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Extend without the store. A lease in the fallback store, if there is one, decides."""
         deadline = self.clock.now() + seconds

@@ -181,6 +181,8 @@ class LeaseStore(abc.ABC):
     requests_only = False
     #: `swap_many` takes a few round trips; otherwise it is not called.
     batches = False
+    #: `fence` gives numbers; otherwise it is not called.
+    fences = False
     #: Wakes waiters, in a store that can tell them of a release.
     wake_ups: WakeUps | None = None
 
@@ -242,6 +244,14 @@ class LeaseStore(abc.ABC):
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         """Append as `append` does, and wake the waiter that is first in the queue then."""
         return self.append(lock_id, line)
+
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append as `append` does; return the record, and a number that grows with each change.
+
+        A call that is sent after another one was answered returns a higher
+        number. The number has at most 63 bits.
+        """
+        raise NotImplementedError("see `fences`")
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
         """Swap many records, all of different locks; return the outcomes in their order.

@@ -81,6 +81,7 @@ class MemoryStore(LeaseStore):
     """
 
     batches = True
+    fences = True
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, wakes: bool = True) -> None:
         self.clock = clock
@@ -148,6 +149,13 @@ class MemoryStore(LeaseStore):
             return self._stored(entry)
 
         return self._carry_out("append", do)
+
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        stored = self.append(lock_id, line)
+        if stored is None:
+            return None
+        assert isinstance(stored.version, int)
+        return stored, stored.version
 
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         stored = self.append(lock_id, line)

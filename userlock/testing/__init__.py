@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         BatchContract,
         EngineContract,
         EngineForkContract,
+        FenceContract,
         ForkContract,
         LeaseStoreContract,
         RaceContract,
         RewriteContract,
         TimeContract,
         VerbContract,
+        WakeContract,
     )
     from userlock.testing.faults import LockFaults
     from userlock.testing.locks import allow_unlocked, held_lock
@@ -42,6 +44,7 @@ __all__ = [
     "BatchContract",
     "EngineContract",
     "EngineForkContract",
+    "FenceContract",
     "ForkContract",
     "LeaseStoreContract",
     "LockFaults",
@@ -50,6 +53,7 @@ __all__ = [
     "RewriteContract",
     "TimeContract",
     "VerbContract",
+    "WakeContract",
     "allow_unlocked",
     "held_lock",
     "make_claim",

@@ -20,6 +20,7 @@ from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
 from userlock.testing import (
     BatchContract,
+    FenceContract,
     ForkContract,
     ManualClock,
     RaceContract,
@@ -96,11 +97,11 @@ class _Everything(VerbContract, RewriteContract, RaceContract, ForkContract, Bat
     """The whole contract but `TimeContract`."""
 
 
-class TestMeta(_ByMeta, _Everything):
+class TestMeta(_ByMeta, _Everything, FenceContract):
     pass
 
 
-class TestText(_ByText, VerbContract, RaceContract, ForkContract, BatchContract):
+class TestText(_ByText, VerbContract, RaceContract, ForkContract, BatchContract, FenceContract):
     pass
 
 
@@ -115,7 +116,13 @@ class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract
 
 
 class TestSharded(
-    _OnThree, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract
+    _OnThree,
+    VerbContract,
+    RewriteContract,
+    RaceContract,
+    ForkContract,
+    BatchContract,
+    FenceContract,
 ):
     def test_the_locks_are_on_all_servers(
         self, store: ShardedMemcacheStore, three_memcacheds: list[Memcached]

@@ -10,10 +10,12 @@ from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavaila
 from userlock.stores.memory import MemoryStore, Verb
 from userlock.testing import (
     BatchContract,
+    FenceContract,
     ForkContract,
     LeaseStoreContract,
     ManualClock,
     RewriteContract,
+    WakeContract,
 )
 
 #: One command of each kind, on the lock "ann".
@@ -42,7 +44,9 @@ def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
     return None if stored is None else stored.record
 
 
-class TestMemory(LeaseStoreContract, RewriteContract, ForkContract, BatchContract):
+class TestMemory(
+    LeaseStoreContract, RewriteContract, ForkContract, BatchContract, FenceContract, WakeContract
+):
     @pytest.fixture
     def store(self, store: MemoryStore) -> MemoryStore:
         return store

@@ -26,11 +26,13 @@ from userlock.lock.store import (
 from userlock.stores.redis import RedisStore
 from userlock.testing import (
     BatchContract,
+    FenceContract,
     ForkContract,
     RaceContract,
     RewriteContract,
     TimeContract,
     VerbContract,
+    WakeContract,
 )
 
 
@@ -65,7 +67,16 @@ class _OnRedis:
         return store
 
 
-class TestRedis(_OnRedis, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract):
+class TestRedis(
+    _OnRedis,
+    VerbContract,
+    RewriteContract,
+    RaceContract,
+    ForkContract,
+    BatchContract,
+    FenceContract,
+    WakeContract,
+):
     pass
 
 

@@ -18,7 +18,6 @@ import emulator
 import userlock
 from sample_app import create_app
 from sample_app.payment_provider.server import LOOPBACK, Server
-from userlock.clock import Signal
 from userlock.outbox import Outbox
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
@@ -40,9 +39,6 @@ class LeapingClock:
 
     def sleep(self, seconds: float) -> None:
         self._seconds += seconds
-
-    def wait(self, signal: Signal, seconds: float) -> None:
-        self.sleep(seconds)
 
 
 @dataclass

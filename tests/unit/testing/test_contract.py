@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.unit.testing import broken_batches, broken_rewrites
+from tests.unit.testing import broken_batches, broken_fences, broken_rewrites, broken_wakes
 from tests.unit.testing import broken_stores as broken
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemoryStore
 from userlock.testing import (
     BatchContract,
+    FenceContract,
     ForkContract,
     LeaseStoreContract,
     ManualClock,
     RewriteContract,
+    WakeContract,
 )
 from userlock.testing.contract.base import LOCK_IDS
 
@@ -77,6 +79,18 @@ FOUND_OUT_BY: dict[type[MemoryStore], str] = {
     broken_batches.CutsRecords: "test_whatever_they_are_called_and_whatever_stands_in_them",
     broken_batches.HasOneTtl: "test_each_has_its_own_time_to_live",
     broken_batches.NeedsOne: "test_nothing_is_asked_for",
+    broken_fences.Forgets: "test_numbers_grow_with_each_call",
+    broken_fences.CountsPerRecord: "test_numbers_grow_with_each_call",
+    broken_fences.OnlyReads: "test_fence_appends",
+    broken_fences.Creates: "test_fence_creates_nothing",
+    broken_wakes.WakesNobody: "test_a_release_wakes_the_first_waiter",
+    broken_wakes.WakesTheLast: "test_a_release_wakes_the_first_waiter",
+    broken_wakes.WakesAll: "test_a_release_wakes_the_first_waiter",
+    broken_wakes.GoesByArrival: "test_interactive_comes_before_batch",
+    broken_wakes.KnowsNoAge: "test_batch_that_has_aged_comes_in_its_turn",
+    broken_wakes.WakesThoseWhoLeft: "test_waiters_that_left_are_passed",
+    broken_wakes.ForgetsNobody: "test_a_waiter_that_has_ended_is_forgotten",
+    broken_wakes.WakesAtOnce: "test_a_bell_that_is_rung_here_ends_the_wait",
     broken.BreaksAfterClose: "test_use_after_close_works_or_is_refused_cleanly",
     broken.CloseOnlyOnce: "test_close_can_be_called_twice",
 }
@@ -95,7 +109,9 @@ ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
 ]
 
 
-class Contract(LeaseStoreContract, RewriteContract, ForkContract, BatchContract):
+class Contract(
+    LeaseStoreContract, RewriteContract, ForkContract, BatchContract, FenceContract, WakeContract
+):
     """The suite, run by this module on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:

@@ -111,6 +111,8 @@ class DatastoreStore(LeaseStore):
         clock: for time-outs and waiting, and `expire_at`.
     """
 
+    fences = True
+
     def __init__(
         self,
         client: Any = None,
@@ -228,6 +230,14 @@ class DatastoreStore(LeaseStore):
                 return _as_appended(row, line, result)
             reason = "datastore: others were faster to change the row"
             calls.wait_or_raise(RecordBusy(reason))
+
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append; the number is the row's version, which Datastore never uses again."""
+        stored = self.append(lock_id, line)
+        if stored is None:
+            return None
+        assert isinstance(stored.version, int)
+        return stored, stored.version
 
     def close(self) -> None:
         self._channel.close()

@@ -54,15 +54,17 @@ class ServerTime:
         now: our clock. It must go on while the machine is suspended, as the server's may.
         moment: when the next item's time to live begins, by our clock. The caller sets it before
             it stores something.
+        started: the time when the server started, by its clock; None if it does not tell.
         good_until: until when the known time is good, by our clock; `ask` before more is stored.
     """
 
-    __slots__ = ("_ahead", "good_until", "moment", "now")
+    __slots__ = ("_ahead", "good_until", "moment", "now", "started")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.moment = now()
         self.good_until = math.inf
+        self.started: int | None = None
         #: The server's time less ours, at most; None if it does not tell, or was not asked.
         self._ahead: float | None = None
 
@@ -72,10 +74,12 @@ class ServerTime:
         False if it is far behind what it was: another connection must be asked.
         """
         self.moment = asked_at = self.now()
-        time = _unix_time(wire)
+        time, uptime = _times(wire)
         if time is None:
             self._ahead, self.good_until = None, math.inf
             return True
+        if uptime is not None:  # both count from one clock: always the same difference
+            self.started = time - uptime
         ahead = time + _MOST_BEHIND - asked_at
         if self._ahead is not None:
             if ahead < self._ahead - _MOST_DIFFERENCE:
@@ -94,17 +98,19 @@ class ServerTime:
         return math.ceil(ttl_seconds + _MOST_BEHIND)
 
 
-def _unix_time(wire: Wire) -> int | None:
-    """Return the server's time; None if it does not report it."""
+def _times(wire: Wire) -> tuple[int | None, int | None]:
+    """Return the server's time, and for how long it has run; None where it does not report it."""
     wire.send(b"stats\r\n")
-    time = b"0"
+    time, uptime = b"0", None
     while (line := wire.read_line()) != b"END":
         if line.startswith(b"STAT time "):
             time = line.removeprefix(b"STAT time ")
+        elif line.startswith(b"STAT uptime "):
+            uptime = number(line.removeprefix(b"STAT uptime "))
         elif line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")):
             break  # it gives no statistics
         elif not line.startswith(b"STAT "):
             raise unexpected(line)
     wire.finish()
     seconds = number(time)
-    return seconds if seconds >= _FIRST_DATE else None
+    return (seconds if seconds >= _FIRST_DATE else None), uptime

@@ -77,6 +77,13 @@ class ShardedMemcacheStore(LeaseStore):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         return self._server(lock_id).append(lock_id, line)
 
+    @property
+    def fences(self) -> bool:  # type: ignore[override]
+        return all(server.fences for server in self.servers)
+
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        return self._server(lock_id).fence(lock_id, line)
+
     def close(self) -> None:
         for server in self.servers:
             server.close()

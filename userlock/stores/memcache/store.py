@@ -45,13 +45,15 @@ from userlock.stores.memcache.dialects import Change, Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.stream import MOST_VALUES
+from userlock.stores.stream import MOST_VALUES, Refused
 
 _Answer = TypeVar("_Answer")
 #: How often an item may appear between the two commands of an `append`; one of such a length has
 #: not just appeared.
 _MOST_APPENDS = 5
 _LONG_BYTES = 500_000
+#: 2020-01-01, in seconds since 1970: fences have 63 bits until the year 2088.
+_FENCE_EPOCH = 1_577_836_800
 
 
 class _Version(NamedTuple):
@@ -114,6 +116,7 @@ class MemcacheStore(LeaseStore):
         )
         self.address = self.connections.address
         self.via_proxy = via_proxy
+        self.fences = not via_proxy
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -210,15 +213,32 @@ class MemcacheStore(LeaseStore):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
 
-        def exchange(connection: Connection) -> Item | None:
-            for _ in range(_MOST_APPENDS):
-                appended, item = connection.dialect.append(connection, key, line)
-                # An item may appear after the append was refused, before it is read.
-                if appended or item is None or len(item.record) > _LONG_BYTES:
-                    break
-            return item
+        return self.stored(self.connections.ask(lambda c: _appended(c, key, line)), key)
 
-        return self.stored(self.connections.ask(exchange), key)
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append; the number is the record's CAS number, above the time when the server started.
+
+        CAS numbers begin again at 1 when the server restarts. The time of the
+        start comes first, so numbers grow all the same, unless the server's
+        clock was set back, or it had counted 2^32 changes in each second.
+        """
+        key = self.keys.lock(lock_id)
+
+        def exchange(connection: Connection) -> tuple[Item, int] | None:
+            item = _appended(connection, key, line)
+            if item is None:
+                return None
+            started = connection.time.started
+            if started is None:
+                raise Refused("it does not tell when it was started, so there is no fence")
+            return item, ((started - _FENCE_EPOCH) << 32) + item.cas
+
+        found = self._ask_in_time(exchange)
+        if found is None:
+            return None
+        stored = self.stored(found[0], key)
+        assert stored is not None
+        return stored, found[1]
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -270,6 +290,16 @@ class MemcacheStore(LeaseStore):
                 ours = item is not None and _is_of(item, version)
                 found[version.key] = item.cas if item is not None and ours else None
         return [found.get(version.key, version.cas) for version in versions]
+
+
+def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
+    """Append a line; return the item right afterwards, None if there is none."""
+    for _ in range(_MOST_APPENDS):
+        appended, item = connection.dialect.append(connection, key, line)
+        # An item may appear after the append was refused, before it is read.
+        if appended or item is None or len(item.record) > _LONG_BYTES:
+            break
+    return item
 
 
 def _is_of(item: Item, version: _Version) -> bool:

@@ -54,6 +54,7 @@ from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
+from userlock.stores.stream import number
 from userlock.stores.urls import open_url
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
@@ -110,6 +111,14 @@ end
 """)
 
 
+_FENCE = _Script(f"""
+if redis.call('exists', KEYS[1]) == 0 then return false end
+if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
+    redis.call('append', KEYS[1], ARGV[1])
+end
+local function read() {_GET} end
+return {{redis.call('time'), read()}}
+""")
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
 _APPEND_AND_WAKE = _Script(f"""
@@ -162,6 +171,7 @@ class RedisStore(LeaseStore):
     """
 
     batches = True
+    fences = True
 
     def __init__(
         self,
@@ -265,6 +275,23 @@ class RedisStore(LeaseStore):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.key(lock_id)
         return self.connections.ask(lambda connection: stored(_run(connection, _APPEND, key, line)))
+
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append; the number is the server's time in microseconds."""
+        key = self.key(lock_id)
+
+        def exchange(connection: Connection) -> tuple[Stored, int] | None:
+            match _run(connection, _FENCE, key, line):
+                case None:
+                    return None
+                case [[bytes(seconds), bytes(fraction)], list(record)]:
+                    found = stored(record)
+                    assert found is not None
+                    return found, number(seconds) * 10**6 + number(fraction)
+                case reply:
+                    raise _odd(reply)
+
+        return self.connections.ask(exchange)
 
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self._wake_ups is None:

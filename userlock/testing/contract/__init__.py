@@ -20,9 +20,10 @@ manual clock) can be marked and left for later:
     RaceContract   atomicity: threads that race
     TimeContract   times to live, and the grace that follows
 
-Three contracts are separate: `ForkContract` (for stores with connections; it needs
-a process that survives a fork), `BatchContract` (for stores with `batches = True`)
-and `RewriteContract` (for stores that implement `rewrite`).
+Five contracts are separate: `ForkContract` (for stores with connections; it needs
+a process that survives a fork), `BatchContract` (for stores with `batches = True`),
+`RewriteContract` (for stores that implement `rewrite`), `FenceContract` (for stores
+with `fences = True`) and `WakeContract` (for stores with `wake_ups`).
 
 `EngineContract` and `EngineForkContract` are for engines of the outbox
 (`userlock.testing.contract.engines`).
@@ -32,22 +33,26 @@ from __future__ import annotations
 
 from userlock.testing.contract.batches import BatchContract
 from userlock.testing.contract.engines import EngineContract, EngineForkContract
+from userlock.testing.contract.fences import FenceContract
 from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
 from userlock.testing.contract.rewriting import RewriteContract
 from userlock.testing.contract.times import TimeContract
 from userlock.testing.contract.verbs import VerbContract
+from userlock.testing.contract.waking import WakeContract
 
 __all__ = [
     "BatchContract",
     "EngineContract",
     "EngineForkContract",
+    "FenceContract",
     "ForkContract",
     "LeaseStoreContract",
     "RaceContract",
     "RewriteContract",
     "TimeContract",
     "VerbContract",
+    "WakeContract",
 ]
 
 

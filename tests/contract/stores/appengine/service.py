@@ -13,7 +13,7 @@ from typing import Any
 
 from google.appengine.api.memcache import memcache_stub
 
-from userlock.clock import SYSTEM_CLOCK, Signal
+from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import Stored
 from userlock.testing import ManualClock
 
@@ -39,9 +39,6 @@ class WallClock:
 
     def sleep(self, seconds: float) -> None:
         SYSTEM_CLOCK.sleep(seconds)
-
-    def wait(self, signal: Signal, seconds: float) -> None:
-        SYSTEM_CLOCK.wait(signal, seconds)
 
 
 class Service(memcache_stub.MemcacheServiceStub):

@@ -12,10 +12,10 @@ import userlock
 from tests.contract.stores.datastore.conftest import PATIENT, SERVER_CLOCK
 from userlock.lock.store import LeaseStore
 from userlock.stores.datastore import DatastoreStore
-from userlock.testing import LeaseStoreContract, RewriteContract
+from userlock.testing import FenceContract, LeaseStoreContract, RewriteContract
 
 
-class TestDatastore(LeaseStoreContract, RewriteContract):
+class TestDatastore(LeaseStoreContract, RewriteContract, FenceContract):
     """Time passes in the server alone: no client's clock has a say."""
 
     late_seconds = 1.0

@@ -1,0 +1,115 @@
+"""The contract of `LeaseStore.wake_ups` and `append_and_wake`, for stores that wake waiters."""
+
+from __future__ import annotations
+
+from userlock.lock.bell import Bell
+from userlock.lock.lease import Holder, Priority, new_token
+from userlock.lock.record import aged, done, joining
+from userlock.lock.store import LeaseStore, WakeUps
+from userlock.testing.contract.base import PATIENCE, StoreContract, created, found
+
+#: A message for somebody else would have come by then, in seconds.
+_SOON = 0.05
+
+
+class WakeContract(StoreContract):
+    """The contract of wake-ups."""
+
+    def test_a_release_wakes_the_first_waiter(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        first, second = crowd.joins(), crowd.joins()
+        crowd.ends(crowd.holder)
+        crowd.is_woken(first)
+        crowd.sleeps_on(second)
+
+    def test_it_is_appended_as_ever(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        before = found(store.read("ann")).record
+        answer = found(store.append_and_wake("ann", b"\nline"))
+        assert answer.record == before + b"\nline"
+        assert found(store.read("ann")).version == answer.version or answer.version is not None
+        assert store.append_and_wake("nobody's", b"\nline") is None
+        assert store.read("nobody's") is None
+        crowd.ends(crowd.holder)  # nobody waits
+
+    def test_interactive_comes_before_batch(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        batch, interactive = crowd.joins(Priority.BATCH), crowd.joins()
+        crowd.ends(crowd.holder)
+        crowd.is_woken(interactive)
+        crowd.sleeps_on(batch)
+
+    def test_batch_that_has_aged_comes_in_its_turn(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        crowd.joins(Priority.BATCH)
+        old = crowd.joins(Priority.BATCH)
+        young = crowd.joins()
+        found(store.append("ann", aged(old)))
+        crowd.ends(crowd.holder)
+        crowd.is_woken(old)
+        crowd.sleeps_on(young)
+
+    def test_waiters_that_left_are_passed(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        left, waits = crowd.joins(), crowd.joins()
+        found(store.append("ann", done(left)))
+        crowd.ends(crowd.holder)
+        crowd.is_woken(waits)
+        crowd.sleeps_on(left)
+
+    def test_a_waiter_that_has_ended_is_forgotten(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        gone = crowd.joins()
+        crowd.wake_ups.end(gone)
+        crowd.wake_ups.end(gone)
+        crowd.ends(crowd.holder)
+        other = crowd.joins()
+        crowd.ends(gone)
+        crowd.is_woken(other)
+        assert not crowd.bells[gone].rung
+
+    def test_a_bell_that_is_rung_here_ends_the_wait(self, store: LeaseStore) -> None:
+        crowd = _Crowd(store)
+        token = crowd.joins()
+        crowd.bells[token].ring()
+        crowd.bells[token].wait(PATIENCE)
+        assert not crowd.bells[token].answer(), "the store has not woken it"
+
+
+class _Crowd:
+    """A holder, and waiters with their bells."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        assert store.wake_ups is not None, "the store does not wake waiters"
+        self._store = store
+        self.wake_ups: WakeUps = store.wake_ups
+        self.bells: dict[str, Bell] = {}
+        holder = _claim(Priority.INTERACTIVE)
+        self.holder = holder.token
+        created(store.create("ann", holder.encode(), 60))
+
+    def joins(self, priority: Priority = Priority.INTERACTIVE) -> str:
+        """Add a waiter; return its token."""
+        claim = _claim(priority)
+        bell = self.bells[claim.token] = Bell(self.wake_ups.wait)
+        self.wake_ups.begin(claim.token, bell)
+        found(self._store.append("ann", joining(claim)))
+        return claim.token
+
+    def ends(self, token: str) -> None:
+        """Append the end of a hold."""
+        found(self._store.append_and_wake("ann", done(token)))
+
+    def is_woken(self, token: str) -> None:
+        """Wait for the bell of a waiter."""
+        self.bells[token].wait(PATIENCE)
+        assert self.bells[token].answer(), "the waiter was not woken"
+
+    def sleeps_on(self, token: str) -> None:
+        """Check that nobody has rung the bell of a waiter."""
+        self.bells[token].wait(_SOON)
+        assert not self.bells[token].rung, "another waiter than the first one was woken"
+
+
+def _claim(priority: Priority) -> Holder:
+    return Holder(new_token(), priority.value, 1_700_000_000.0, 60.0, "web/1", "GET /")
