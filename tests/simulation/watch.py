@@ -131,7 +131,9 @@ class Watch:
         lock = self._before(lock_id)
         stored = self.store.append(lock_id, line)
         if stored is not None and stored.record.endswith(line):  # there may be no room for it
-            self._appended(who, lock, lock_id, line)
+            # The end of a hold may come with those of the waiters that it was handed over to.
+            for entry in line.decode().split("\n")[1:]:
+                self._appended(who, lock, lock_id, f"\n{entry}".encode())
             lock.seen = parse_record(stored.record)
         return stored
 
