@@ -28,11 +28,19 @@ class Trouble(enum.Enum):
     CUT = "connections cut"
     CUT_AFTER = "connections cut after the command"
     HALF_CLOSED = "connections half closed"
+    WAKE_UPS_LOST = "wake-ups lost"
 
 
 #: The faults of a packet on its way to the server. The others are on the way back.
 _ON_THE_WAY_THERE = (Trouble.LATE, Trouble.COMMANDS_LOST, Trouble.CUT, Trouble.CUT_AFTER)
-_ON_THE_WAY_BACK = (Trouble.LATE, Trouble.REPLIES_LOST, Trouble.HALF_CLOSED)
+_ON_THE_WAY_BACK = (
+    Trouble.LATE,
+    Trouble.REPLIES_LOST,
+    Trouble.HALF_CLOSED,
+    Trouble.WAKE_UPS_LOST,
+)
+#: The begin of a message that Redis passes on to a subscriber.
+_MESSAGE = b"*3\r\n$7\r\nmessage\r\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +97,12 @@ class Network:
         for link in links:
             link.close()
 
-    def hits(self, troubles: Collection[Trouble]) -> Weather | None:
+    def hits(self, troubles: Collection[Trouble], data: bytes) -> Weather | None:
         """Return the weather if it affects this packet, to which only these faults apply."""
         weather = self._weather
         if weather is None or weather.trouble not in troubles:
+            return None
+        if weather.trouble is Trouble.WAKE_UPS_LOST and not data.startswith(_MESSAGE):
             return None
         if self._random.random() >= weather.share:
             return None
@@ -174,7 +184,7 @@ class _Link:
         silent = False  # no network loses only the first packet
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                weather = self._network.hits(troubles)
+                weather = self._network.hits(troubles, data)
                 trouble = None if weather is None else weather.trouble
                 if weather is not None and trouble is Trouble.LATE:
                     time.sleep(weather.seconds)
@@ -183,6 +193,8 @@ class _Link:
                 elif trouble is Trouble.HALF_CLOSED:
                     target.shutdown(socket.SHUT_WR)
                     silent = True
+                if trouble is Trouble.WAKE_UPS_LOST:
+                    continue
                 if trouble is Trouble.CUT:
                     break
                 if trouble is Trouble.CUT_AFTER:

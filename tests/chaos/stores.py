@@ -57,10 +57,15 @@ _COMMON = {
     Harm.DATASTORE: {what: weight for what, (weight, _) in FAULTS.items()},
     Harm.EMULATOR: {EMULATOR_KILLED: 1},
 }
+_ONLY_REDIS = {Trouble.WAKE_UPS_LOST}
 _SERVER = {RESTARTED: 3, RESTARTED_TWICE: 1, DOWN: 2, STOPPED: 4}
-_NETWORK = {CLOCK_SET: 1, **{trouble.value: 1 for trouble in Trouble}}
+_OF_REDIS = {trouble.value: 4 for trouble in _ONLY_REDIS}
+_NETWORK = {
+    CLOCK_SET: 1,
+    **{trouble.value: 1 for trouble in set(Trouble) - {Trouble.WAKE_UPS_LOST}},
+}
 _MEMCACHED = _COMMON | {Harm.STORE: _SERVER | {FILLED: 2}, Harm.NETWORK: _NETWORK}
-_REDIS = _COMMON | {Harm.STORE: _SERVER, Harm.NETWORK: _NETWORK}
+_REDIS = _COMMON | {Harm.STORE: _SERVER, Harm.NETWORK: _NETWORK | _OF_REDIS}
 #: The emulator is the lease server. A proxy that swallows what it has acknowledged would disturb
 #: gRPC for ever, as no network does.
 _DATASTORE = _COMMON | {
@@ -74,7 +79,8 @@ _FALLBACK = _MEMCACHED | {Harm.EMULATOR: {EMULATOR_KILLED: 1, EMULATOR_STOPPED: 
 LOSSES = frozenset({RESTARTED, RESTARTED_TWICE, DOWN, FILLED})
 #: The other faults of the network and of servers, without loss of data. Wall clocks are among
 #: them, because a waiter that rejoins the queue is placed by its own.
-TROUBLES = frozenset({STOPPED, CLOCK_SET, *(trouble.value for trouble in Trouble)})
+#: Lost wake-ups excuse nothing: a waiter polls in time.
+TROUBLES = frozenset({STOPPED, CLOCK_SET, *(trouble.value for trouble in Trouble)}) - set(_OF_REDIS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

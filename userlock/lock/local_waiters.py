@@ -38,6 +38,8 @@ from userlock.lock.record import Record
 _FRESH_SECONDS = 1.0
 #: The part of its length by which a lease that is handed over may differ from the one asked for.
 _TOLERANCE = 0.05
+#: Leases that were handed over and are held; above this number those that ran out are dropped.
+_MOST_KEPT = 1000
 
 
 class Reading(NamedTuple):
@@ -88,6 +90,8 @@ class LocalWaiters:
     def _begin(self) -> None:
         self._mutex = threading.Lock()
         self._crowds: dict[str, _Crowd] = {}
+        #: Of each lease that was handed over and is still held: its latest state, by token.
+        self._handed_over: dict[str, Lease] = {}
 
     def enter(self, waiter: LocalWaiter) -> None:
         """Add a waiter, inside the `try` whose `finally` leaves."""
@@ -140,12 +144,31 @@ class LocalWaiters:
                 waiter.resting = False
         return waiter.lease
 
+    def owns(self, lease: Lease) -> bool:
+        """Return False for a lease that was handed over: its token is another one's now.
+
+        A lease that is being released, and not handed over, is forgotten.
+        """
+        if not self._handed_over:
+            return True
+        with self._mutex:
+            latest = self._handed_over.get(lease.token)
+            if latest is None:
+                return True
+            if len(lease.served) < len(latest.served):
+                return False
+            del self._handed_over[lease.token]
+            return True
+
     def hand_over(self, lease: Lease) -> bool:
         """Hand a lease over to the first waiter in the queue; return whether that was done."""
         crowd = self._crowds.get(lease.lock_id)
         if crowd is None or lease.degraded or lease.unsettled:
             return False
         with self._mutex:
+            latest = self._handed_over.get(lease.token)
+            if latest is not None and len(lease.served) < len(latest.served):
+                return False
             waiter = self._heir(crowd, lease)
             if waiter is None:
                 return False
@@ -157,8 +180,16 @@ class LocalWaiters:
                 priority=waiter.claim.priority.value,
                 served=(*lease.served, waiter.claim.token),
             )
+            self._handed_over[lease.token] = waiter.lease
+            if len(self._handed_over) > _MOST_KEPT:
+                self._drop_those_that_ended()
             waiter.bell.ring()
             return True
+
+    def _drop_those_that_ended(self) -> None:
+        now = self._clock.now()
+        kept = {each.token: each for each in self._handed_over.values() if each.deadline > now}
+        self._handed_over = kept
 
     def _heir(self, crowd: _Crowd, lease: Lease) -> LocalWaiter | None:
         now, reading = self._clock.now(), crowd.reading

@@ -306,8 +306,7 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        handed_over = self.local_waiters.hand_over(lease)
-        match RELEASED if handed_over else self.give_back(lease):
+        match self._hand_over(lease) or self.give_back(lease):
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
             case Unavailable():
@@ -316,6 +315,13 @@ class LockService:
                 # A degraded one was never confirmed, so nothing was lost.
                 outcome = "released (degraded)" if lease.degraded else "released"
                 self._released(lease, held_seconds, outcome)
+
+    def _hand_over(self, lease: Lease) -> StoreReleased | Lost | None:
+        """Hand the lock over within this process; None if the lease is to be given back."""
+        if self.local_waiters.hand_over(lease):
+            return RELEASED
+        # A caller that releases it twice must not end the hold of the next one.
+        return None if self.local_waiters.owns(lease) else Lost("taken")
 
     def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
         self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))

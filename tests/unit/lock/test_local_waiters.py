@@ -154,6 +154,29 @@ class TestHandOver:
             service.acquire("ann")
         assert store.read("ann") is None
 
+    def test_a_second_release_does_not_end_the_next_hold(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        holder = service.acquire("ann")
+        clock.after(0.5, lambda: service.release(holder))
+        lease = service.acquire("ann")
+        service.release(holder)
+        assert not record_of(store, "ann").free
+        service.release(lease)
+        assert store.read("ann") is None
+        service.release(lease)
+
+    def test_leases_that_run_out_are_forgotten(
+        self, service: LockService, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(local_waiters, "_MOST_KEPT", 3)
+        for number in range(20):
+            holder = service.acquire(f"learner-{number}")
+            clock.after(0.5, functools.partial(service.release, holder))
+            service.acquire(f"learner-{number}")
+            clock.advance(100)
+        assert len(service.local_waiters._handed_over) <= 4
+
     def test_a_waiter_that_times_out_gets_none(
         self, service: LockService, store: MemoryStore, clock: ManualClock
     ) -> None:

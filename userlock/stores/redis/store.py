@@ -213,6 +213,7 @@ class RedisStore(LeaseStore):
             prefix=named.prefix,
             connect_timeout=named.connect_timeout,
             timeout=named.timeout,
+            wakes=named.wakes,
         )
 
     # --- the verbs --------------------------------------------------------------------------

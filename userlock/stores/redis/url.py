@@ -21,6 +21,7 @@ class Named(NamedTuple):
     prefix: str
     connect_timeout: float
     timeout: float
+    wakes: bool
 
 
 def parse(parts: SplitResult) -> Named:
@@ -41,6 +42,9 @@ def parse(parts: SplitResult) -> Named:
     prefix = options.pop("prefix", "userlock")
     if not prefix:
         raise AddressError("the prefix must not be empty")
+    wakes = options.pop("wake_ups", "yes")
+    if wakes not in ("yes", "no"):
+        raise AddressError("wake_ups is yes or no")
     times = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
     for name in times.keys() & options.keys():
         text = options.pop(name)
@@ -49,7 +53,8 @@ def parse(parts: SplitResult) -> Named:
         times[name] = float(text)
     scheme = _CLIENTS[parts.scheme]
     client_url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
-    return Named(client_url, prefix, *times.values())
+    connect_timeout, timeout = times.values()
+    return Named(client_url, prefix, connect_timeout, timeout, wakes == "yes")
 
 
 def _port(parts: SplitResult) -> int | None:

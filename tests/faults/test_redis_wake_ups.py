@@ -1,0 +1,255 @@
+"""Wake-ups through a real Redis, and all that may keep them from coming."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import RedisServer
+from tests.waiting import wait_until
+from userlock import LockService
+from userlock.events import Listeners
+from userlock.lock.bell import Bell
+from userlock.lock.lease import new_token
+from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
+from userlock.lock.store import WakeUps
+from userlock.stores.redis import RedisStore
+from userlock.stores.redis import wake_ups as module
+
+PATIENCE = 20.0
+#: Waiters that rely on wake-ups: their polls come far too late for these tests.
+SELDOM = LockPolicy(
+    interactive=PriorityPolicy(polling=Polling(least_seconds=5.0, most_seconds=5.0))
+)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def connect(redis_server: RedisServer, prefix: str) -> Iterator[Callable[..., LockService]]:
+    """Provide services on one Redis, each as of a process of its own."""
+    made = []
+
+    def service(options: str = "", policy: LockPolicy | None = SELDOM) -> LockService:
+        url = f"{redis_server.url}?prefix={prefix}{options}"
+        made.append(LockService(RedisStore.from_url(url), policy=policy, listeners=Listeners()))
+        return made[-1]
+
+    yield service
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Any]:
+    client = redis.Redis.from_url(redis_server.url)
+    yield client
+    client.close()
+
+
+class Waiter(threading.Thread):
+    """A thread that waits for the lock of ann; its times are of the monotonic clock."""
+
+    def __init__(self, service: LockService) -> None:
+        super().__init__()
+        self._service = service
+        self.granted_at = 0.0
+        self.start()
+
+    def run(self) -> None:
+        lease = self._service.acquire("ann", wait_timeout=PATIENCE)
+        self.granted_at = time.monotonic()
+        self._service.release(lease)
+
+
+def subscribers(client: Any, prefix: str) -> int:
+    channels = client.pubsub_channels(f"{prefix}:wake:*")
+    return sum(number for _, number in client.pubsub_numsub(*channels)) if channels else 0
+
+
+def queued(service: LockService, number: int) -> Callable[[], bool]:
+    return lambda: len(service.waiters("ann")) == number
+
+
+def test_the_release_wakes_the_waiter(connect: Callable[..., LockService]) -> None:
+    here, there = connect(), connect()
+    for _ in range(5):
+        lease = there.acquire("ann")
+        waiter = Waiter(here)
+        wait_until(queued(there, 1))
+        released_at = time.monotonic()
+        there.release(lease)
+        waiter.join(PATIENCE)
+        assert 0 < waiter.granted_at - released_at < 1.0, "5 s, if it were found by polling"
+
+
+@pytest.mark.parametrize("off", ["here", "there"])
+def test_without_wake_ups_it_polls(connect: Callable[..., LockService], off: str) -> None:
+    """The negative control: one side has them turned off."""
+    options = {off: "&wake_ups=no"}
+    here, there = (connect(options.get(each, ""), policy=None) for each in ("here", "there"))
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(queued(there, 1))
+    there.release(lease)
+    waiter.join(PATIENCE)
+    assert waiter.granted_at
+    polled = here.store.wake_ups is None or here.store.wake_ups._missed == 1
+    assert polled
+
+
+def test_many_waiters_of_a_process_share_one_subscription(
+    connect: Callable[..., LockService], client: Any, prefix: str
+) -> None:
+    here, there = connect(), connect()
+    lease = there.acquire("ann")
+    # Batch is not handed over within the process: each is woken through Redis.
+    lives: list[threading.Thread] = []
+    served: list[float] = []
+
+    def wait() -> None:
+        mine = here.acquire("ann", priority="batch", wait_timeout=PATIENCE)
+        served.append(time.monotonic())
+        here.release(mine)
+
+    for number in range(8):
+        lives.append(threading.Thread(target=wait))
+        lives[-1].start()
+        wait_until(queued(there, number + 1))
+    assert subscribers(client, prefix) == 1
+    began = time.monotonic()
+    there.release(lease)
+    for each in lives:
+        each.join(PATIENCE)
+    assert len(served) == 8
+    assert served[-1] - began < 4.0, "each thread listened in its turn"
+
+
+def test_a_cut_subscription_is_made_again(
+    connect: Callable[..., LockService], client: Any, prefix: str
+) -> None:
+    here, there = connect(policy=None), connect()
+    for _ in range(2):
+        lease = there.acquire("ann")
+        waiter = Waiter(here)
+        wait_until(queued(there, 1))
+        client.client_kill_filter(_type="pubsub")
+        wait_until(lambda: subscribers(client, prefix) == 0)
+        there.release(lease)
+        waiter.join(PATIENCE)
+        assert waiter.granted_at, "it polled"
+        time.sleep(module._RETRY_SECONDS)
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(lambda: subscribers(client, prefix) == 1)
+    there.release(lease)
+    waiter.join(PATIENCE)
+
+
+def test_a_user_without_the_right_to_channels_polls(
+    connect: Callable[..., LockService], client: Any, redis_server: RedisServer, prefix: str
+) -> None:
+    client.acl_setuser(
+        prefix, enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all"], reset=True
+    )
+    client.execute_command("ACL", "SETUSER", prefix, "resetchannels")
+    url = f"redis://{prefix}:secret@{redis_server.address}/0?prefix={prefix}"
+    here = LockService(RedisStore.from_url(url), listeners=Listeners())
+    lease = here.acquire("ann", priority="batch")
+    waiter = Waiter(here)
+    wait_until(queued(here, 1))
+    here.release(lease)
+    waiter.join(PATIENCE)
+    assert waiter.granted_at
+    here.close()
+
+
+def test_a_forked_child_subscribes_for_itself(
+    connect: Callable[..., LockService], client: Any, prefix: str
+) -> None:
+    here, there = connect(), connect()
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(queued(there, 1))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:  # pragma: no cover (in the child)
+        try:
+            mine = here.acquire("ann", wait_timeout=PATIENCE)
+            os.write(write, b"y")
+            here.release(mine)
+        finally:
+            os._exit(0)
+    wait_until(queued(there, 2))
+    wait_until(lambda: subscribers(client, prefix) == 2)
+    began = time.monotonic()
+    there.release(lease)
+    waiter.join(PATIENCE)
+    assert os.read(read, 1) == b"y"
+    os.waitpid(child, 0)
+    os.close(read)
+    os.close(write)
+    assert time.monotonic() - began < 4.0, "the child was woken"
+
+
+def test_a_stopped_server_is_noticed(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that has gone silent is given up: wake-ups would be waited for in vain."""
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.2)
+    store = RedisStore.from_url(own_redis.url)
+    wake_ups = _of(store)
+    token, bell = new_token(), Bell(wake_ups.wait)
+    wake_ups.begin(token, bell)
+    come = []
+    bell.wait(0.5)
+    come.append(wake_ups.come)  # it answers when it is asked
+    with own_redis.paused():
+        bell.wait(1.0)
+        come.append(wake_ups.come)
+    assert come == [True, False]
+    wake_ups.end(token)
+    store.close()
+
+
+def test_a_server_that_is_not_there(redis_server: RedisServer) -> None:
+    store = RedisStore.from_url("redis://127.0.0.1:1/0")
+    wake_ups = _of(store)
+    bell = Bell(wake_ups.wait)
+    wake_ups.begin("token", bell)
+    bell.wait(0.01)
+    assert not wake_ups.come
+    assert not bell.rung
+    wake_ups.end("token")
+
+
+def test_another_program_speaks_on_the_channel(
+    connect: Callable[..., LockService], client: Any, prefix: str
+) -> None:
+    here, there = connect(), connect()
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(lambda: subscribers(client, prefix) == 1)
+    (channel,) = client.pubsub_channels(f"{prefix}:wake:*")
+    for message in (b"", b"\xff\x00", b"x" * 100_000, b"somebody's token"):
+        client.publish(channel, message)
+    wait_until(queued(there, 1))
+    there.release(lease)
+    waiter.join(PATIENCE)
+    assert waiter.granted_at
+
+
+def _of(store: RedisStore) -> WakeUps:
+    assert store.wake_ups is not None
+    return store.wake_ups
