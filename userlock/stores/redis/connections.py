@@ -1,6 +1,6 @@
 """Connections to one Redis server: redis-py's, in a pool of our own.
 
-redis-py makes a connection, authenticates, and packs commands. Its pools lack
+redis-py makes a connection and authenticates. Its pools lack
 four things: they do not tell whether a command was sent before something went
 wrong, a look-up of the server's name may hang in them, they give no fresh
 connection with another time-out, and their treatment of stale connections
@@ -39,6 +39,22 @@ Command = Sequence[bytes | str | int]
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
 
 
+#: The usual replies of one line.
+_BRIEF = {b"+OK": b"OK", b"$-1": None, b":1": 1, b":0": 0}
+
+
+def packed(command: Command) -> bytes:
+    """Return a command as it is sent. redis-py's own takes three times as long."""
+    wire = [b"*%d\r\n" % len(command)]
+    for part in command:
+        if isinstance(part, int):
+            part = b"%d" % part
+        elif isinstance(part, str):
+            part = part.encode()
+        wire.append(b"$%d\r\n%b\r\n" % (len(part), part))
+    return b"".join(wire)
+
+
 class Connection:
     """One connection of redis-py's, which stands. Used by one thread at a time."""
 
@@ -60,9 +76,19 @@ class Connection:
 
     def ask(self, *command: bytes | str | int) -> Any:
         """Return the reply to one command; raise Redis's error."""
-        self._stream.send(b"".join(self._raw.pack_command(*command)))
+        self._stream.send(packed(command))
         reply = self._replies.read(self._stream)
         self._stream.finish()
+        if isinstance(reply, redis.RedisError):
+            raise reply
+        return reply
+
+    def ask_briefly(self, *command: bytes | str | int) -> Any:
+        """Return the reply to a command that is answered in one line. With few steps."""
+        line = self._stream.ask(packed(command))
+        if line in _BRIEF:
+            return _BRIEF[line]
+        reply = self._replies.beginning(line, self._stream)
         if isinstance(reply, redis.RedisError):
             raise reply
         return reply
@@ -80,7 +106,7 @@ class Connection:
 
     def send(self, *command: bytes | str | int) -> None:
         """Send a command without waiting for the reply."""
-        self._stream.send(b"".join(self._raw.pack_command(*command)))
+        self._stream.send(packed(command))
 
     def hear(self) -> Any:
         """Return the next message or reply."""
@@ -90,7 +116,7 @@ class Connection:
 
     def ask_each(self, commands: Sequence[Command]) -> Iterator[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
-        self._stream.send(b"".join(self._raw.pack_commands(commands)))
+        self._stream.send(b"".join(map(packed, commands)))
         for _ in commands:
             reply = self._replies.read(self._stream)
             if isinstance(reply, redis.ConnectionError):  # not to this one alone

@@ -62,7 +62,10 @@ class Replies:
 
     def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
         """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
-        line = stream.read_line()
+        return self.beginning(stream.read_line(), stream, depth)
+
+    def beginning(self, line: bytes, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
+        """Return the reply whose first line was read."""
         sign, rest = line[:1], line[1:]
         match sign:
             case b"+":

@@ -221,7 +221,9 @@ class RedisStore(LeaseStore):
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
         command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
-        done = self.connections.ask(lambda connection: _done(connection.ask(*command), b"OK", None))
+        done = self.connections.ask(
+            lambda connection: _done(connection.ask_briefly(*command), b"OK", None)
+        )
         return version if done else None
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
@@ -319,7 +321,7 @@ class RedisStore(LeaseStore):
         """Run a script that changes a record of that version; return whether it did."""
         key, own = self.key(lock_id), _own(version)
         return self.connections.ask(
-            lambda connection: _done(_run(connection, script, key, *own, *args))
+            lambda connection: _done(_run_briefly(connection, script, key, *own, *args))
         )
 
 
@@ -337,6 +339,14 @@ def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int
         return connection.ask("EVALSHA", script.sha, 1, key, *args)
     except redis.exceptions.NoScriptError:  # so it was not carried out
         return connection.ask("EVAL", script.body, 1, key, *args)
+
+
+def _run_briefly(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
+    """Run a script whose reply is a number."""
+    try:
+        return connection.ask_briefly("EVALSHA", script.sha, 1, key, *args)
+    except redis.exceptions.NoScriptError:  # so it was not carried out
+        return connection.ask_briefly("EVAL", script.body, 1, key, *args)
 
 
 def _own(version: object) -> _Version:
