@@ -91,7 +91,11 @@ class Memcached(_Server):
             self.port, log_file=log_dir / "memcached.log", binary=real("memcached", "memcached")
         )
         self._child.command += options
+        self._before_start(self._child.command)
         self.start()
+
+    def _before_start(self, command: list[str]) -> None:
+        """Change the command line."""
 
     def url(self, prefix: str = "test") -> str:
         return f"memcache://{self.address}?prefix={prefix}"

@@ -10,11 +10,9 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import redis
-from pymemcache.client.base import Client
 
 from tests.faults import hostile
 from tests.faults.hostile import HostileServer, Reply
@@ -120,13 +118,7 @@ def _memcached_over_tls(server: HostileServer) -> LeaseStore:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-
-    def client(address: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
-        return Client(
-            address, connect_timeout=connect_timeout, timeout=timeout, tls_context=context
-        )
-
-    return MemcacheStore(server.address, client_factory=client)
+    return MemcacheStore(server.address, tls=context)
 
 
 @pytest.mark.parametrize("open_store", [_redis_over_tls, _memcached_over_tls])

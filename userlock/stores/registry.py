@@ -9,7 +9,7 @@ from userlock.lock.store import LeaseStore
 from userlock.stores.urls import SCHEMES, open_url, unknown_scheme
 
 #: The modules of schemes that have not a module of their own.
-_MODULES = {"rediss": "redis", "valkey": "redis", "valkeys": "redis"}
+_MODULES = {"memcaches": "memcache", "rediss": "redis", "valkey": "redis", "valkeys": "redis"}
 
 
 def open_store(url: str) -> LeaseStore:

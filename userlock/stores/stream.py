@@ -58,6 +58,9 @@ class Stream:
         sock: the connected socket.
         timeout: for an exchange, in seconds.
         now: the time, for deadlines.
+
+    Attributes:
+        plain: whether bytes go out as they are; not over TLS.
     """
 
     def __init__(
@@ -72,8 +75,8 @@ class Stream:
         self._patience = timeout
         # With a time-out a plain socket does not block. Its own `send` waits for room first, which
         # is a system call more; nearly always there is room.
-        plain = type(sock) is socket.socket and os.name == "posix"
-        self._file = sock.fileno() if plain else None
+        self.plain = type(sock) is socket.socket and os.name == "posix"
+        self._file = sock.fileno() if self.plain else None
         self._buffer = b""
         self._poll: Callable[[int], object] | None = None
         self.begin()

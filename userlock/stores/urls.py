@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 #: The schemes of the stores.
 SCHEMES = (
-    *("appengine", "datastore", "memcache", "memory"),
+    *("appengine", "datastore", "memcache", "memcaches", "memory"),
     *("redis", "rediss", "valkey", "valkeys"),
 )
 

@@ -37,8 +37,7 @@ class Client:
 
 def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections:
     return Connections(
-        "127.0.0.1",
-        11211,
+        ("127.0.0.1", 11211),
         client_factory=lambda *_: client_factory(),
         **{"connect_timeout": 0.1, "timeout": 10, "via_proxy": True, **options},
     )

@@ -13,6 +13,7 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,12 +33,22 @@ from userlock.stores.stream import Refused, TooLong
 _META: Dialect = Meta()
 _TEXT: Dialect = Text()
 
-ClientFactory = Callable[[tuple[str, int], float, float], Any]
+#: A host and a port, or the path of a socket in the file system.
+Server = tuple[str, int] | str
+ClientFactory = Callable[[Server, float, float], Any]
 
 
-def plain_client(server: tuple[str, int], connect_timeout: float, timeout: float) -> Any:
+def plain_client(
+    server: Server, connect_timeout: float, timeout: float, tls: ssl.SSLContext | None = None
+) -> Any:
     """Return a pymemcache client as the store wants it: small packets at once, tight timeouts."""
-    return Client(server, connect_timeout=connect_timeout, timeout=timeout, no_delay=True)
+    return Client(
+        server,
+        connect_timeout=connect_timeout,
+        timeout=timeout,
+        no_delay=not isinstance(server, str),
+        tls_context=tls,
+    )
 
 
 class Connection(Wire):
@@ -85,27 +96,33 @@ class Connections(Pool[Connection]):
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        server: Server,
         *,
         connect_timeout: float,
         timeout: float,
         client_factory: ClientFactory = plain_client,
         protocol: str | None = None,
         via_proxy: bool = False,
+        by_name: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         most: int = 32,
     ) -> None:
         super().__init__(most=most)
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._path = ""
+        if isinstance(server, str):
+            self.address = self._path = server
+        else:
+            self._address = Address(*server)
+            host, port = server
+            self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.tells_time = not via_proxy
         self.sequence = itertools.count()
-        self._address = Address(host, port)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._client_factory = client_factory
         self._protocol = protocol
         self._via_proxy = via_proxy
+        self._by_name = by_name
         self._clock = clock
 
     def take_in_time(self) -> Connection:
@@ -138,9 +155,8 @@ class Connections(Pool[Connection]):
 
     def connect(self, timeout: float | None) -> Connection:
         """Return a new connection. With a timeout of its own it does not ask for the time."""
-        host = self._address.resolve(self._connect_timeout)
         patience = self._timeout if timeout is None else timeout
-        client = self._client_factory((host, self._address.port), self._connect_timeout, patience)
+        client = self._client_factory(self._server(), self._connect_timeout, patience)
         try:
             # One deadline for its version and its time.
             connection = Connection(
@@ -152,6 +168,14 @@ class Connections(Pool[Connection]):
         except BaseException:
             client.close()
             raise
+
+    def _server(self) -> Server:
+        if self._path:
+            return self._path
+        address = self._address
+        host = address.resolve(self._connect_timeout)
+        # A certificate is compared with the name, so the name is looked up again.
+        return (address.host if self._by_name else host, address.port)
 
     def is_a_break(self, error: BaseException) -> bool:
         return is_a_break(error)

@@ -105,17 +105,17 @@ class Meta:
         return cas
 
     def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        wire.send(b"".join(b"mg %b c t v\r\n" % key for key in keys))
+        wire.send_each([b"mg %b c t v\r\n" % key for key in keys])
         items = [self._item(wire, wire.read_line()) for _ in keys]
         wire.finish()
         return items
 
     def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        wire.send(
-            b"".join(
+        wire.send_each(
+            [
                 b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
                 for key, cas, record, until in changes
-            )
+            ]
         )
         for _ in changes:
             reply = wire.read_line()
@@ -127,7 +127,9 @@ class Meta:
         return _is_done(reply, b"HD", b"EX", b"NF")
 
     def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        wire.send(b"ms %b %d MA q\r\n%b\r\nmg %b c t v\r\n" % (key, len(line), line, key))
+        wire.send_each(
+            [b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), b"mg %b c t v\r\n" % key]
+        )
         first = wire.read_line()
         appended = first not in (b"NS", *_NO_ROOM)
         item = self._item(wire, first if appended else wire.read_line())
@@ -163,7 +165,12 @@ class Text:
     grace_seconds = 0.0
 
     def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        wire.send(b"add %b 0 %d %d\r\n%b\r\ngets %b\r\n" % (key, until, len(record), record, key))
+        wire.send_each(
+            [
+                b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record),
+                b"gets %b\r\n" % key,
+            ]
+        )
         try:
             cas = self._written(wire, record, b"NOT_STORED")
         except _WithoutCas:
@@ -174,7 +181,7 @@ class Text:
         return cas
 
     def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        wire.send(b"".join(b"gets %b\r\n" % key for key in keys))
+        wire.send_each([b"gets %b\r\n" % key for key in keys])
         items = [self._item(wire) for _ in keys]
         wire.finish()
         return items
@@ -184,13 +191,11 @@ class Text:
         packet: list[bytes] = []
         records: list[bytes] = []
         for each, (key, cas, record, until) in enumerate(changes, 1):
-            packet.append(
-                b"cas %b 0 %d %d %d\r\n%b\r\ngets %b\r\n"
-                % (key, until, len(record), cas, record, key)
-            )
+            packet.append(b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record))
+            packet.append(b"gets %b\r\n" % key)
             records.append(record)
             if each == len(changes) or sum(map(len, packet)) > _MOST_PACKET_BYTES:
-                wire.send(b"".join(packet))
+                wire.send_each(packet)
                 for written in records:
                     yield self._written(wire, written, b"EXISTS", b"NOT_FOUND")
                 wire.finish()
@@ -202,7 +207,9 @@ class Text:
         return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
 
     def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        wire.send(b"append %b 0 0 %d\r\n%b\r\ngets %b\r\n" % (key, len(line), line, key))
+        wire.send_each(
+            [b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line), b"gets %b\r\n" % key]
+        )
         appended = _is_done(wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
         item = self._item(wire)
         wire.finish()

@@ -30,6 +30,8 @@ crashed holder's lock may go to a caller that came later than those in the queue
 
 from __future__ import annotations
 
+import functools
+import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -52,6 +54,8 @@ _Answer = TypeVar("_Answer")
 #: not just appeared.
 _MOST_APPENDS = 5
 _LONG_BYTES = 500_000
+#: A handshake of TLS takes three times as many round trips as connecting, and some computing.
+_TLS_FACTOR = 3
 #: 2020-01-01, in seconds since 1970: fences have 63 bits until the year 2088.
 _FENCE_EPOCH = 1_577_836_800
 
@@ -69,7 +73,7 @@ class MemcacheStore(LeaseStore):
     """A lease store in one memcached server. Thread-safe; survives fork.
 
     Args:
-        address: `HOST:PORT` of the server.
+        address: `HOST:PORT` of the server, or the path of a socket in the file system.
         prefix: begins every key, so that deployments can share a server. 1 to 80 printable
             ASCII characters without `=` and `#`.
         connect_timeout: in seconds.
@@ -78,8 +82,10 @@ class MemcacheStore(LeaseStore):
             outlive memcached's. Every change then reads the record first, one round trip more.
         protocol: "meta", "text", or None to ask each server. The same in all processes: by the
             text protocol a record is stored without the grace that the meta protocol counts on.
-        client_factory: makes a pymemcache client from (server, connect_timeout, timeout), for
-            TLS and the like. It must not retry by itself.
+        tls: for a connection over TLS: how to check the server's certificate. Connecting may take
+            three times as long then.
+        client_factory: makes a pymemcache client from (server, connect_timeout, timeout). It must
+            not retry by itself.
         clock: ours, to compare with the server's.
 
     Attributes:
@@ -99,19 +105,24 @@ class MemcacheStore(LeaseStore):
         timeout: float = REPLY_TIMEOUT,
         via_proxy: bool = False,
         protocol: str | None = None,
+        tls: ssl.SSLContext | None = None,
         client_factory: ClientFactory = plain_client,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if protocol not in (None, "meta", "text"):
             raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
         self.keys = KeySpace(prefix)
+        if tls is not None:
+            client_factory = functools.partial(plain_client, tls=tls)
+            connect_timeout *= _TLS_FACTOR
         self.connections = Connections(
-            *split_address(address),
+            address if address.startswith("/") else split_address(address),
             connect_timeout=connect_timeout,
             timeout=timeout,
             client_factory=client_factory,
             protocol=protocol,
             via_proxy=via_proxy,
+            by_name=tls is not None,
             clock=clock,
         )
         self.address = self.connections.address

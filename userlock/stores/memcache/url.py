@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from typing import NamedTuple
 from urllib.parse import SplitResult
 
@@ -16,24 +17,58 @@ class Named(NamedTuple):
     prefix: str
     via_proxy: bool
     protocol: str | None
+    tls: ssl.SSLContext | None
 
 
 def parse(parts: SplitResult) -> Named:
-    """Return the parts of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`."""
+    """Return the parts of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
+
+    `memcaches://…?ca=FILE&cert=FILE&key=FILE` is the same over TLS;
+    `memcache:///run/memcached.sock` names a socket in the file system.
+    """
     if "@" in parts.netloc:
         raise AddressError(
             "a memcache:// URL has no user and password: there are none to log in with"
         )
-    options = options_of(parts, prefix="userlock", via_proxy="no", protocol="")
+    secure = parts.scheme == "memcaches"
+    files = {"ca": "", "cert": "", "key": ""} if secure else {}
+    options = options_of(parts, prefix="userlock", via_proxy="no", protocol="", **files)
     if options["protocol"] not in ("", "meta", "text"):
         raise AddressError("protocol is meta or text")
     if options["via_proxy"] not in ("yes", "no"):
         raise AddressError("via_proxy is yes or no")
-    addresses = parts.netloc.split(",")
-    if not all(addresses) or parts.path.strip("/"):
-        raise AddressError("it must look like memcache://HOST:PORT?prefix=NAME")
-    via_proxy = options["via_proxy"] == "yes"
-    return Named(addresses, options["prefix"], via_proxy, options["protocol"] or None)
+    path = parts.path.strip("/")
+    addresses = [parts.path] if path and not parts.netloc else parts.netloc.split(",")
+    if not all(addresses) or (path and parts.netloc):
+        raise AddressError(f"it must look like {parts.scheme}://HOST:PORT?prefix=NAME")
+    if secure and path:
+        raise AddressError("a socket in the file system has no TLS: use memcache:///PATH")
+    return Named(
+        addresses,
+        options["prefix"],
+        options["via_proxy"] == "yes",
+        options["protocol"] or None,
+        _tls(**{name: options[name] for name in files}) if secure else None,
+    )
+
+
+def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
+    """Return how to check the server's certificate, and the one to show, if there is any."""
+    if key and not cert:
+        raise AddressError("key= is the key of cert=, which is missing")
+    problem = ""
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError):
+        problem = "ca= must be a readable file with certificates of authorities (PEM)"
+    try:
+        if cert and not problem:
+            context.load_cert_chain(cert, key or None)
+    except (OSError, ssl.SSLError):
+        problem = "cert= and key= must be readable files with a certificate and its key (PEM)"
+    if problem:  # not within the handler: the other error may quote the URL
+        raise AddressError(problem)
+    return context
 
 
 def shard_name(address: str) -> str:
