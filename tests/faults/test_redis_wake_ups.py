@@ -15,8 +15,8 @@ import redis
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 from userlock import LockService
+from userlock.bell import Bell
 from userlock.events import Listeners
-from userlock.lock.bell import Bell
 from userlock.lock.lease import new_token
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
 from userlock.lock.store import WakeUps

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
     (
+        "bell",
         "callsite",
         "clock",
         "fork",
@@ -57,7 +58,12 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.contrib",
     ),
     "pymemcache": ("userlock.stores.memcache",),
-    "google.auth": ("userlock.admin", "userlock.ndb", "userlock.outbox.authentication"),
+    "google.auth": (
+        "userlock.admin",
+        "userlock.ndb",
+        "userlock.outbox.authentication",
+        "userlock.stores.redis.google_tokens",
+    ),
     "cryptography": ("userlock.outbox.certificates",),
     "redis": ("userlock.stores.redis", "userlock.outbox.engines.rq"),
     "rq": ("userlock.outbox.engines.rq",),
@@ -120,7 +126,7 @@ def test_no_file_uses_the_private_attributes_of_another() -> None:
 
 def test_the_lock_has_few_floors() -> None:
     files = structure.sources("userlock.lock".replace(".", "/"))
-    assert structure.floors(structure.arrows(files)) <= 8
+    assert structure.floors(structure.arrows(files)) <= 9
     assert len(files) <= 17
 
 

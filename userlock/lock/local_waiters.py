@@ -28,9 +28,9 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from userlock.bell import Bell
 from userlock.clock import Clock, Signal, WaitingClock
 from userlock.fork import reset_in_child
-from userlock.lock.bell import Bell
 from userlock.lock.lease import Claim, Lease, Priority
 from userlock.lock.record import Record
 

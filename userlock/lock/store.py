@@ -22,7 +22,7 @@ import abc
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from userlock.lock.bell import Bell
+from userlock.bell import Bell
 from userlock.words import legible
 
 #: For how long a record stays after its time to live is over, where the store can tell the

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import ParamSpec, TypeVar
 
+from userlock.bell import Bell
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, LockTimeout, TooManyWaiting
 from userlock.events import (
@@ -22,7 +23,6 @@ from userlock.events import (
 )
 from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
-from userlock.lock.bell import Bell
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.local_waiters import LocalWaiter, LocalWaiters, Reading

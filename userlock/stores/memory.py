@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
+from userlock.bell import Bell
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.bell import Bell
 from userlock.lock.record import Record
 from userlock.lock.store import (
     GRACE_SECONDS,

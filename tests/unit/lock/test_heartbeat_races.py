@@ -188,7 +188,7 @@ class TestExtensionByHand:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: neither waits for the other."""
-        monkeypatch.setattr(HeldLock, "_extending", property(lambda _: threading.Lock()))
+        monkeypatch.setattr(HeldLock, "extending", property(lambda _: threading.Lock()))
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)

@@ -13,10 +13,10 @@ from tests.leases import record_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import LockService, LockTimeout
+from userlock.bell import Bell
 from userlock.errors import LockNotHeld
 from userlock.events import Acquired, Event, LeaseLost, Listeners, Released
 from userlock.lock import local_waiters
-from userlock.lock.bell import Bell
 from userlock.lock.lease import Lease
 from userlock.lock.local_waiters import LocalWaiters
 from userlock.lock.record import Record

@@ -326,7 +326,7 @@ class TestOthers:
         self, service: LockService, clock: ManualClock, store: Packets, scope: LockScope
     ) -> None:
         first, *others = held(scope)
-        with first._extending:
+        with first.extending:
             live(service, clock, LEASE / 3 + 0.01)
             assert all(tenure.remaining_seconds > LEASE * 0.9 for tenure in others)
             assert first.remaining_seconds < LEASE * 0.7

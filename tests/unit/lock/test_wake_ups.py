@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from userlock import LockService
+from userlock.bell import Bell
 from userlock.events import Listeners
-from userlock.lock.bell import Bell
 from userlock.lock.policy import LockPolicy
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from userlock.lock.bell import Bell
+from userlock.bell import Bell
 from userlock.lock.record import Record
 from userlock.lock.store import Stored, WakeUps
 from userlock.stores import MemoryStore

@@ -21,6 +21,7 @@ from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.connection_limit import Place
 from userlock.stores.pool import Pool
+from userlock.stores.redis.credentials import fetched
 from userlock.stores.redis.replies import Replies
 from userlock.stores.stream import Refused, Stream
 
@@ -53,6 +54,13 @@ def packed(command: Command) -> bytes:
             part = part.encode()
         wire.append(b"$%d\r\n%b\r\n" % (len(part), part))
     return b"".join(wire)
+
+
+_OF_A_CLUSTER = (
+    redis.exceptions.MovedError,
+    redis.exceptions.AskError,
+    redis.exceptions.ClusterDownError,
+)
 
 
 class Connection:
@@ -186,6 +194,9 @@ class Connections(Pool[Connection]):
             host = self._address.resolve(self._connect_timeout)
             if self._pool.connection_class is redis.Connection:
                 options["host"] = host
+        provider = self._options.get("credential_provider")
+        if provider is not None:
+            options["credential_provider"] = fetched(provider)
         raw, replies = self._make_raw(self._timeout if timeout is None else timeout, **options)
         try:
             raw.connect()
@@ -203,6 +214,11 @@ class Connections(Pool[Connection]):
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
         what = str(error) or type(error).__name__
+        if isinstance(error, _OF_A_CLUSTER):
+            what = (
+                "it is one node of a cluster, and answered that the key is another node's. To fix "
+                "it: use a server that is no cluster (Memorystore: cluster mode disabled)"
+            )
         # Before Redis 7 a script's error has words of the script's before it.
         if isinstance(error, ErrorReply) and any(each in what for each in _OF_ONE_RECORD):
             return RecordRefused(

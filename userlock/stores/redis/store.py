@@ -52,6 +52,7 @@ from userlock.lock.store import (
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections
+from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
@@ -154,10 +155,11 @@ class RedisStore(LeaseStore):
     """A lease store in one Redis. Thread-safe; survives fork.
 
     Args:
-        client: a `redis.Redis`. Only its way to connect is used (address, database, password, TLS,
-            Sentinel), on connections of the store's own, without its time-outs and retries: a
-            command that was sent again could undo a change made in between. (A Sentinel is asked
-            where the master is by the time-outs of its own client.)
+        client: a `redis.Redis` of one server or of Sentinel's, not of a cluster. Only its way to
+            connect is used (address, database, credentials, TLS, Sentinel), on connections of the
+            store's own, without its time-outs and retries: a command that was sent again could
+            undo a change made in between. (A Sentinel is asked where the master is by the
+            time-outs of its own client.)
         prefix: begins every key, so that deployments can share a server. 1 to 80 printable ASCII
             characters without `=` and `#`.
         connect_timeout: in seconds.
@@ -182,6 +184,11 @@ class RedisStore(LeaseStore):
         timeout: float = REPLY_TIMEOUT,
         wakes: bool = True,
     ) -> None:
+        if not hasattr(client, "connection_pool"):
+            raise TypeError(
+                f"leases need one Redis, not a {type(client).__name__}. To fix it: hand in a "
+                f"redis.Redis of a server that is no cluster; locks take little memory"
+            )
         self.prefix = check_prefix(prefix)
         self.space = f"{prefix}:lock".encode()
         self.connections = Connections(
@@ -199,15 +206,19 @@ class RedisStore(LeaseStore):
         """Return the store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
 
         `rediss://…` is the same over TLS; `valkey://…` and `valkeys://…` are
-        the same for a Valkey server. Other options of the query go to
-        redis-py. Nothing is sent yet. A malformed URL is a `ValueError`.
+        the same for a Valkey server. Options: `credentials=google` for access
+        tokens of the environment's service account (Memorystore with IAM), or
+        `credentials=MODULE:NAME` for a credential provider of the app's;
+        `wake_ups=no` for waiters that poll. Others go to redis-py
+        (`ssl_ca_certs`). Nothing is sent yet. A malformed URL is a `ValueError`.
         """
         return open_url(url, cls._of_parts)
 
     @classmethod
     def _of_parts(cls, parts: SplitResult) -> RedisStore:
         named = parse(parts)
-        client = redis.Redis.from_url(named.client_url)
+        provider = provider_of(named.credentials) if named.credentials else None
+        client = redis.Redis.from_url(named.client_url, credential_provider=provider)
         return cls(
             client,
             prefix=named.prefix,

@@ -22,6 +22,7 @@ class Named(NamedTuple):
     connect_timeout: float
     timeout: float
     wakes: bool
+    credentials: str
 
 
 def parse(parts: SplitResult) -> Named:
@@ -42,6 +43,9 @@ def parse(parts: SplitResult) -> Named:
     prefix = options.pop("prefix", "userlock")
     if not prefix:
         raise AddressError("the prefix must not be empty")
+    credentials = options.pop("credentials", "")
+    if credentials and "@" in parts.netloc:
+        raise AddressError("it has a user or password, and credentials= as well")
     wakes = options.pop("wake_ups", "yes")
     if wakes not in ("yes", "no"):
         raise AddressError("wake_ups is yes or no")
@@ -54,7 +58,7 @@ def parse(parts: SplitResult) -> Named:
     scheme = _CLIENTS[parts.scheme]
     client_url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
     connect_timeout, timeout = times.values()
-    return Named(client_url, prefix, connect_timeout, timeout, wakes == "yes")
+    return Named(client_url, prefix, connect_timeout, timeout, wakes == "yes", credentials)
 
 
 def _port(parts: SplitResult) -> int | None:

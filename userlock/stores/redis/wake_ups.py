@@ -23,9 +23,9 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from userlock.bell import Bell
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
-from userlock.lock.bell import Bell
 from userlock.lock.lease import process_of
 from userlock.lock.store import StoreUnavailable, WakeUps
 from userlock.stores.redis.connections import TROUBLE, Connection

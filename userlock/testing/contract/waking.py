@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from userlock.lock.bell import Bell
+from userlock.bell import Bell
 from userlock.lock.lease import Holder, Priority, new_token
 from userlock.lock.record import aged, done, joining
 from userlock.lock.store import LeaseStore, WakeUps

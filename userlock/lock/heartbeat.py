@@ -1,0 +1,250 @@
+"""The renewal and the confirmation of one lease, in the renewal thread.
+
+A heartbeat renews the lease when a third of it has passed, so two renewals
+may fail before it is over:
+
+    granted          renewed          renewed
+    |── a third ──▶ |── a third ──▶ (the store is down) ··· tried again ··· renewed
+
+A lock that was taken while the store did not answer is confirmed as soon as
+the store answers. Until then a heartbeat extends it without the store, as it
+was taken.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Protocol
+
+from userlock.events import Confirmed, Conflict, Extended
+from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable, describe_loss
+from userlock.lock.service import LockService
+
+#: Pause between two attempts to confirm a degraded lease, in seconds.
+_CONFIRM_SECONDS = 0.25
+
+
+class Tenure(Protocol):
+    """The holding of a lock; see `held_lock.HeldLock`."""
+
+    lock_id: str
+    lease: Lease
+    lost: str
+    conflict: str
+
+    @property
+    def held(self) -> bool:
+        """Return whether the lock has not been released yet."""
+        ...
+
+    @property
+    def degraded(self) -> bool:
+        """Return whether the lock is degraded."""
+        ...
+
+    @property
+    def extending(self) -> threading.Lock:
+        """Return the mutex of changes of the lease."""
+        ...
+
+    def lose(self, how: str) -> None:
+        """Report once that the lease is lost."""
+        ...
+
+
+class Renewal:
+    """Renews and confirms the lease of one tenure, in the renewal thread.
+
+    Args:
+        tenure: kept by a weak reference: the renewals of a dropped scope end.
+        service: the source of its lease.
+        heartbeat: whether to renew the lease; otherwise only to confirm it.
+
+    Attributes:
+        batch_key: the service, if its store can extend many leases in one request.
+        ttl_seconds: length of the lease.
+    """
+
+    def __init__(self, tenure: Tenure, service: LockService, *, heartbeat: bool) -> None:
+        self._tenure = weakref.ref(tenure)
+        self._service = service
+        self.batch_key = service if service.store.batches else None
+        self.heartbeat = heartbeat
+        self.ttl_seconds = tenure.lease.ttl_seconds
+        self._since = service.clock.now()
+        #: The failure of the last renewal, if it failed.
+        self._trouble = ""
+
+    def begin(self, tenure: Tenure) -> None:
+        """Schedule the first renewal or confirmation."""
+        due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
+        self._service.renewals.schedule(self, due)
+
+    def extended(self, tenure: Tenure) -> None:
+        """Schedule the next renewal after an extension by hand. A degraded lease needs none."""
+        if self.heartbeat and not tenure.degraded:
+            self._service.renewals.schedule(self, self._renewal_time(tenure))
+
+    def _renewal_time(self, tenure: Tenure) -> float:
+        """Return when to renew: two thirds of the lease before its end, as time for retries."""
+        return tenure.lease.deadline - self.ttl_seconds * 2 / 3
+
+    # --- runs of the renewal thread; see `renewal.Task` -------------------------------------
+
+    def run(self, now: float) -> float | None:
+        """Do the work that is due."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost:
+            return None
+        if not tenure.extending.acquire(blocking=False):
+            return now + self._soon()  # it is being extended by hand right now
+        try:
+            again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
+        finally:
+            tenure.extending.release()
+        # Reported outside the mutex, so that a callback may use the lock.
+        if isinstance(again, str):
+            tenure.lose(again)
+            return None
+        return again
+
+    def run_with(self, others: Sequence[Renewal], now: float) -> list[float | None]:
+        """Do the work that is due for several. Renewals are sent together."""
+        together = [self, *others]
+        renewing: dict[Renewal, Tenure] = {}
+        try:
+            for each in together:
+                tenure = each._to_renew(now)
+                if tenure is not None:
+                    renewing[each] = tenure
+            outcomes = self._service.extend_many(
+                [(tenure.lease, each.ttl_seconds) for each, tenure in renewing.items()]
+            )
+            settled = {
+                each: each._settle(tenure, outcome)
+                for (each, tenure), outcome in zip(renewing.items(), outcomes, strict=True)
+            }
+        finally:
+            for tenure in renewing.values():
+                tenure.extending.release()
+        return [
+            each._report(renewing[each], settled[each]) if each in renewing else each.run(now)
+            for each in together
+        ]
+
+    def _to_renew(self, now: float) -> Tenure | None:
+        """Return the tenure with its mutex taken, if a renewal is all that is due."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
+            return None
+        if not tenure.extending.acquire(blocking=False):
+            return None
+        if not tenure.degraded and self._renewal_time(tenure) <= now < tenure.lease.deadline:
+            return tenure
+        tenure.extending.release()
+        return None
+
+    def _report(self, tenure: Tenure, settled: float | str | None) -> float | None:
+        """Report the outcome of a renewal; return when to run next."""
+        if isinstance(settled, str):
+            tenure.lose(settled)
+            return None
+        if settled is None:
+            self._report_extended(tenure)
+            return self._renewal_time(tenure)
+        return settled
+
+    def _soon(self) -> float:
+        """Return a pause that leaves several attempts in the rest of a lease, in seconds."""
+        return min(self.ttl_seconds / 10, 1.0)
+
+    # Each of these returns when to run next, None for never, or how the lease was lost.
+
+    def _renew(self, tenure: Tenure, now: float) -> float | str | None:
+        if not self.heartbeat:
+            return None
+        due = self._renewal_time(tenure)
+        if now < due:
+            return due  # extended by hand meanwhile
+        return self._extend(tenure, now) or self._renewal_time(tenure)
+
+    def _extend(self, tenure: Tenure, now: float) -> float | str | None:
+        """Extend the lease; return None if that was done."""
+        if now >= tenure.lease.deadline:
+            return self._ran_out(tenure)
+        settled = self._settle(tenure, self._service.extend(tenure.lease, self.ttl_seconds))
+        if settled is None:
+            self._report_extended(tenure)
+        return settled
+
+    def _settle(self, tenure: Tenure, outcome: Granted | Lost | Unavailable) -> float | str | None:
+        match outcome:
+            case Granted(new):
+                tenure.lease = new
+                self._trouble = ""
+                return None
+            case Lost() as lost:
+                how = describe_loss(lost, tenure.lease)
+                return how + self._because() if lost.how == "ran out" else how
+            case unavailable:
+                self._trouble = _no_answer(unavailable.reason)
+                now = self._service.clock.now()
+                return min(now + self._soon(), max(now, tenure.lease.deadline))
+
+    def _report_extended(self, tenure: Tenure) -> None:
+        if tenure.held and self._service.listeners.watched():
+            self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
+
+    def _ran_out(self, tenure: Tenure) -> str:
+        how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
+        if tenure.conflict:
+            return f"{how}; it was taken while the lease store did not answer, and was another's"
+        return how + self._because()
+
+    def _because(self) -> str:
+        return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
+
+    def _confirm(self, tenure: Tenure, now: float) -> float | str | None:
+        lease = tenure.lease
+        if now >= lease.deadline:
+            return self._ran_out(tenure) if self.heartbeat else None
+        if tenure.conflict:
+            return lease.deadline if self.heartbeat else None
+        match self._service.confirm(lease):
+            case Granted(confirmed):
+                tenure.lease = confirmed
+                if not tenure.held:
+                    self._service.give_back(confirmed)
+                    return None
+                self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
+                return self._renewal_time(tenure) if self.heartbeat else None
+            case Held(holder):
+                tenure.conflict = holder.describe()
+                self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
+                return lease.deadline if self.heartbeat else None
+            case None:
+                return self._not_confirmed(tenure, False, "others were queued for the lock")
+            case unavailable:
+                why = _no_answer(unavailable.reason)
+                return self._not_confirmed(tenure, unavailable.sent, why)
+
+    def _not_confirmed(self, tenure: Tenure, sent: bool, why: str) -> float | str | None:
+        if sent and not tenure.lease.unsettled:
+            # The store may have it all the same: it has to be given back.
+            tenure.lease = tenure.lease._replace(unsettled=True)
+            if not tenure.held:
+                self._service.client.release_later(tenure.lease)
+                return None
+        self._trouble = why
+        now = self._service.clock.now()
+        if self.heartbeat and now >= self._renewal_time(tenure):
+            lost = self._extend(tenure, now)  # without the store, as it was taken
+            if isinstance(lost, str):
+                return lost
+        return now + _CONFIRM_SECONDS
+
+
+def _no_answer(reason: str) -> str:
+    return f"the lease store did not answer ({reason})"

@@ -1,0 +1,105 @@
+"""Access tokens of Google's IAM as passwords.
+
+A token lives for an hour. A new one is fetched in the background, minutes
+before the old one ends:
+
+    10:00  first connection: fetches a token     (until 11:00)
+    10:50  a new connection: the old token       another thread fetches the next
+    10:51  a new connection: the new token       (until 11:50)
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import google.auth
+import google.auth.exceptions
+import google.auth.transport.requests
+import redis
+from redis.credentials import CredentialProvider
+
+from userlock.fork import reset_in_child
+
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+#: A token is replaced so long before its end.
+_EARLY = datetime.timedelta(minutes=10)
+#: For one request for a token, in seconds.
+_TIMEOUT = 5.0
+
+
+class GoogleTokens(CredentialProvider):
+    """Access tokens as passwords. Thread-safe; survives fork.
+
+    Args:
+        credentials: of google-auth; by default those of the environment.
+        user: the user's name at the server.
+        now: the time, in UTC.
+    """
+
+    def __init__(
+        self,
+        credentials: Any = None,
+        *,
+        user: str = "default",
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
+        self._credentials = credentials
+        self._user = user
+        self._now = now
+        self._begin()
+        reset_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._mutex = threading.Lock()
+        self._refreshing = threading.Lock()
+
+    def get_credentials(self) -> tuple[str, str]:
+        """Return the user's name and a token.
+
+        Raises:
+            redis.AuthenticationError: there is no token.
+        """
+        try:
+            with self._mutex:
+                if self._credentials is None:
+                    self._credentials, _ = google.auth.default(scopes=[_SCOPE])
+                left = self._left()
+                if left <= datetime.timedelta():
+                    self._credentials.refresh(_request)
+                elif left < _EARLY:
+                    self._refresh_soon()
+                return self._user, str(self._credentials.token)
+        except google.auth.exceptions.GoogleAuthError as error:
+            raise redis.AuthenticationError(
+                f"Google gave no access token ({type(error).__name__})"
+            ) from error
+
+    def _left(self) -> datetime.timedelta:
+        token, expiry = self._credentials.token, self._credentials.expiry
+        if not token:
+            return datetime.timedelta()
+        if expiry is None:
+            return datetime.timedelta.max
+        left: datetime.timedelta = expiry.replace(tzinfo=datetime.UTC) - self._now()
+        return left
+
+    def _refresh_soon(self) -> None:
+        if self._refreshing.acquire(blocking=False):
+            threading.Thread(target=self._refresh, name="userlock-token", daemon=True).start()
+
+    def _refresh(self) -> None:
+        try:
+            self._credentials.refresh(_request)
+        except google.auth.exceptions.GoogleAuthError:
+            pass  # the old one is good for some minutes yet
+        finally:
+            self._refreshing.release()
+
+
+def _request(*args: Any, **kwargs: Any) -> Any:
+    """Send a request of google-auth's, within a time limit."""
+    send: Any = google.auth.transport.requests.Request()
+    return send(*args, **{**kwargs, "timeout": _TIMEOUT})
