@@ -10,6 +10,7 @@
     │   │   └── TooManyWaiting          enough callers of the process wait already
     │   ├── LockServiceUnavailable      no answer, and outage="fail"
     │   ├── DeadlockDetected            the wait would complete a deadlock cycle
+    │   ├── EventLoopBlocked            `with` in a coroutine, and the lock is not free
     │   └── LockNotHeld                 release or extension without the lock
     ├── WriteViolation                  not allowed by the write policy
     │   ├── ReadWithoutLock             read before the lock, put under it
@@ -175,6 +176,24 @@ class LockTimeout(LockError):
         )
         self.waited_seconds = waited_seconds
         self.holder = holder
+
+
+class EventLoopBlocked(LockError):
+    """A `with` in a coroutine would have to wait for the lock, and block the event loop.
+
+    The holder may be another task of the same loop, which could not release it.
+
+    Attributes:
+        lock_id: the lock concerned.
+    """
+
+    def __init__(self, *, lock_id: str) -> None:
+        super().__init__(
+            f"lock {quoted(lock_id)} is not free, and to wait for it here would block the event "
+            f"loop. To fix it: use `async with userlock.global_lock(…):`, or run the code in a "
+            f"thread (`await asyncio.to_thread(…)`)",
+            lock_id=lock_id,
+        )
 
 
 class TooManyWaiting(LockTimeout):

@@ -36,6 +36,7 @@ PUBLIC = {
     "Enforcement",
     "EntityExistsError",
     "EntityNotFound",
+    "EventLoopBlocked",
     "Holder",
     "StaleObjectPut",
     "Lease",

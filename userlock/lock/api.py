@@ -6,13 +6,13 @@ import abc
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.ids import quoted
-from userlock.lock.held_lock import HeldLock, running_code
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import (
     Holder,
     Priority,
@@ -31,10 +31,12 @@ from userlock.lock.scope import (
     leave_scope,
 )
 from userlock.lock.service import LockService
+from userlock.lock.tasks import finished, running_code, waited
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
+_T2 = TypeVar("_T2")
 
 
 class _Block(abc.ABC, Generic[_T]):
@@ -69,17 +71,26 @@ class _Block(abc.ABC, Generic[_T]):
         traceback: TracebackType | None,
     ) -> None: ...
 
+    @abc.abstractmethod
+    async def __aenter__(self) -> object: ...
+
+    @abc.abstractmethod
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Return `function`, each call of it inside the block.
+        """Return `function`, each call of it inside the block; a coroutine's `async with` it.
 
         Raises:
             TypeError: at once, or at the call, for code that would run after the block is left.
         """
-        if (
-            inspect.isgeneratorfunction(function)
-            or inspect.iscoroutinefunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
+        if inspect.iscoroutinefunction(function):
+            return cast(Callable[_P, _R], self._around(function))
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise self._not_while_locked(function)
 
         @functools.wraps(function)
@@ -89,6 +100,16 @@ class _Block(abc.ABC, Generic[_T]):
                 if _is_still_to_run(result):
                     raise self._not_while_locked(function)
                 return result
+
+        return locked
+
+    def _around(
+        self, function: Callable[_P, Coroutine[Any, Any, _T2]]
+    ) -> Callable[_P, Coroutine[Any, Any, _T2]]:
+        @functools.wraps(function)
+        async def locked(*args: _P.args, **kwargs: _P.kwargs) -> _T2:
+            async with self:
+                return await function(*args, **kwargs)
 
         return locked
 
@@ -134,15 +155,17 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
     Where the lock is held already, `lock_timeout` changes nothing, and
     `heartbeat=True` begins one.
 
-    The wait blocks the thread, and its event loop. With asyncio, take and leave
-    locks in a thread (`asyncio.to_thread`); otherwise a task that waits blocks
-    the task that has the lock. Tasklets of ndb are not distinguished: a lock
-    that one tasklet of a request has entered, another enters without waiting.
+    In a coroutine, `async with userlock.global_lock(user_id):` waits in a
+    thread, and the event loop goes on. A task that is cancelled leaves the
+    queue, or releases the lock, before it ends. Tasklets of ndb are not
+    distinguished: a lock that one tasklet of a request has entered, another
+    enters without waiting.
 
     Raises:
         LockTimeout: on entry, if the lock is not free in time.
         TooManyWaiting: on entry, if enough callers of this process wait for the lock.
         DeadlockDetected: on entry, if the wait would complete a deadlock cycle.
+        EventLoopBlocked: on entry by `with` in a coroutine, if the lock is not free.
         LockServiceUnavailable: on entry, if the store is down and the policy is to fail.
         TypeError, ValueError: at once, for invalid arguments.
     """
@@ -168,27 +191,39 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
     def __enter__(self) -> HeldLock:
-        scope = current_scope()
-        opened = None
-        if scope is None:
-            scope = opened = LockScope(default_service(), defaults.settings, implicit=True)
-            enter_scope(opened)
+        scope, opened = _scope_for_a_block()
         try:
-            tenure = scope.acquire(
-                self.lock_id,
-                wait_timeout=self.wait_timeout,
-                lock_timeout=self.lock_timeout,
-                priority=self.priority,
-                heartbeat=self.heartbeat,
-                max_waiting=self.max_waiting,
-            )
+            return self._enter(scope)
         except BaseException:
-            if opened is not None:
-                leave_scope(opened)
+            if opened:
+                leave_scope(scope)
             raise
+
+    async def __aenter__(self) -> HeldLock:
+        # Here, and not in the thread: it is the task's context variable.
+        scope, opened = _scope_for_a_block()
+        try:
+            return await waited(functools.partial(self._enter, scope), self._undo)
+        except BaseException:
+            if opened:
+                leave_scope(scope)
+            raise
+
+    def _enter(self, scope: LockScope) -> HeldLock:
+        tenure = scope.acquire(
+            self.lock_id,
+            wait_timeout=self.wait_timeout,
+            lock_timeout=self.lock_timeout,
+            priority=self.priority,
+            heartbeat=self.heartbeat,
+            max_waiting=self.max_waiting,
+        )
         scope.blocks += 1
         self._push(tenure.owner, (scope, tenure))
         return tenure
+
+    def _undo(self, _: HeldLock) -> None:
+        self._leave(*self._pop(), failing=True)
 
     def __exit__(
         self,
@@ -196,8 +231,24 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._leave(*self._pop(), failing=error is not None)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         scope, tenure = self._pop()
         failing = error is not None
+        try:
+            await finished(functools.partial(self._leave, scope, tenure, failing=failing))
+        finally:
+            if scope.closed:  # in the task's context variable, too
+                leave_scope(scope)
+
+    @staticmethod
+    def _leave(scope: LockScope, tenure: HeldLock, *, failing: bool) -> None:
         scope.blocks -= 1
         try:
             scope.leave(tenure, failing=failing)
@@ -206,13 +257,23 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
                 scope.close(failing=failing)  # of what acquire_lock took inside
 
 
-class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
+def _scope_for_a_block() -> tuple[LockScope, bool]:
+    """Return the current scope, or one that is opened for a block; and whether it was opened."""
+    scope = current_scope()
+    if scope is not None:
+        return scope, False
+    scope = LockScope(default_service(), defaults.settings, implicit=True)
+    enter_scope(scope)
+    return scope, True
+
+
+class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
     `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
     canonical order (of the ids as strings), whatever order they are given in,
     so two such blocks cannot deadlock. The value of `with` is a tuple of held
-    locks, in canonical order as well.
+    locks, in canonical order as well. In a coroutine: `async with`.
 
     Args:
         lock_ids: the locks; an id that is given twice is taken once.
@@ -261,37 +322,25 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
 
     def __enter__(self) -> tuple[HeldLock, ...]:
-        scope = current_scope()
-        service = default_service() if scope is None else scope.service
-        wait = self.wait_timeout
-        if wait is None:
-            defaults = (
-                service.policy.of(self.priority or Priority.INTERACTIVE)
-                if scope is None
-                else scope.defaults_of(self.priority or scope.priority)
+        wait = _Wait(self.wait_timeout, self.priority)
+        with contextlib.ExitStack() as stack, wait:
+            tenures = tuple(
+                stack.enter_context(self._one(lock_id, wait_timeout=wait.left))
+                for lock_id in self.lock_ids
             )
-            wait = defaults.wait_timeout
-        started = service.clock.now()
-        with contextlib.ExitStack() as stack:
-            try:
-                tenures = tuple(
-                    stack.enter_context(
-                        self._one(
-                            lock_id,
-                            wait_timeout=max(0.0, started + wait - service.clock.now()),
-                        )
-                    )
-                    for lock_id in self.lock_ids
-                )
-            except TooManyWaiting:
-                raise  # it has not waited for this one
-            except LockTimeout as error:
-                waited = service.clock.now() - started  # for this lock and those before it
-                raise LockTimeout(
-                    lock_id=error.lock_id, waited_seconds=waited, holder=error.holder
-                ) from None
             self._push(running_code(), stack.pop_all())
         return tenures
+
+    async def __aenter__(self) -> tuple[HeldLock, ...]:
+        wait = _Wait(self.wait_timeout, self.priority)
+        async with contextlib.AsyncExitStack() as stack:
+            with wait:
+                tenures = [
+                    await stack.enter_async_context(self._one(lock_id, wait_timeout=wait.left))
+                    for lock_id in self.lock_ids
+                ]
+            self._push(running_code(), stack.pop_all())
+        return tuple(tenures)
 
     def __exit__(
         self,
@@ -299,7 +348,62 @@ class global_locks(_Block[contextlib.ExitStack]):  # noqa: N801 (as above)
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._pop().__exit__(kind, error, traceback)
+        stack = self._pop()
+        assert isinstance(stack, contextlib.ExitStack)
+        stack.__exit__(kind, error, traceback)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack = self._pop()
+        assert isinstance(stack, contextlib.AsyncExitStack)
+        await stack.__aexit__(kind, error, traceback)
+
+
+class _Wait:
+    """One wait for several locks; in a `with`, a time-out names the whole of it.
+
+    Args:
+        wait_timeout: longest wait for all of them together, in seconds; None: as for one.
+        priority: of the locks; None: the scope's.
+    """
+
+    def __init__(self, wait_timeout: float | None, priority: Priority | None) -> None:
+        scope = current_scope()
+        service = default_service() if scope is None else scope.service
+        if wait_timeout is None:
+            policy = (
+                service.policy.of(priority or Priority.INTERACTIVE)
+                if scope is None
+                else scope.defaults_of(priority or scope.priority)
+            )
+            wait_timeout = policy.wait_timeout
+        self._clock = service.clock
+        self._began = self._clock.now()
+        self._ends = self._began + wait_timeout
+
+    @property
+    def left(self) -> float:
+        """Return the rest of the wait, in seconds."""
+        return max(0.0, self._ends - self._clock.now())
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, LockTimeout) and not isinstance(error, TooManyWaiting):
+            waited_seconds = self._clock.now() - self._began  # for this lock and those before it
+            raise LockTimeout(
+                lock_id=error.lock_id, waited_seconds=waited_seconds, holder=error.holder
+            ) from None
 
 
 class _AcquiredLock:
@@ -308,9 +412,9 @@ class _AcquiredLock:
     def __init__(self, tenure: HeldLock) -> None:
         self.tenure = tenure
 
-    def extend(self, seconds: float) -> None:
-        """Let the lease run for `seconds` from now; errors as in `HeldLock.extend`."""
-        self.tenure.extend(seconds)
+    def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
+        """Extend the lease as `HeldLock.extend` does."""
+        self.tenure.extend(seconds, by=by)
 
     def __enter__(self) -> HeldLock:
         return self.tenure

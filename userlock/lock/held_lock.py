@@ -20,7 +20,6 @@ The lock may be extended by hand, and released, at any moment meanwhile:
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import logging
 import threading
@@ -41,20 +40,9 @@ from userlock.lock.lease import (
     describe_loss,
 )
 from userlock.lock.service import LockService
+from userlock.lock.tasks import running_code
 
 log = logging.getLogger(__name__)
-
-
-def running_code() -> tuple[int, int]:
-    """Return the running thread, and the asyncio task if there is one.
-
-    Several threads and tasks may share a scope (`asyncio.to_thread` and new
-    tasks copy context variables). Each enters a lock on its own account.
-    """
-    task = 0
-    if asyncio._get_running_loop() is not None:
-        task = id(asyncio.current_task())
-    return threading.get_ident(), task
 
 
 def check_heartbeat(service: LockService) -> None:
@@ -436,3 +424,35 @@ class HeldLock:
         state = "ran out" if self.ran_out else "held"
         state = "released" if self._released else "lost" if self.lost else state
         return f"<HeldLock of {quoted(self.lock_id)}: {state}>"
+
+
+class Participant(Protocol):
+    """A participant in the release of locks. The model layer is one."""
+
+    def leaving(self, tenure: HeldLock) -> None:
+        """Finish the writes that were begun under the lock, before it is released.
+
+        An error reaches the code that leaves the lock, after the release.
+        """
+        ...
+
+    def holds(self, tenure: HeldLock) -> bool:
+        """Return whether the lock has to stay held for now."""
+        ...
+
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
+        """Keep the lock for now, and call `release` later. Called only if `holds` returns True.
+
+        A lock that is entered again meanwhile is left again, and postponed
+        again; `release` does nothing until the last time.
+        """
+        ...
+
+
+#: The participants in this process.
+participants: list[Participant] = []
+
+
+def register_participant(participant: Participant) -> None:
+    """Add a participant, in this process, from now on."""
+    participants.append(participant)

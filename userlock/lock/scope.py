@@ -28,52 +28,20 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
 
 import userlock.ids as ids
-from userlock.errors import LockNotHeld, NoScope, NoService
+from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
-from userlock.lock.held_lock import HeldLock, check_heartbeat, running_code
+from userlock.lock.held_lock import HeldLock, check_heartbeat, participants
 from userlock.lock.lease import Lease, Priority, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
+from userlock.lock.tasks import in_event_loop, running_code
 from userlock.settings import Enforcement, Reaction, Settings, ShowIds
 
 log = logging.getLogger(__name__)
-
-
-class Participant(Protocol):
-    """A participant in the release of locks. The model layer is one."""
-
-    def leaving(self, tenure: HeldLock) -> None:
-        """Finish the writes that were begun under the lock, before it is released.
-
-        An error reaches the code that leaves the lock, after the release.
-        """
-        ...
-
-    def holds(self, tenure: HeldLock) -> bool:
-        """Return whether the lock has to stay held for now."""
-        ...
-
-    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Keep the lock for now, and call `release` later. Called only if `holds` returns True.
-
-        A lock that is entered again meanwhile is left again, and postponed
-        again; `release` does nothing until the last time.
-        """
-        ...
-
-
-#: The participants in this process.
-participants: list[Participant] = []
-
-
-def register_participant(participant: Participant) -> None:
-    """Add a participant, in this process, from now on."""
-    participants.append(participant)
 
 
 class LockScope:
@@ -347,6 +315,8 @@ class LockScope:
             wait_timeout: longest wait for each lock that is taken back.
         """
         tenure = tenure.latest
+        if in_event_loop():
+            raise EventLoopBlocked(lock_id=tenure.lock_id)
         if not tenure.held or self.in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
             text = f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}"
@@ -423,17 +393,16 @@ def _scope_of(tenure: HeldLock) -> LockScope:
 
 
 class _Holding(Iterable[Lease]):
-    """The leases of one service that this thread holds, in a scope and those around it.
+    """The leases of one service that this code holds, in a scope and those around it.
 
-    They stay held while code waits for one more lock. Another thread that
-    shares a scope waits on its own; a task does not, because the whole thread
-    stops while one of its tasks waits. The leases are listed only if the lock
-    is contended.
+    They stay held while code waits for one more lock. Another thread or task
+    that shares a scope waits on its own. The leases are listed only if the
+    lock is contended.
     """
 
     def __init__(self, innermost: LockScope) -> None:
         self._innermost = innermost
-        self._thread = threading.get_ident()
+        self._owner = running_code()
 
     def __iter__(self) -> Iterator[Lease]:
         service = self._innermost.service
@@ -441,7 +410,7 @@ class _Holding(Iterable[Lease]):
         while scope is not None:
             if not scope.closed and scope.service is service:
                 for tenure in scope.held.values():
-                    if tenure.owner[0] == self._thread:
+                    if tenure.owner == self._owner:
                         yield tenure.lease
             scope = scope.outer
 

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from userlock.bell import Bell
 from userlock.clock import Clock
-from userlock.errors import DeadlockDetected, LockTimeout, TooManyWaiting
+from userlock.errors import DeadlockDetected, EventLoopBlocked, LockTimeout, TooManyWaiting
 from userlock.events import (
     Acquired,
     Contended,
@@ -32,6 +32,7 @@ from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn,
 from userlock.lock.record import Record, aged
 from userlock.lock.store import StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
+from userlock.lock.tasks import in_event_loop, present_errand
 
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
@@ -212,12 +213,15 @@ class Waiting:
 
         Raises:
             LockTimeout: the lock was not free in time.
+            EventLoopBlocked: the wait would block an event loop.
             TooManyWaiting: enough callers of this process wait for it.
             DeadlockDetected: the wait would never end.
             StoreUnavailable: the store stopped answering.
         """
         if attempt.wait_seconds <= 0:  # it tries once, and keeps no thread
             return _Wait(self, attempt, holding).run()
+        if in_event_loop():
+            raise EventLoopBlocked(lock_id=attempt.claim.lock_id)
         lock_id, admission = attempt.claim.lock_id, attempt.admission
         try:
             try:
@@ -263,6 +267,9 @@ class _Wait:
         self._wake_ups = parts.client.wake_ups
         listen = None if self._wake_ups is None else self._wake_ups.wait
         self.me = LocalWaiter(claim, Bell(listen))
+        self._errand = present_errand()
+        if self._errand is not None:
+            self._errand.listen(self.me.bell)
         #: The record as it was last read, and the time before and after which it was.
         self._seen: Record | None = None
         self._seen_at = self._polled_at = self._polled_before = attempt.started
@@ -282,6 +289,8 @@ class _Wait:
     def run(self) -> Lease:
         """Wait; return the lease, or leave nothing behind."""
         try:
+            if self._errand is not None:
+                self._errand.check()
             lease = self._queue_up() if self._attempt.wait_seconds > 0 else self._try_once()
             if lease is not None:
                 return lease
@@ -423,6 +432,8 @@ class _Wait:
                     lease = self._rest(turn, record, now, left)
             if lease is not None:
                 return lease
+            if self._errand is not None:
+                self._errand.check()
             if decision is not Decision.WAIT and self._attempt.left <= 0:
                 return None  # others were faster, perhaps all the time
             match decision:

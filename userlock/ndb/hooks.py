@@ -16,7 +16,7 @@ from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
-from userlock.lock.scope import register_participant
+from userlock.lock.held_lock import register_participant
 from userlock.ndb.checks import (
     bypass_global_cache,
     cached_is_good,

@@ -190,13 +190,13 @@ class TestOneThread:
 
     def test_what_another_task_of_the_thread_holds(self, clock: ManualClock) -> None:
         """It cannot continue and release the lock while this one blocks the thread."""
-        errors: list[BaseException] = []
+        errors: list[userlock.EventLoopBlocked] = []
 
         async def work() -> None:
             try:
                 with userlock.global_lock("a", wait_timeout=5):
                     await asyncio.sleep(0)
-            except DeadlockDetected as error:
+            except userlock.EventLoopBlocked as error:
                 errors.append(error)
 
         async def both() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import pytest
 
@@ -226,8 +226,8 @@ class TestUse:
         assert report.__doc__ == "Write a report."
 
     def test_it_cannot_decorate_what_would_run_later(self) -> None:
-        async def later() -> None:
-            pass
+        async def later() -> AsyncIterator[int]:
+            yield 1
 
         with pytest.raises(TypeError, match=r"global_locks cannot decorate .*later"):
             userlock.global_locks(["a", "b"])(later)

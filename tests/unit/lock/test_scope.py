@@ -7,7 +7,7 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 import pytest
 
@@ -164,13 +164,13 @@ class TestOddEndings:
         with pytest.raises(userlock.NoScope, match="has ended"):
             outer.acquire("ann")
 
-    @pytest.mark.parametrize("kind", ["generator", "coroutine", "wrapped"])
+    @pytest.mark.parametrize("kind", ["generator", "async generator", "wrapped"])
     def test_a_generator_function_cannot_be_decorated(self, kind: str) -> None:
         def generator() -> Iterator[int]:
             yield 1
 
-        async def coroutine() -> None:
-            pass
+        async def coroutine() -> AsyncIterator[int]:
+            yield 1
 
         @functools.wraps(generator)
         def wrapped() -> object:
@@ -178,7 +178,7 @@ class TestOddEndings:
 
         functions: dict[str, Callable[[], object]] = {
             "generator": generator,
-            "coroutine": coroutine,
+            "async generator": coroutine,
             "wrapped": wrapped,
         }
         with pytest.raises(TypeError, match="inside it"):

@@ -1,0 +1,445 @@
+"""`async with`: the event loop goes on, and a cancelled task leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+import userlock
+from userlock import EventLoopBlocked, LockService, LockTimeout
+from userlock.events import Listeners
+from userlock.lock import tasks
+from userlock.lock.scope import current_scope
+from userlock.stores import MemoryStore
+
+_T = TypeVar("_T")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture(autouse=True)
+def service(store: MemoryStore) -> LockService:
+    service = LockService(store, listeners=Listeners(), random=Random(1))
+    userlock.configure(service=service)
+    return service
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def queued(service: LockService, number: int = 1, lock_id: str = "ann") -> Callable[[], bool]:
+    return lambda: len(service.waiters(lock_id)) == number
+
+
+class TestUse:
+    def test_a_block(self, service: LockService) -> None:
+        async def work() -> None:
+            async with userlock.global_lock("ann") as lock:
+                assert lock.held
+                assert service.holder("ann") is not None
+                scope = current_scope()
+                assert scope is not None
+                assert scope.held == {"ann": lock}
+            assert service.holder("ann") is None
+            assert current_scope() is None
+
+        run(work())
+
+    def test_in_a_scope(self, service: LockService) -> None:
+        async def work() -> None:
+            with userlock.scope(request="POST /mine") as scope:
+                async with userlock.global_lock("ann") as lock:
+                    assert lock.scope is scope
+                    assert userlock.holder("ann").request == "POST /mine"  # type: ignore[union-attr]
+                assert current_scope() is scope
+
+        run(work())
+
+    def test_it_is_entered_again(self, service: LockService) -> None:
+        async def work() -> None:
+            block = userlock.global_lock("ann", wait_timeout=1)
+            async with block as outer, block as inner:
+                assert inner is outer
+                with block as third:
+                    assert third is outer
+            assert service.holder("ann") is None
+
+        run(work())
+
+    def test_a_coroutine_is_decorated(self, service: LockService) -> None:
+        @userlock.global_lock("ann")
+        async def work(name: str) -> str:
+            await asyncio.sleep(0)
+            assert service.holder("ann") is not None
+            return name
+
+        assert run(work("x")) == "x"
+        assert service.holder("ann") is None
+
+    def test_several_locks(self, service: LockService) -> None:
+        async def work() -> None:
+            async with userlock.global_locks(["b", "a"]) as locks:
+                assert [lock.lock_id for lock in locks] == ["a", "b"]
+                assert service.holder("b") is not None
+            assert service.holder("a") is None
+            assert service.holder("b") is None
+            assert current_scope() is None
+
+        run(work())
+
+    def test_several_locks_of_which_one_is_held(self, service: LockService) -> None:
+        async def work() -> None:
+            service.acquire("b")
+            with pytest.raises(LockTimeout, match="'b' was not free") as caught:
+                async with userlock.global_locks(["a", "b"], wait_timeout=0.05):
+                    pass
+            assert caught.value.waited_seconds >= 0.05
+            assert service.holder("a") is None
+            assert current_scope() is None
+
+        run(work())
+
+    def test_errors_are_raised_as_they_are(self, service: LockService, store: MemoryStore) -> None:
+        async def work() -> None:
+            service.acquire("ann")
+            with pytest.raises(LockTimeout):
+                async with userlock.global_lock("ann", wait_timeout=0):
+                    pass
+            with pytest.raises(ZeroDivisionError):
+                async with userlock.global_lock("bob"):
+                    _ = 1 / 0
+            assert service.holder("bob") is None
+            assert current_scope() is None
+
+        run(work())
+
+    def test_the_event_loop_goes_on(self, service: LockService) -> None:
+        async def work() -> int:
+            lease = service.acquire("ann")
+            ticks = 0
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.001)
+                    ticks += 1
+
+            ticking = asyncio.create_task(tick())
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            before = ticks
+            await until(lambda: ticks > before + 5)
+            service.release(lease)
+            await waiting
+            ticking.cancel()
+            return ticks
+
+        assert run(work()) > 5
+
+
+async def _enter(lock_id: str = "ann", inside: Callable[[], object] = lambda: None) -> None:
+    async with userlock.global_lock(lock_id, wait_timeout=30):
+        inside()
+        await asyncio.sleep(0)
+
+
+class TestABlockingWait:
+    def test_it_raises(self, service: LockService) -> None:
+        async def work() -> None:
+            async with userlock.global_lock("ann"):
+                await asyncio.create_task(other())
+
+        async def other() -> None:
+            with (
+                pytest.raises(EventLoopBlocked, match=r"use `async with userlock.global_lock"),
+                userlock.global_lock("ann"),
+            ):
+                pass
+
+        run(work())
+        assert service.store.read("ann") is None
+
+    def test_a_free_lock_is_taken(self, service: LockService) -> None:
+        async def work() -> None:
+            with userlock.global_lock("ann"), userlock.global_locks(["b", "c"]):
+                await asyncio.sleep(0)
+
+        run(work())
+
+    def test_one_try_is_no_wait(self, service: LockService) -> None:
+        async def work() -> None:
+            service.acquire("ann")
+            with pytest.raises(LockTimeout), userlock.global_lock("ann", wait_timeout=0):
+                pass
+
+        run(work())
+
+    def test_to_yield_is_to_wait(self, service: LockService) -> None:
+        async def work() -> None:
+            async with userlock.global_lock("ann", priority="batch") as lock:
+                waiting = asyncio.create_task(_enter())
+                await until(queued(service))
+                with pytest.raises(EventLoopBlocked):
+                    lock.yield_to_waiters()
+                assert lock.held
+                await asyncio.to_thread(lock.yield_to_waiters)
+            await waiting
+
+        run(work())
+
+
+class TestCancelled:
+    def test_while_it_waits(self, service: LockService, store: MemoryStore) -> None:
+        async def work() -> None:
+            lease = service.acquire("ann")
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert service.waiters("ann") == [], "it has left when the task ends"
+            service.release(lease)
+            assert store.read("ann") is None
+
+        run(work())
+
+    def test_by_a_time_limit(self, service: LockService) -> None:
+        async def work() -> None:
+            service.acquire("ann")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05), userlock.global_lock("ann", wait_timeout=30):
+                    pass
+            assert service.waiters("ann") == []
+            assert current_scope() is None
+
+        run(work())
+
+    def test_while_it_holds(self, service: LockService) -> None:
+        async def work() -> None:
+            holding = asyncio.create_task(hold())
+            await until(lambda: service.holder("ann"))
+            holding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await holding
+            assert service.holder("ann") is None
+
+        async def hold() -> None:
+            async with userlock.global_lock("ann"):
+                await asyncio.sleep(60)
+
+        run(work())
+
+    @pytest.mark.parametrize("verb", ["create", "swap", "append", "remove"])
+    @pytest.mark.parametrize("twice", [False, True])
+    def test_during_a_command(
+        self, service: LockService, store: MemoryStore, verb: str, twice: bool
+    ) -> None:
+        """Whatever is under way in the thread is undone, however often the task is cancelled."""
+        reached, go_on = threading.Event(), threading.Event()
+
+        def pause() -> None:
+            reached.set()
+            assert go_on.wait(30)
+
+        async def work() -> None:
+            elsewhere = LockService(store, listeners=Listeners())
+            lease = elsewhere.acquire("ann") if verb in ("swap", "append") else None
+            if verb != "swap":
+                store.before(verb, pause)  # type: ignore[arg-type]
+            task = asyncio.create_task(_enter())
+            if lease is not None and verb == "swap":
+                await until(queued(service))
+                store.before("swap", pause)
+                elsewhere.release(lease)
+            await until(reached.is_set)
+            task.cancel()
+            await asyncio.sleep(0.01)
+            if twice:
+                task.cancel()
+                await asyncio.sleep(0.01)
+            assert not task.done()
+            go_on.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            if lease is not None and verb != "swap":
+                elsewhere.release(lease)
+            assert store.read("ann") is None
+
+        run(work())
+
+    def test_before_the_thread_has_begun(
+        self, service: LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks, "_threads", _OneThread())
+
+        async def work() -> None:
+            lease = service.acquire("ann")
+            first = asyncio.create_task(_enter())
+            await until(queued(service))
+            second = asyncio.create_task(_enter("bob"))
+            await asyncio.sleep(0.01)
+            second.cancel()
+            service.release(lease)
+            await first
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert service.store.read("bob") is None
+
+        run(work())
+
+    def test_without_the_cancellation_it_stays_in_the_queue(
+        self, service: LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control: the task ends when the wait does."""
+        monkeypatch.setattr(tasks.Errand, "cancel", lambda self: None)
+
+        async def work() -> None:
+            lease = service.acquire("ann")
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            waiting.cancel()
+            await asyncio.sleep(0.05)
+            assert queued(service)()
+            assert not waiting.done()
+            service.release(lease)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+        run(work())
+        assert service.store.read("ann") is None
+
+
+class _OneThread:
+    """Threads of which there is one of a kind."""
+
+    def __init__(self) -> None:
+        self.waiting, self.releasing = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
+
+
+class TestCrowds:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_two_hundred_tasks_on_twenty_locks(self, service: LockService, seed: int) -> None:
+        """With random cancellation: exactly those that finished are counted."""
+        chance = random.Random(seed)
+        counts = dict.fromkeys(range(20), 0)
+        finished = dict.fromkeys(range(20), 0)
+
+        async def visit(lock: int) -> None:
+            async with userlock.global_lock(f"learner-{lock}", wait_timeout=50):
+                before = counts[lock]
+                await asyncio.sleep(chance.uniform(0, 0.004))
+                counts[lock] = before + 1
+                finished[lock] += 1
+
+        async def work() -> None:
+            tasks = [asyncio.create_task(visit(chance.randrange(20))) for _ in range(200)]
+            for task in chance.sample(tasks, 80):
+                await asyncio.sleep(chance.uniform(0, 0.003))
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            odd = [each for each in ended if not isinstance(each, asyncio.CancelledError | None)]
+            assert odd == []
+
+        run(work())
+        assert counts == finished
+        assert sum(counts.values()) >= 120
+        for lock in range(20):
+            assert service.store.read(f"learner-{lock}") is None
+        assert current_scope() is None
+
+    def test_without_the_lock_counts_are_lost(self) -> None:
+        """The negative control."""
+        counts = [0]
+
+        async def visit() -> None:
+            before = counts[0]
+            await asyncio.sleep(0.001)
+            counts[0] = before + 1
+
+        async def work() -> None:
+            await asyncio.gather(*(visit() for _ in range(20)))
+
+        run(work())
+        assert counts[0] < 20
+
+    def test_waiters_do_not_keep_a_holder_from_its_release(
+        self, service: LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks, "_threads", _OneThread())
+
+        async def work() -> None:
+            await asyncio.gather(*(_enter() for _ in range(20)))
+
+        run(work())
+
+    def test_tasks_and_threads(self, service: LockService) -> None:
+        counts = [0]
+
+        def count() -> None:
+            counts[0] += 1
+
+        async def work() -> None:
+            def in_a_thread() -> None:
+                for _ in range(20):
+                    with userlock.global_lock("ann", wait_timeout=30):
+                        count()
+
+            threads = [asyncio.to_thread(in_a_thread) for _ in range(3)]
+            await asyncio.gather(*(_enter("ann", count) for _ in range(50)), *threads)
+
+        run(work())
+        assert counts == [110]
+
+
+class TestDeadlocks:
+    def test_between_two_tasks(self, service: LockService) -> None:
+        errors: list[userlock.DeadlockDetected] = []
+
+        async def work() -> None:
+            await asyncio.gather(take("a", "b"), take("b", "a"))
+
+        async def take(first: str, second: str) -> None:
+            try:
+                async with userlock.global_lock(first):
+                    await until(lambda: service.holder("a") and service.holder("b"))
+                    async with userlock.global_lock(second, wait_timeout=30):
+                        pass
+            except userlock.DeadlockDetected as error:
+                errors.append(error)
+
+        run(work())
+        assert len(errors) == 1
+
+    def test_not_what_another_task_holds_in_the_same_scope(self, service: LockService) -> None:
+        async def work() -> None:
+            with userlock.scope():
+                await asyncio.gather(*(_enter() for _ in range(5)))
+
+        run(work())
+
+
+def test_a_thread_on_behalf_of_a_task_is_the_task(service: LockService) -> None:
+    async def work() -> None:
+        me = tasks.running_code()
+        assert await tasks.finished(tasks.running_code) == me
+        assert await asyncio.to_thread(tasks.running_code) != me
+        assert tasks.present_errand() is None
+
+    run(work())

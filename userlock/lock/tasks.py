@@ -1,0 +1,178 @@
+"""asyncio: threads wait on behalf of tasks, so that the event loop goes on.
+
+The lock's code is the same for threads and tasks: it calls the store and waits.
+For a task it runs in a thread of its own, which leaves nothing behind when the
+task is cancelled:
+
+    the event loop            a thread                    the store
+    async with ──────────────▶ create ──────────────────▶ refused
+    (other tasks run)          queue up, wait
+    the task is cancelled
+    cancel, ring the bell ───▶ leave ───────────────────▶ out of the queue
+    CancelledError ◀──────────
+
+An asyncio client of each store would need a second implementation of the
+protocol, with its own tests. A thread that waits costs some ten kilobytes, and
+in a web request waiters are bounded (`max_waiting`).
+
+Releases have threads of their own: waiters that occupied all of them would wait
+for a holder that cannot release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from userlock.bell import Bell
+from userlock.fork import reset_in_child
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+#: Tasks of a process that wait at once, and that release at once. More of them take turns.
+_MOST_WAITING = 1000
+_MOST_RELEASING = 8
+
+
+class WaitCancelled(BaseException):
+    """The task on whose behalf a thread waits was cancelled. It never leaves this package."""
+
+
+class Errand:
+    """One call in a thread on behalf of a task.
+
+    Attributes:
+        owner: the thread and the task, as `running_code` returns them.
+    """
+
+    def __init__(self, owner: tuple[int, int]) -> None:
+        self.owner = owner
+        self._bell: Bell | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Make a wait end, now or when it begins."""
+        self._cancelled = True
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+
+    def listen(self, bell: Bell) -> None:
+        """Ring this bell at a cancellation."""
+        self._bell = bell
+
+    def check(self) -> None:
+        """Raise `WaitCancelled` if the task was cancelled."""
+        if self._cancelled:
+            raise WaitCancelled
+
+
+class _Present(threading.local):
+    """The errand of this thread."""
+
+    errand: Errand | None = None
+
+
+_present = _Present()
+
+
+def present_errand() -> Errand | None:
+    """Return the errand of this thread, if it runs on behalf of a task."""
+    return _present.errand
+
+
+def in_event_loop() -> bool:
+    """Return whether an asyncio event loop runs in this thread: a wait would block it."""
+    return asyncio._get_running_loop() is not None
+
+
+def running_code() -> tuple[int, int]:
+    """Return the running thread, and the asyncio task if there is one.
+
+    Several threads and tasks may share a scope (`asyncio.to_thread` and new
+    tasks copy context variables). Each enters a lock on its own account.
+    """
+    errand = _present.errand
+    if errand is not None:
+        return errand.owner
+    task = 0
+    if asyncio._get_running_loop() is not None:
+        task = id(asyncio.current_task())
+    return threading.get_ident(), task
+
+
+async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
+    """Return the result of a call that may wait for a lock.
+
+    Args:
+        call: the call.
+        undo: is called with its result if the task was cancelled meanwhile.
+    """
+    errand = Errand(running_code())
+    future = _submit(_threads.waiting, errand, call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        errand.cancel()
+        await _settled(future)
+        if future.exception() is None:
+            undoing = functools.partial(undo, future.result())
+            await _settled(_submit(_threads.releasing, Errand(errand.owner), undoing))
+        raise
+
+
+async def finished(call: Callable[[], _R]) -> _R:
+    """Return the result of a call that is short, and done even if the task is cancelled."""
+    future = _submit(_threads.releasing, Errand(running_code()), call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await _settled(future)
+        raise
+
+
+async def _settled(future: asyncio.Future[_R]) -> None:
+    """Wait for the end of a call, whatever becomes of it, and however often we are cancelled."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue  # the caller raises the first one
+    future.exception()  # looked at
+
+
+def _submit(
+    executor: concurrent.futures.Executor, errand: Errand, call: Callable[[], _R]
+) -> asyncio.Future[_R]:
+    run = functools.partial(contextvars.copy_context().run, _run, errand, call)
+    return asyncio.get_running_loop().run_in_executor(executor, run)
+
+
+def _run(errand: Errand, call: Callable[[], _R]) -> _R:
+    _present.errand = errand
+    try:
+        errand.check()
+        return call()
+    finally:
+        _present.errand = None
+
+
+class _Threads:
+    """The threads of this process. They begin when they are needed; a forked child has none."""
+
+    def __init__(self) -> None:
+        self._begin()
+        reset_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self.waiting = concurrent.futures.ThreadPoolExecutor(_MOST_WAITING, "userlock-wait")
+        self.releasing = concurrent.futures.ThreadPoolExecutor(_MOST_RELEASING, "userlock-release")
+
+
+_threads = _Threads()
