@@ -15,6 +15,7 @@ from google.cloud import ndb
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+from tests.kinds import kinds_of  # noqa: E402
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock import ids  # noqa: E402
 from userlock.lock import scope  # noqa: E402
@@ -87,9 +88,16 @@ def _fresh_defaults() -> Iterator[None]:
     REPORTS.reset()
 
 
+@pytest.fixture(scope="module")
+def module_kinds(request: pytest.FixtureRequest) -> dict[str, type[ndb.Model]]:
+    """Provide the kinds of the tests of a module."""
+    return kinds_of(request.module.__name__)
+
+
 @pytest.fixture(autouse=True)
-def _kinds() -> Iterator[None]:
-    """Give each kind back to its class: ndb loads entities as the class defined last."""
+def _kinds(module_kinds: dict[str, type[ndb.Model]]) -> Iterator[None]:
+    """Give each kind its class, whatever other tests define."""
     before = dict(ndb.Model._kind_map)
+    ndb.Model._kind_map.update(module_kinds)
     yield
     ndb.Model._kind_map.update(before)

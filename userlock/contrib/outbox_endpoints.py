@@ -117,6 +117,10 @@ class OutboxEndpoints:
         gets = {"GET": Callers(crons)} if crons else {}
         self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
 
+    def has(self, path: str) -> bool:
+        """Return whether there is an endpoint at an address."""
+        return path in self._methods
+
     def answer(
         self,
         method: str,

@@ -162,7 +162,9 @@ class RequestScope:
         """
         return path in self._batch_paths or any(map(has_header, self._trusted_headers))
 
-    def open(self, method: str, path: str, has_header: Callable[[str], bool]) -> ExitStack:
+    def open(
+        self, method: str, path: str, has_header: Callable[[str], bool], *, with_ndb: bool = True
+    ) -> ExitStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
         Args:
@@ -170,20 +172,24 @@ class RequestScope:
             path: the path that the app routes by: `path_of` an environment, without the place
                 where a server or a client says that the app is mounted (SCRIPT_NAME).
             has_header: returns whether the request has a header.
+            with_ndb: whether to open an ndb context; not in an event loop.
         """
         return self._open(
             f"{method} {path}",
             self.priority_of(path, has_header),
             batch_work=self.is_batch_work(path, has_header),
+            with_ndb=with_ndb,
         )
 
     def open_for_jobs(self, request: str) -> ExitStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""
         return self._open(request, Priority.BATCH, batch_work=True)
 
-    def _open(self, request: str, priority: Priority, *, batch_work: bool) -> ExitStack:
+    def _open(
+        self, request: str, priority: Priority, *, batch_work: bool, with_ndb: bool = True
+    ) -> ExitStack:
         with ExitStack() as stack:
-            client = self._client.get()
+            client = self._client.get() if with_ndb else None
             # Inside an open context (of a test, or an outer request) ndb would refuse another.
             if client is not None and get_context(False) is None:
                 stack.enter_context(client.context(**self._context_options))

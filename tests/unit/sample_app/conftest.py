@@ -13,16 +13,24 @@ from typing import Any, Protocol
 import flask
 import pytest
 from flask.testing import FlaskClient
+from google.cloud import ndb
 
 import emulator
 import userlock
 from sample_app import create_app
 from sample_app.payment_provider.server import LOOPBACK, Server
+from tests.kinds import kinds_of
 from userlock.outbox import Outbox
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
 
 NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
+
+
+@pytest.fixture(scope="module")
+def module_kinds() -> dict[str, type[ndb.Model]]:
+    """Provide the kinds of the sample app."""
+    return kinds_of("sample_app")
 
 
 class LeapingClock:

@@ -1,0 +1,337 @@
+"""The ASGI middleware, with FastAPI and Starlette, under a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import fastapi
+import pytest
+import starlette.applications
+import uvicorn
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from google.cloud import ndb
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+import userlock
+from tests.waiting import wait_until
+from userlock.contrib.asgi import UserLockMiddleware, path_of
+from userlock.contrib.outbox_endpoints import OutboxEndpoints
+from userlock.events import Listeners
+from userlock.outbox import Outbox
+from userlock.outbox.authentication import SharedSecret
+from userlock.outbox.engines.inline import InlineEngine
+from userlock.stores import MemoryStore
+
+
+class Wallet(userlock.UserModel):
+    """One user's wallet, locked by its key's name."""
+
+    _lock_id_from_key = userlock.key_id
+    coins = ndb.IntegerProperty(default=0)
+
+
+class Answer(NamedTuple):
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Ask = Callable[..., Answer]
+Serve = Callable[[Any], Ask]
+
+
+@pytest.fixture
+def service() -> userlock.LockService:
+    """Provide locks in memory, by the real time: requests run in threads."""
+    return userlock.LockService(MemoryStore(), listeners=Listeners())
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serve apps by uvicorn; each time a function that asks it."""
+    with contextlib.ExitStack() as stack:
+        yield lambda app: stack.enter_context(_served(app))
+
+
+@contextlib.contextmanager
+def _served(app: Any) -> Iterator[Ask]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    wait_until(lambda: server.started)
+
+    def ask(
+        path: str, method: str = "POST", headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+
+    try:
+        yield ask
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+
+
+@pytest.fixture
+def app(ndb_client: ndb.Client, service: userlock.LockService) -> fastapi.FastAPI:
+    app = fastapi.FastAPI()
+    app.add_middleware(
+        UserLockMiddleware, client=ndb_client, service=service, batch_prefixes=["/tasks/"]
+    )
+
+    def put_a_coin(user: str) -> int:
+        with ndb_client.context():
+            wallet = Wallet.get_by_id(user) or Wallet(id=user)
+            wallet.coins += 1
+            wallet.put()
+            return int(wallet.coins)
+
+    @app.post("/async/{user}")
+    async def in_a_coroutine(user: str) -> int:
+        async with userlock.global_lock(user, wait_timeout=20):
+            return await asyncio.to_thread(put_a_coin, user)
+
+    @app.post("/thread/{user}")
+    def in_a_thread(user: str) -> int:
+        with userlock.global_lock(user, wait_timeout=20):
+            return put_a_coin(user)
+
+    @app.post("/kept/{user}")
+    def kept(user: str) -> int:
+        userlock.acquire_lock(user, wait_timeout=20)
+        return put_a_coin(user)
+
+    @app.post("/short/{user}")
+    async def short(user: str) -> None:
+        async with userlock.global_lock(user, wait_timeout=0.05):
+            pass
+
+    @app.post("/blocking/{user}")
+    async def blocking(user: str) -> None:
+        with userlock.global_lock(user):
+            pass
+
+    @app.post("/unlocked/{user}")
+    def unlocked(user: str) -> int:
+        return put_a_coin(user)
+
+    @app.get("/priority")
+    @app.get("/tasks/priority")
+    async def priority() -> PlainTextResponse:
+        scope = userlock.current_scope()
+        assert scope is not None
+        return PlainTextResponse(f"{scope.priority.value} {scope.request} {scope.max_waiting}")
+
+    return app
+
+
+@pytest.fixture
+def ask(app: fastapi.FastAPI, serve: Serve) -> Ask:
+    return serve(app)
+
+
+def test_a_handler_locks_gets_modifies_and_puts(ask: Ask, service: userlock.LockService) -> None:
+    ways = ("/async/ann", "/thread/ann", "/kept/ann")
+    assert [ask(way).json for way in ways] == [1, 2, 3]
+    assert service.holder("ann") is None
+
+
+def test_no_update_is_lost(app: fastapi.FastAPI, serve: Serve) -> None:
+    app.user_middleware.clear()
+    app.add_middleware(UserLockMiddleware, max_waiting=None, service=_service_of(app))
+    ask = serve(app)
+    ways = [f"/{way}/{user}" for way in ("async", "thread") for user in ("ann", "bob")] * 15
+    with ThreadPoolExecutor(30) as threads:
+        answers = list(threads.map(ask, ways))
+    assert {answer.status for answer in answers} == {200}
+    for user in ("ann", "bob"):
+        counted = [
+            answer.json for way, answer in zip(ways, answers, strict=True) if way.endswith(user)
+        ]
+        assert sorted(counted) == list(range(1, 31))
+
+
+def _service_of(app: fastapi.FastAPI) -> userlock.LockService:
+    return userlock.LockService(MemoryStore(), listeners=Listeners())
+
+
+def test_a_put_without_the_lock_is_refused(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    answer = ask("/unlocked/ann")
+    assert answer.status == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "Wallet" not in answer.text
+    assert "CreatedWithoutLock" in caplog.text
+
+
+def test_a_lock_that_is_not_free_is_a_problem_document(
+    ask: Ask, service: userlock.LockService
+) -> None:
+    service.acquire("ann", request="POST /elsewhere")
+    answer = ask("/short/ann")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json["error"] == "LockTimeout"
+    assert "elsewhere" not in answer.text
+
+
+def test_too_many_wait(ask: Ask, service: userlock.LockService) -> None:
+    lease = service.acquire("ann")
+    with ThreadPoolExecutor(5) as threads:
+        waiting = [threads.submit(ask, f"/{way}/ann") for way in ("async", "thread", "async")]
+        waiting += [threads.submit(ask, f"/{way}/ann") for way in ("thread", "async")]
+        wait_until(lambda: len(service.waiters("ann")) == 5)
+        answer = ask("/async/ann")
+        assert (answer.status, answer.json["error"]) == (429, "TooManyWaiting")
+        service.release(lease)
+        assert sorted(each.result().json for each in waiting) == [1, 2, 3, 4, 5]
+
+
+def test_a_with_that_would_block_the_loop_raises(
+    ask: Ask, service: userlock.LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = service.acquire("ann")
+    assert ask("/blocking/ann").status == 500
+    service.release(lease)
+    assert ask("/blocking/ann").status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "says"),
+    [
+        ("/priority", {}, "interactive GET /priority 5"),
+        ("/tasks/priority", {}, "batch GET /tasks/priority 3"),
+        ("/priority", {"X-CloudTasks-QueueName": "nightly"}, "batch GET /priority 3"),
+    ],
+)
+def test_the_request_says_the_priority(
+    ask: Ask, path: str, headers: dict[str, str], says: str
+) -> None:
+    assert ask(path, "GET", headers).text == says
+
+
+class TestStarlette:
+    def test_a_client_that_hangs_up(self, serve: Serve, service: userlock.LockService) -> None:
+        """The lock is released when the stream ends."""
+        begun = threading.Event()
+
+        async def stream(request: Request) -> Response:
+            async def chunks() -> AsyncIterator[bytes]:
+                async with userlock.global_lock("ann"):
+                    begun.set()
+                    while True:
+                        yield b"x" * 1000
+                        await asyncio.sleep(0.001)
+
+            return StreamingResponse(chunks())
+
+        app = starlette.applications.Starlette(routes=[Route("/", stream)])
+        app.add_middleware(UserLockMiddleware, service=service)
+        serve(app)
+        ask_port = _port_of(serve, app)
+        with socket.create_connection(("127.0.0.1", ask_port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert begun.wait(10)
+            assert service.holder("ann") is not None
+        wait_until(lambda: service.holder("ann") is None)
+
+    def test_mounted_apps_and_background_tasks(
+        self, serve: Serve, service: userlock.LockService
+    ) -> None:
+        held: list[object] = []
+
+        async def background() -> None:
+            held.append(service.holder("ann"))
+
+        def endpoint(request: Request) -> Response:
+            userlock.acquire_lock("ann")
+            return Response(path_of(request.scope), background=BackgroundTask(background))
+
+        inner = starlette.applications.Starlette(routes=[Route("/x", endpoint)])
+        app = starlette.applications.Starlette(routes=[Mount("/inner", inner)])
+        app.add_middleware(UserLockMiddleware, service=service)
+        assert serve(app)("/inner/x", "GET").text == "/x"
+        wait_until(lambda: service.holder("ann") is None)
+        assert held[0] is not None
+
+    def test_an_error_of_the_app_goes_on(self, serve: Serve, service: userlock.LockService) -> None:
+        async def endpoint(request: Request) -> Response:
+            userlock.acquire_lock("ann")
+            raise ZeroDivisionError
+
+        app = starlette.applications.Starlette(routes=[Route("/", endpoint)])
+        app.add_middleware(UserLockMiddleware, service=service)
+        assert serve(app)("/", "GET").status == 500
+        assert service.holder("ann") is None
+
+
+def _port_of(serve: Serve, app: Any) -> int:
+    """Return the port of one more server of an app."""
+    ports: list[int] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        ports.append(scope["server"][1])
+        if scope["path"] != "/port":
+            await app(scope, receive, send)
+            return
+        await PlainTextResponse("")(scope, receive, send)
+
+    serve(noting)("/port", "GET")
+    return ports[0]
+
+
+class TestOutbox:
+    def test_its_endpoints(
+        self, ndb_client: ndb.Client, service: userlock.LockService, serve: Serve
+    ) -> None:
+        ran: list[str] = []
+        outbox = Outbox(InlineEngine(), client=ndb_client)
+
+        @outbox.job
+        def greet(user: str) -> None:
+            scope = userlock.current_scope()
+            assert scope is not None
+            assert ndb.get_context() is not None
+            ran.append(f"{user} {scope.priority.value}")
+
+        with ndb_client.context(), userlock.scope(service):
+            ndb.transaction(lambda: greet.stage("ann"))
+        endpoints = OutboxEndpoints(outbox, callers=[SharedSecret("s3cret" * 3)])
+
+        async def nothing(scope: Any, receive: Any, send: Any) -> None:
+            await PlainTextResponse("the app")(scope, receive, send)
+
+        app = UserLockMiddleware(nothing, client=ndb_client, service=service, outbox=endpoints)
+        ask = serve(app)
+        secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
+        assert ask("/").text == "the app"
+        assert ask("/userlock/relay").status == 401
+        assert ask("/userlock/jobs", headers=secret, body=b"x" * 5000).status == 413
+        assert ask("/userlock/jobs", headers=secret, body=b"no key").status == 400
+        assert ask("/userlock/relay", headers=secret).status == 200

@@ -1,0 +1,181 @@
+"""Integrate with any ASGI app (FastAPI, Starlette): a scope for each request, and answers.
+
+    app.add_middleware(UserLockMiddleware, service=…)
+
+In a coroutine write `async with userlock.global_lock(user_id):`. ndb does not
+know event loops: code that uses it runs in threads (docs/async.md). So this
+middleware opens no ndb context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import ExitStack
+from typing import Any, TypedDict, Unpack
+
+from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer, OutboxEndpoints
+from userlock.contrib.problems import ANSWERED
+from userlock.contrib.request_scope import RequestScope, close, log
+from userlock.errors import UserLockError, WriteViolation
+from userlock.ids import show_request
+from userlock.lock.scope import LockScope, current_scope
+from userlock.lock.service import LockService
+from userlock.lock.tasks import finished
+from userlock.outbox import Outbox
+from userlock.settings import Enforcement
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class AsgiOptions(TypedDict, total=False):
+    """The options of `UserLockMiddleware`."""
+
+    client: Any
+    service: LockService | None
+    batch_prefixes: Iterable[str]
+    trusted_headers: Iterable[str]
+    enforcement: Enforcement | str | None
+    fencing: bool | None
+    contention_status: int
+    max_waiting: int | None
+    outbox: Outbox | OutboxEndpoints | None
+
+
+class UserLockMiddleware:
+    """Give each HTTP request of an ASGI app its lock scope.
+
+    The scope ends, and locks that are still held are released, when the app
+    returns: with Starlette after background tasks. Errors that reach the
+    middleware before the answer has begun are answered as in
+    `userlock.contrib.flask.UserLock`; so add it inside of what answers errors
+    itself (`app.add_middleware` does). Requests of other protocols go through.
+
+    Args:
+        app: the ASGI app.
+        options: the options of `userlock.contrib.flask.UserLock`, but for `context_options`.
+            `client` is for jobs of the outbox, which run in threads.
+    """
+
+    def __init__(self, app: App, **options: Unpack[AsgiOptions]) -> None:
+        self._app = app
+        self._scope = RequestScope(**options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path, headers = path_of(scope), _headers_of(scope)
+        answer = await self._answer_engine(scope["method"], path, headers, receive)
+        if answer is not None:
+            await _send(send, answer.status, answer.headers, answer.body)
+            return
+        stack = self._scope.open(
+            scope["method"], path, lambda name: name.lower() in headers, with_ndb=False
+        )
+        opened = current_scope()
+        assert opened is not None
+        start = _Start(send, opened)
+        failed: BaseException | None = None
+        try:
+            await self._app(scope, receive, start.send)
+        except ANSWERED as error:
+            failed = error
+            if start.has_gone_out:
+                raise
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            await _close(stack, opened, failed, path)
+        if isinstance(failed, UserLockError):
+            if isinstance(failed, WriteViolation):
+                log.error("%s failed", show_request(path), exc_info=failed)
+            problem = self._scope.problem_of(failed)
+            await _send(send, problem.status, problem.headers, problem.body)
+
+    async def _answer_engine(
+        self, method: str, path: str, headers: dict[str, str], receive: Receive
+    ) -> Answer | None:
+        """Answer a request for the outbox's endpoints; None if it is for the app."""
+        endpoints = self._scope.outbox
+        if endpoints is None or not endpoints.has(path):
+            return None
+        body = await _body(receive)
+        return await asyncio.to_thread(
+            endpoints.answer,
+            method,
+            path,
+            lambda name: headers.get(name.lower()),
+            lambda most: body[:most],
+            self._scope.open_for_jobs,
+        )
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path that an app routes by: without the place where it is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _close(
+    stack: ExitStack, opened: LockScope, error: BaseException | None, path: str
+) -> None:
+    """Close the scope of a request. Locks that it still holds are released in a thread."""
+    try:
+        if opened.held:
+            await finished(functools.partial(opened.close, failing=error is not None))
+    except Exception:
+        # Raised here, the error would replace the answer.
+        log.exception("a write of %s failed after its answer", show_request(path))
+    finally:
+        close(stack, error, path)
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the begin of a body, longer than any that is taken."""
+    body = b""
+    while len(body) <= MOST_BODY_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return body
+
+
+async def _send(send: Send, status: int, headers: Any, body: bytes) -> None:
+    found = [*headers.items(), ("Content-Length", str(len(body)))]
+    encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in found]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Start:
+    """The server's `send`. Writes under locks are finished before the answer begins.
+
+    Attributes:
+        has_gone_out: whether the answer has begun.
+    """
+
+    def __init__(self, send: Send, opened: LockScope) -> None:
+        self._send = send
+        self._opened = opened
+        self.has_gone_out = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        if message["type"] == "http.response.start":
+            if message["status"] < 500 and self._opened.held:
+                await finished(self._opened.finish_writes)
+            self.has_gone_out = True
+        await self._send(message)
