@@ -19,22 +19,25 @@ class Bell:
 
     Attributes:
         rung: whether there is news for the thread; it sets this back.
-        woken: whether the news came from the store, so that the record has to be read.
+        woken: whether the news came from the store.
+        news: what the store said, if it did; otherwise the record has to be read.
         disturb: called when the bell rings, for a listener that sleeps elsewhere.
     """
 
-    __slots__ = ("_event", "_listen", "disturb", "rung", "woken")
+    __slots__ = ("_event", "_listen", "disturb", "news", "rung", "woken")
 
     def __init__(self, listen: Callable[[Bell, float], None] | None = None) -> None:
         self._event = threading.Event()
         self._listen = listen
         self.rung = False
         self.woken = False
+        self.news: object = None
         self.disturb: Callable[[], object] | None = None
 
-    def ring(self, *, woken: bool = False) -> None:
+    def ring(self, *, woken: bool = False, news: object = None) -> None:
         """Wake the thread, now or as soon as it waits."""
-        self.woken = self.woken or woken
+        if woken:
+            self.news, self.woken = news, True
         self.rung = True
         self.stir()
 
@@ -59,7 +62,8 @@ class Bell:
         if self._event.wait(seconds):
             self._event.clear()
 
-    def answer(self) -> bool:
-        """Set the bell back; return whether the store has woken the thread."""
-        woken, self.woken, self.rung = self.woken, False, False
-        return woken
+    def answer(self) -> tuple[bool, object]:
+        """Set the bell back; return whether the store has woken the thread, and its news."""
+        woken, news = self.woken, self.news
+        self.woken, self.rung, self.news = False, False, None
+        return woken, news

@@ -33,8 +33,8 @@ class TestOutages:
     ) -> None:
         store = RedisStore.from_url(own_redis.url)
         old = store.create("ann", b"first", 60)
-        store.read("ann")
         own_redis.restart()
+        assert store.read("ann") is None
         assert store.create("ann", b"first", 60) is not None
         assert store.swap("ann", old, b"swapped", 60) is None
         assert not store.remove("ann", old)
@@ -44,6 +44,8 @@ class TestOutages:
         store = RedisStore.from_url(own_redis.url)
         version = store.create("ann", b"first", 60)
         own_redis.kill()
+        with pytest.raises(StoreUnavailable):  # finds out that its connection has ended
+            store.read("ann")
         for verb in VERBS.values():
             started = time.monotonic()
             with pytest.raises(StoreUnavailable, match="refused") as caught:

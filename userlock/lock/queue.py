@@ -182,8 +182,8 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
     waiter polls four times a second.
 
-    A first waiter that the store wakes polls in case a wake-up is lost: not before the usual end,
-    but for holds longer than `most_seconds`.
+    A first waiter that the store wakes polls only in case a wake-up is lost: about every
+    `most_seconds`, shortly after the usual end, and then after a quarter of the hold more.
     """
     position, typical, held = look
     if position == 0:
@@ -199,6 +199,8 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
             seconds = typical / 20
         else:
             seconds = held / 12
+        if woken:
+            seconds = max(seconds, held / 4)
         return max(polling.least_seconds, min(seconds, polling.most_seconds))
     seconds = position * max(typical, held / 6) / 2
     # All waiters ahead may be of one process, and dead: nobody sleeps longer than patience lasts.

@@ -58,7 +58,6 @@ CHANGE = b"\n#"
 
 _PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
 _PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
-_LETTERS = {Priority.INTERACTIVE: b"i", Priority.BATCH: b"b"}
 
 
 class Waiter(NamedTuple):
@@ -101,8 +100,10 @@ class _Entry(NamedTuple):
     token: bytes
     priority: Priority
     since: float
-    #: The part of the entry after its mark, to be copied as it is.
-    rest: bytes
+    #: Its details, as JSON.
+    details: bytes
+    #: The same in the next record.
+    copy: bytes
     #: Whether the waiter has lost its position before.
     again: bool
 
@@ -115,14 +116,31 @@ def _entry(line: bytes) -> _Entry | None:
 def _parsed_entry(line: bytes) -> _Entry | None:
     mark, _, rest = line.partition(b" ")
     try:
-        token, since, _ = rest.split(b" ", 2)
-        return _Entry(token, _PRIORITIES[mark], finite(since), rest, mark[:1] == b"~")
+        token, since, details = rest.split(b" ", 2)
+        copy = b"\n+%b %b" % (mark[1:], rest)
+        return _Entry(token, _PRIORITIES[mark], finite(since), details, copy, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
 
 
 # A crowd's entries are parsed at each poll. The keys take a megabyte at most.
 _cached_entry = functools.lru_cache(maxsize=2048)(_parsed_entry)
+
+
+def _in_order(entries: Iterable[_Entry]) -> list[_Entry]:
+    """Return entries with those that queued again where they began to wait."""
+    found: list[_Entry] = []
+    #: For each entry the latest begin of a wait up to there: ascending, so it can be searched.
+    latest: list[float] = []
+    for entry in entries:
+        index = len(found)
+        since = max(entry.since, latest[-1]) if latest else entry.since
+        if entry.again:  # before the first one that began to wait later, by the waiters' clocks
+            index = bisect.bisect_right(latest, entry.since)
+            since = entry.since
+        found.insert(index, entry)
+        latest.insert(index, since)
+    return found
 
 
 def joining(holder: Holder, *, again: bool = False) -> bytes:
@@ -169,8 +187,6 @@ class Record:
         "_done",
         "_entries",
         "_holder_line",
-        "_known",
-        "_latest",
         "_predecessor",
         "_reserved",
         "_reserved_for",
@@ -188,35 +204,27 @@ class Record:
         self._done: dict[bytes, bytes] = {}
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
-        self._entries: list[_Entry] = []
-        #: For each entry the latest begin of a wait up to there: ascending, so it can be searched.
-        self._latest: list[float] = []
-        self._known: dict[bytes, None] = {}
         self._predecessor = b""
         self._reserved = 0
+        # A crowd's record has hundreds of lines, and is parsed at each poll.
+        known: dict[bytes, _Entry] = {}
+        again = False
         for line in lines:
             if len(line) > _MOST_LINE_BYTES:
                 continue
-            if line[:2] in _PRIORITIES:
-                if len(self._entries) < MOST_WAITERS:
-                    self._add(_entry(line))
-            else:
-                self._parse(line)
-        self._reserved_for = frozenset(itertools.islice(self._known, self._reserved))
+            if line[:2] not in _PRIORITIES:
+                self._parse(line, len(known))
+            elif len(known) < MOST_WAITERS:
+                entry = _entry(line)
+                if entry is not None:  # it may have been sent twice, after a lost reply
+                    known.setdefault(entry.token, entry)
+                    again = again or entry.again
+        self._entries = list(known.values())
+        self._reserved_for = frozenset(itertools.islice(known, self._reserved))
+        if again:
+            self._entries = _in_order(self._entries)
 
-    def _add(self, entry: _Entry | None) -> None:
-        if entry is None or entry.token in self._known:
-            return  # sent twice, after a lost reply
-        self._known[entry.token] = None
-        index = len(self._entries)
-        latest = max(entry.since, self._latest[-1]) if self._latest else entry.since
-        if entry.again:  # before the first one that began to wait later, by the waiters' clocks
-            index = bisect.bisect_right(self._latest, entry.since)
-            latest = entry.since
-        self._entries.insert(index, entry)
-        self._latest.insert(index, latest)
-
-    def _parse(self, line: bytes) -> None:
+    def _parse(self, line: bytes, waiters: int) -> None:
         mark, _, rest = line.partition(b" ")
         if mark == b"=":
             token, _, note = rest.partition(b" ")
@@ -229,7 +237,7 @@ class Record:
             token, _, other = rest.partition(b" ")
             self._blocked[token] = other
         elif mark == b"?" and rest == self.holder.token.encode():
-            self._reserved = len(self._known)
+            self._reserved = waiters
 
     # --- the holder -------------------------------------------------------------------------
 
@@ -291,8 +299,12 @@ class Record:
     @functools.cached_property
     def _queue(self) -> list[_Entry]:
         """Return the waiters, in the order of service."""
-        waiting = [entry for entry in self._entries if entry.token not in self._done]
-        return sorted(waiting, key=lambda entry: not self._ranks_as_interactive(entry))
+        done = self._done
+        waiting = [entry for entry in self._entries if entry.token not in done]
+        front = [entry for entry in waiting if self._ranks_as_interactive(entry)]
+        if len(front) == len(waiting):
+            return waiting
+        return front + [entry for entry in waiting if not self._ranks_as_interactive(entry)]
 
     def _ranks_as_interactive(self, entry: _Entry) -> bool:
         return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
@@ -303,7 +315,10 @@ class Record:
 
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
-        return self._positions.get(token.encode())
+        own = token.encode()
+        if self._queue and self._queue[0].token == own:
+            return 0
+        return self._positions.get(own)
 
     def next_token(self, served: Iterable[str] = ()) -> str:
         """Return the token of the first waiter that was not `served`; empty if there is none."""
@@ -440,8 +455,7 @@ class Record:
         return b"".join([begin, *(self._copy_of(entry) for entry in queue)])
 
     def _copy_of(self, entry: _Entry) -> bytes:
-        line = b"\n+%b %b" % (_LETTERS[entry.priority], entry.rest)
-        return line + b"\n^ " + entry.token if entry.token in self._aged else line
+        return entry.copy + b"\n^ " + entry.token if entry.token in self._aged else entry.copy
 
 
 def _operator(note: bytes) -> str:
@@ -456,7 +470,7 @@ def _operator(note: bytes) -> str:
 
 def _details(entry: _Entry) -> tuple[str, str]:
     try:
-        process, request, *_ = json.loads(entry.rest.split(b" ", 2)[2])
+        process, request, *_ = json.loads(entry.details)
         return printable(process), printable(request)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return "", ""

@@ -105,15 +105,6 @@ class Stored(NamedTuple):
     seconds_left: float | None = None
 
 
-class Swap(NamedTuple):
-    """One of many changes; as the arguments of `LeaseStore.swap`."""
-
-    lock_id: str
-    version: object
-    record: bytes
-    ttl_seconds: float
-
-
 class WakeUps(abc.ABC):
     """Wakes the waiters of this process when the store tells of a release. Thread-safe.
 
@@ -132,10 +123,10 @@ class WakeUps(abc.ABC):
         """Return whether wake-ups may be expected, so that a waiter may poll less often."""
         return self._missed < self._MOST_MISSED
 
-    def woken(self, bell: Bell) -> None:
-        """Ring the bell of a waiter that is next."""
+    def woken(self, bell: Bell, stored: Stored | None = None) -> None:
+        """Ring the bell of a waiter that is next; `stored`: the record, if it came with it."""
         self._missed = 0
-        bell.ring(woken=True)
+        bell.ring(woken=True, news=stored)
 
     def missed(self) -> None:
         """Note that a waiter found its lock free by polling."""
@@ -152,6 +143,15 @@ class WakeUps(abc.ABC):
     def wait(self, bell: Bell, seconds: float) -> None:
         """Wait until the bell rings, or for that long."""
         bell.sleep(seconds)
+
+
+class Swap(NamedTuple):
+    """One of many changes; as the arguments of `LeaseStore.swap`."""
+
+    lock_id: str
+    version: object
+    record: bytes
+    ttl_seconds: float
 
 
 class LeaseStore(abc.ABC):

@@ -30,7 +30,7 @@ from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
 from userlock.lock.record import Record, aged
-from userlock.lock.store import StoreUnavailable, WakeUps
+from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
 from userlock.lock.tasks import in_event_loop, present_errand
 
@@ -446,7 +446,12 @@ class _Wait:
 
     def _next(self) -> Record | None:
         """Return a record that another waiter of this process has read meanwhile, or poll."""
-        woken = self.me.bell.answer()
+        woken, news = self.me.bell.answer()
+        if isinstance(news, Stored):
+            self._about_to_decide_on(self._clock.now())
+            told = Record(news)
+            self._have_read(told)
+            return told
         reading = self._parts.local.latest(self._claim.lock_id)
         if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
             record = self._poll()

@@ -60,11 +60,11 @@ class _WakeUps(WakeUps):
     def end(self, token: str) -> None:
         self._bells.pop(token, None)
 
-    def wake(self, token: str) -> None:
+    def wake(self, token: str, stored: Stored) -> None:
         """Wake a waiter, if it is one of this process."""
         bell = self._bells.get(token)
         if bell is not None:
-            self.woken(bell)
+            self.woken(bell, stored)
 
 
 class MemoryStore(LeaseStore):
@@ -160,7 +160,7 @@ class MemoryStore(LeaseStore):
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         stored = self.append(lock_id, line)
         if stored is not None and self._wake_ups is not None:
-            self._wake_ups.wake(Record(stored).next_token())
+            self._wake_ups.wake(Record(stored).next_token(), stored)
         return stored
 
     def close(self) -> None:

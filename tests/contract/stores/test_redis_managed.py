@@ -140,6 +140,7 @@ class TestAProvider:
         assert provider.asked == 1
         own_managed.change_password("second")
         provider.password = "second"
+        assert store.read("ann") is not None
         assert store.create("bob", b"first", 60) is not None
         assert provider.asked == 2
 

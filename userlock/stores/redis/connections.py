@@ -9,6 +9,7 @@ depends on their version. Its parsers have no deadline and no bound (`replies`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ Command = Sequence[bytes | str | int]
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
 
 
+#: The begin of a message to a subscriber, up to its text, and the length of the text.
+_MESSAGE = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$[0-9]{1,4}\r\n[^\r\n]*\r\n\$([0-9]{1,6})\r\n")
 #: The usual replies of one line.
 _BRIEF = {b"+OK": b"OK", b"$-1": None, b":1": 1, b":0": 0}
 
@@ -54,6 +57,13 @@ def packed(command: Command) -> bytes:
             part = part.encode()
         wire.append(b"$%d\r\n%b\r\n" % (len(part), part))
     return b"".join(wire)
+
+
+def form(*parts: str | None) -> bytes:
+    """Return a packed command with room for arguments: the length and the bytes of each None."""
+    room = b"$%d\r\n%b\r\n"
+    each = (room if part is None else room % (len(part), part.encode()) for part in parts)
+    return b"*%d\r\n" % len(parts) + b"".join(each)
 
 
 _OF_A_CLUSTER = (
@@ -91,9 +101,9 @@ class Connection:
             raise reply
         return reply
 
-    def ask_briefly(self, *command: bytes | str | int) -> Any:
-        """Return the reply to a command that is answered in one line. With few steps."""
-        line = self._stream.ask(packed(command))
+    def ask_briefly(self, wire: bytes) -> Any:
+        """Return the reply to a packed command that is answered in one line. With few steps."""
+        line = self._stream.ask(wire)
         if line in _BRIEF:
             return _BRIEF[line]
         reply = self._replies.beginning(line, self._stream)
@@ -117,8 +127,20 @@ class Connection:
         self._stream.send(packed(command))
 
     def hear(self) -> Any:
-        """Return the next message or reply."""
-        return self._replies.read(self._stream)
+        """Return the next message as bytes, or another reply."""
+        buffer = self._stream.received()
+        message = _MESSAGE.match(buffer)
+        if message is not None:  # with few steps, if the whole of it has come
+            begin, size = message.end(), int(message[1])
+            end = begin + size
+            if buffer[end : end + 2] == b"\r\n":
+                self._stream.skip(end + 2)
+                return buffer[begin:end]
+        match self._replies.read(self._stream):
+            case [b"message", _, bytes(payload)]:
+                return payload
+            case reply:
+                return reply
 
     # --- of a pool --------------------------------------------------------------------------
 

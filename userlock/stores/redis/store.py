@@ -51,7 +51,7 @@ from userlock.lock.store import (
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
-from userlock.stores.redis.connections import Command, Connection, Connections
+from userlock.stores.redis.connections import Command, Connection, Connections, form
 from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
@@ -65,6 +65,8 @@ _SLACK_SECONDS = 1.0
 _HEAD_LENGTH = 18
 #: The longest value that holds a record. Redis itself takes 512 MB.
 _MOST_BYTES = MAX_RECORD_BYTES + _HEAD_LENGTH
+#: The longest value that goes with a wake-up, so that the waiter need not read it.
+_MOST_NEWS = 65_536
 
 
 class _Script:
@@ -123,25 +125,34 @@ return {{redis.call('time'), read()}}
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
 _APPEND_AND_WAKE = _Script(f"""
-if redis.call('exists', KEYS[1]) == 0 then return false end
-if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
-    redis.call('append', KEYS[1], ARGV[1])
+local size = redis.call('strlen', KEYS[1])
+if size == 0 and redis.call('exists', KEYS[1]) == 0 then return false end
+if size + #ARGV[1] <= {_MOST_BYTES} then size = redis.call('append', KEYS[1], ARGV[1]) end
+if size > {_MOST_BYTES} then
+    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
+    return {{head, redis.call('pttl', KEYS[1]), size}}
 end
-if redis.call('strlen', KEYS[1]) <= {_MOST_BYTES} then
-    local record = redis.call('get', KEYS[1])
-    local done, aged, first = {{}}, {{}}, nil
-    for token in record:gmatch('\\n= (%S+)') do done[token] = true end
-    for token in record:gmatch('\\n%^ (%S+)') do aged[token] = true end
-    for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
-        if not done[token] then
-            if rank == 'i' or aged[token] then first = token break end
-            first = first or token
-        end
+local record, left = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])
+local done, aged, first = {{}}, {{}}, nil
+for token in record:gmatch('\\n= (%S+)') do done[token] = true end
+for token in record:gmatch('\\n%^ (%S+)') do aged[token] = true end
+for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
+    if not done[token] then
+        if rank == 'i' or aged[token] then first = token break end
+        first = first or token
     end
-    if first then redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), first) end
 end
-{_GET}
+if first then
+    local news = first
+    if size <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
+    redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
+end
+return {{record, left}}
 """)
+
+#: The commands of an uncontended lock, with room for key, value and time, and for key and version.
+_CREATE = form("SET", None, None, "NX", "PX", None)
+_REMOVE_WIRE = form("EVALSHA", _REMOVE.sha, "1", None, None, None)
 
 
 class _Version(NamedTuple):
@@ -195,7 +206,7 @@ class RedisStore(LeaseStore):
             client.connection_pool, connect_timeout=connect_timeout, timeout=timeout
         )
         self._channel = f"{prefix}:wake:".encode()
-        self._wake_ups = RedisWakeUps(self._apart, self._channel) if wakes else None
+        self._wake_ups = RedisWakeUps(self._apart, self._channel, stored) if wakes else None
         self.wake_ups = self._wake_ups
 
     def _apart(self) -> Connection:
@@ -231,9 +242,12 @@ class RedisStore(LeaseStore):
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
-        command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
+        key, life = self.key(lock_id), b"%d" % _lifetime(ttl_seconds)
+        wire = _CREATE % (len(key), key, len(value), value, len(life), life)
+        # A create is read back after a break, so a dead connection does no harm.
         done = self.connections.ask(
-            lambda connection: _done(connection.ask_briefly(*command), b"OK", None)
+            lambda connection: _done(connection.ask_briefly(wire), b"OK", None),
+            self.connections.take_unchecked,
         )
         return version if done else None
 
@@ -284,11 +298,20 @@ class RedisStore(LeaseStore):
         return new if self._change(_REWRITE, lock_id, version, value) else None
 
     def remove(self, lock_id: str, version: object) -> bool:
-        return self._change(_REMOVE, lock_id, version)
+        key, (head, length) = self.key(lock_id), _own(version)
+        size = b"%d" % length
+        wire = _REMOVE_WIRE % (len(key), key, len(head), head, len(size), size)
+
+        def exchange(connection: Connection) -> bool:
+            try:
+                return _done(connection.ask_briefly(wire))
+            except redis.exceptions.NoScriptError:  # so it was not carried out
+                return _done(connection.ask("EVAL", _REMOVE.body, 1, key, head, length))
+
+        return self.connections.ask(exchange)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
-        key = self.key(lock_id)
-        return self.connections.ask(lambda connection: stored(_run(connection, _APPEND, key, line)))
+        return self._append(_APPEND, lock_id, line)
 
     def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the server's time in microseconds."""
@@ -310,10 +333,7 @@ class RedisStore(LeaseStore):
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self._wake_ups is None:
             return self.append(lock_id, line)
-        key, args = self.key(lock_id), (line, self._channel)
-        return self.connections.ask(
-            lambda connection: stored(_run(connection, _APPEND_AND_WAKE, key, *args))
-        )
+        return self._append(_APPEND_AND_WAKE, lock_id, line, self._channel)
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -328,11 +348,19 @@ class RedisStore(LeaseStore):
             return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
         return self.space + b"=" + name
 
+    def _append(self, script: _Script, lock_id: str, *args: bytes) -> Stored | None:
+        key = self.key(lock_id)
+        # An append is sent again after a break, so a dead connection does no harm.
+        return self.connections.ask(
+            lambda connection: stored(_run(connection, script, key, *args)),
+            self.connections.take_unchecked,
+        )
+
     def _change(self, script: _Script, lock_id: str, version: object, *args: bytes | int) -> bool:
         """Run a script that changes a record of that version; return whether it did."""
         key, own = self.key(lock_id), _own(version)
         return self.connections.ask(
-            lambda connection: _done(_run_briefly(connection, script, key, *own, *args))
+            lambda connection: _done(_run(connection, script, key, *own, *args))
         )
 
 
@@ -350,14 +378,6 @@ def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int
         return connection.ask("EVALSHA", script.sha, 1, key, *args)
     except redis.exceptions.NoScriptError:  # so it was not carried out
         return connection.ask("EVAL", script.body, 1, key, *args)
-
-
-def _run_briefly(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
-    """Run a script whose reply is a number."""
-    try:
-        return connection.ask_briefly("EVALSHA", script.sha, 1, key, *args)
-    except redis.exceptions.NoScriptError:  # so it was not carried out
-        return connection.ask_briefly("EVAL", script.body, 1, key, *args)
 
 
 def _own(version: object) -> _Version:

@@ -27,7 +27,7 @@ from userlock.bell import Bell
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
-from userlock.lock.store import StoreUnavailable, WakeUps
+from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.stores.redis.connections import TROUBLE, Connection
 
 #: Pause before the next subscription after one that failed, in seconds.
@@ -48,6 +48,9 @@ class _Line:
         weakref.finalize(self, _close, self.interrupts, self._interrupt)
         self.interrupts.setblocking(False)
         self._interrupt.setblocking(False)
+        self.poll = select.poll()
+        self.poll.register(connection, select.POLLIN)
+        self.poll.register(self.interrupts, select.POLLIN)
 
     def interrupt(self) -> None:
         """Make the thread that listens look at its bell."""
@@ -66,6 +69,7 @@ class RedisWakeUps(WakeUps):
     Args:
         connect: returns a new connection, which is in no pool; may raise as the pool does.
         channel: begins the names of channels.
+        stored: returns a record from its value and its time to live in milliseconds.
         now: the time, in seconds.
     """
 
@@ -73,11 +77,13 @@ class RedisWakeUps(WakeUps):
         self,
         connect: Callable[[], Connection],
         channel: bytes,
+        stored: Callable[[list[bytes | int]], Stored | None],
         now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
         super().__init__()
         self._connect = connect
         self._channel = channel
+        self._stored = stored
         self._now = now
         self._line: _Line | None = None
         self._start_again()
@@ -154,9 +160,7 @@ class RedisWakeUps(WakeUps):
 
     def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
         """Ring the bells that the server names, until our own rings or the time is over."""
-        poll = select.poll()
-        poll.register(line.connection, select.POLLIN)
-        poll.register(line.interrupts, select.POLLIN)
+        poll = line.poll
         bell.disturb = line.interrupt
         try:
             while not bell.rung:
@@ -185,11 +189,13 @@ class RedisWakeUps(WakeUps):
 
     def _hear(self, line: _Line) -> None:
         line.connection.begin()
-        match line.connection.hear():
-            case [b"message", _, bytes(token)]:
-                bell = self._bells.get(token)
-                if bell is not None:
-                    self.woken(bell)
+        message = line.connection.hear()
+        if isinstance(message, bytes):
+            token, _, rest = message.partition(b" ")
+            bell = self._bells.get(token)
+            if bell is not None:
+                left, _, value = rest.partition(b" ")
+                self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)
         line.heard_at, line.asked_at = self._now(), None
 
     def _lose(self, line: _Line) -> None:

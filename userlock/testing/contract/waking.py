@@ -73,7 +73,7 @@ class WakeContract(StoreContract):
         token = crowd.joins()
         crowd.bells[token].ring()
         crowd.bells[token].wait(PATIENCE)
-        assert not crowd.bells[token].answer(), "the store has not woken it"
+        assert not crowd.bells[token].answer()[0], "the store has not woken it"
 
 
 class _Crowd:
@@ -103,7 +103,7 @@ class _Crowd:
     def is_woken(self, token: str) -> None:
         """Wait for the bell of a waiter."""
         self.bells[token].wait(PATIENCE)
-        assert self.bells[token].answer(), "the waiter was not woken"
+        assert self.bells[token].answer()[0], "the waiter was not woken"
 
     def sleeps_on(self, token: str) -> None:
         """Check that nobody has rung the bell of a waiter."""
