@@ -182,3 +182,39 @@ def test_many_waiters_are_complete(size: int) -> None:
     record = understood(ME.encode() + b"".join(joining(waiter) for waiter in waiters))
     assert [waiter.request for waiter in record.waiters()] == [str(n) for n in range(size)]
     assert [record.position_of(waiter.token) for waiter in waiters] == list(range(size))
+
+
+@unhurried
+@given(records, st.lists(st.integers(0, 400), max_size=3), st.booleans())
+@example(b'["4f01","interactive",1,60,"w","G"]\n+i 4f02 1 []\n~i 4f03 0 []\n? 4f01', [50], False)
+@example(b'["4f01","interactive",1,60,"w","G"]\n+i 4f02 1 []\n= 4f01 "op"', [45], True)
+def test_read_piece_by_piece_it_is_the_same(garbage: bytes, cuts: list[int], lapsed: bool) -> None:
+    """A record that grew is parsed from where it was read last, wherever that was."""
+    whole = understood(garbage, lapsed=lapsed)
+    grown: Record | None = None
+    for end in [*sorted(cuts), len(garbage)]:
+        grown = Record(Stored(garbage[:end], object(), lapsed), grown)
+    assert grown is not None
+    for each in (whole, grown):
+        each.stored = whole.stored
+    assert _facts(grown) == _facts(whole)
+
+
+def _facts(record: Record) -> list[object]:
+    tokens = ["4f01", "4f02", "", ME.token]
+    return [
+        record.holder,
+        record.free,
+        record.broken_by,
+        record.last_held_by,
+        record.blocked_on,
+        record.waiters(),
+        record.empty,
+        record.interactive_waits(),
+        record.next_token(),
+        record.compacted(),
+        record.succeeded_by(b"[]", ME.token),
+        [record.position_of(token) for token in tokens],
+        [record.is_turn_of(token) for token in tokens],
+        [record.can_be_reserved_by(token) for token in tokens],
+    ]

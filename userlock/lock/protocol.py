@@ -231,7 +231,7 @@ class LeaseProtocol:
         if seen is not None and seen.stored.record == stored.record:
             seen.stored = stored
             return seen
-        return Record(stored)
+        return Record(stored, seen)
 
     def join(self, claim: Claim, *, again: bool = False) -> Record | None:
         """Join the queue; return the record, None if there is none. Safe to repeat."""

@@ -176,25 +176,37 @@ def blocked(token: str, on: BlockedOn | None) -> bytes:
 class Record:
     """A parsed record.
 
-    Attributes:
+    Args:
         stored: the record as it was read.
+        seen: the record as it was read before, if it was: if only lines were appended since, only
+            those are parsed.
+
+    Attributes:
+        stored: as given.
     """
 
     __slots__ = (
         "__dict__",
+        "_again",
         "_aged",
         "_blocked",
         "_done",
         "_entries",
         "_holder_line",
+        "_known",
         "_predecessor",
         "_reserved",
         "_reserved_for",
         "stored",
     )
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, seen: Record | None = None) -> None:
         self.stored = stored
+        if seen is not None:
+            more = seen._appended_in(stored.record)
+            if more is not None:
+                self._grow(seen, more)
+                return
         text = stored.record
         if len(text) > MAX_RECORD_BYTES:
             text = b""  # no store gave it room: another program's, so nobody can take the lock
@@ -206,9 +218,29 @@ class Record:
         self._blocked: dict[bytes, bytes] = {}
         self._predecessor = b""
         self._reserved = 0
-        # A crowd's record has hundreds of lines, and is parsed at each poll.
-        known: dict[bytes, _Entry] = {}
-        again = False
+        self._known: dict[bytes, _Entry] = {}
+        self._again = False
+        self._read(lines)
+
+    def _appended_in(self, text: bytes) -> list[bytes] | None:
+        """Return the lines that a text has behind this record; None if it is another record."""
+        own = self.stored.record
+        if not text.startswith(own) or not len(own) < len(text) <= MAX_RECORD_BYTES:
+            return None
+        rest, *lines = text[len(own) :].split(b"\n")
+        return None if rest else lines
+
+    def _grow(self, seen: Record, lines: list[bytes]) -> None:
+        """Begin with a record that was parsed already, and read the lines behind it."""
+        self._holder_line, self._predecessor = seen._holder_line, seen._predecessor
+        self._done, self._aged = seen._done.copy(), seen._aged.copy()
+        self._blocked, self._known = seen._blocked.copy(), seen._known.copy()
+        self._reserved, self._again = seen._reserved, seen._again
+        self._read(lines)
+
+    def _read(self, lines: Iterable[bytes]) -> None:
+        # A crowd's record has hundreds of lines, and is read at each poll.
+        known = self._known
         for line in lines:
             if len(line) > _MOST_LINE_BYTES:
                 continue
@@ -218,11 +250,9 @@ class Record:
                 entry = _entry(line)
                 if entry is not None:  # it may have been sent twice, after a lost reply
                     known.setdefault(entry.token, entry)
-                    again = again or entry.again
-        self._entries = list(known.values())
+                    self._again = self._again or entry.again
+        self._entries = _in_order(known.values()) if self._again else list(known.values())
         self._reserved_for = frozenset(itertools.islice(known, self._reserved))
-        if again:
-            self._entries = _in_order(self._entries)
 
     def _parse(self, line: bytes, waiters: int) -> None:
         mark, _, rest = line.partition(b" ")

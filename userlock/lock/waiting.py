@@ -449,7 +449,7 @@ class _Wait:
         woken, news = self.me.bell.answer()
         if isinstance(news, Stored):
             self._about_to_decide_on(self._clock.now())
-            told = Record(news)
+            told = Record(news, self._seen)
             self._have_read(told)
             return told
         reading = self._parts.local.latest(self._claim.lock_id)

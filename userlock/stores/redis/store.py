@@ -133,12 +133,13 @@ if size > {_MOST_BYTES} then
     return {{head, redis.call('pttl', KEYS[1]), size}}
 end
 local record, left = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])
-local done, aged, first = {{}}, {{}}, nil
-for token in record:gmatch('\\n= (%S+)') do done[token] = true end
-for token in record:gmatch('\\n%^ (%S+)') do aged[token] = true end
-for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
-    if not done[token] then
-        if rank == 'i' or aged[token] then first = token break end
+local first, text = nil, record .. '\\n'
+local function has(line)
+    return text:find(line .. '\\n', 1, true) or text:find(line .. ' ', 1, true)
+end
+for rank, token in text:gmatch('\\n[+~]([ib]) (%S+)') do
+    if not has('\\n= ' .. token) then
+        if rank == 'i' or has('\\n^ ' .. token) then first = token break end
         first = first or token
     end
 end
