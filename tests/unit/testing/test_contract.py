@@ -22,6 +22,7 @@ from userlock.testing import (
     RewriteContract,
     WakeContract,
 )
+from userlock.testing.contract import waking
 from userlock.testing.contract.base import LOCK_IDS
 
 #: Each broken store, with a test that must fail on it.
@@ -121,6 +122,12 @@ class Contract(
     def wait(self, store: LeaseStore, seconds: float) -> None:
         assert isinstance(store, MemoryStore)
         store.clock.sleep(seconds)
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory a wake-up comes at once, or never."""
+    monkeypatch.setattr(waking, "PATIENCE", 0.05)
 
 
 NAMES = [name for name, _ in inspect.getmembers(Contract) if name.startswith("test_")]

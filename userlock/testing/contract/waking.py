@@ -6,8 +6,10 @@ from userlock.bell import Bell
 from userlock.lock.lease import Holder, Priority, new_token
 from userlock.lock.record import aged, done, joining
 from userlock.lock.store import LeaseStore, WakeUps
-from userlock.testing.contract.base import PATIENCE, StoreContract, created, found
+from userlock.testing.contract.base import StoreContract, created, found
 
+#: The longest wait for a message, in seconds.
+PATIENCE = 10.0
 #: A message for somebody else would have come by then, in seconds.
 _SOON = 0.05
 
