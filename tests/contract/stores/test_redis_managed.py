@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,14 @@ import pytest
 import redis
 from redis.credentials import CredentialProvider
 
+import userlock
 from sample_app.stack import ports
 from tests.authority import Authority
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
+from userlock.admin.diagnostics import examine
+from userlock.admin.findings import Verdict
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.google_tokens import GoogleTokens
@@ -317,3 +321,24 @@ def _is_refused(store: RedisStore, lock_id: str) -> bool:
         return store.create(lock_id, b"first", 60) is None
     except StoreUnavailable as trouble:
         return "one node of a cluster" in trouble.reason and "mode disabled" in trouble.reason
+
+
+def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> None:
+    """For everything that a lock does, wake-ups included; `doctor` too."""
+    page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
+    found = re.search(r"\| ACL of Redis, Valkey \| `([^`]+)`", page)
+    assert found is not None
+    prefix = uuid.uuid4().hex
+    rights = found[1].replace("PREFIX", prefix).split()
+    with contextlib.closing(redis.Redis(port=redis_server.port)) as client:
+        client.execute_command("ACL", "SETUSER", prefix, "reset", "on", ">secret", *rights)
+    url = f"redis://{prefix}:secret@{redis_server.address}/0?prefix={prefix}"
+    service = LockService.from_url(url, outage="fail")
+    with contextlib.closing(service), userlock.scope(service) as scope:
+        assert scope.acquire("ann").fence > 0
+        assert service.store.wake_ups is not None
+        service.store.wake_ups.begin("token", SimpleNamespace())  # type: ignore[arg-type]
+        assert service.store.wake_ups.come
+        scope.release("ann")
+        scope.acquire("ann", heartbeat=True).extend(10)
+    assert Verdict.WRONG not in {each.verdict for each in examine(service.store)}

@@ -18,6 +18,7 @@ from tools.site_pages import FROM_ELSEWHERE
 RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
+    "docs/async.md": "tests.contract.web.test_async_page",
     "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
     "docs/cookbook/cascade.md": "tests.contract.cookbook.test_cascade",
@@ -35,6 +36,7 @@ RUN_BY = {
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
+    "docs/fencing-numbers.md": "tests.unit.lock.test_fencing_numbers_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
