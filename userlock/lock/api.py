@@ -6,7 +6,7 @@ import abc
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -142,9 +142,10 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         lock_id: the lock: a non-empty string (or int), normally the user's id.
         wait_timeout: longest wait in seconds, 0 to try once; by default 10 for interactive
             requests and 60 for batch.
-        lock_timeout: length of the lease in seconds, by default 60. A crashed holder keeps
-            others out for this long, and until the server's clock shows it: with memcached one
-            to three seconds more as a rule, five at most, with other stores up to two.
+        lock_timeout: length of the lease in seconds, by default 60, or as long as the platform
+            lets a request run (`LockPolicy.of_platform`). A crashed holder keeps others out for
+            this long, and until the server's clock shows it: with memcached one to three seconds
+            more as a rule, five at most, with other stores up to two.
         priority: `interactive` or `batch`; by default the scope's.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
             renewed in the background for as long as the lock is held. By default as configured.
@@ -275,8 +276,17 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
     so two such blocks cannot deadlock. The value of `with` is a tuple of held
     locks, in canonical order as well. In a coroutine: `async with`.
 
+    A mapping takes them in the order of its roles, and in canonical order within
+    each:
+
+        with userlock.global_locks({"self": user_id, "children": child_ids, "coach": coach_id}):
+
+    Then the order is the app's: blocks of different users may meet (a coach who
+    is somebody's child). One of them gets `DeadlockDetected`.
+
     Args:
-        lock_ids: the locks; an id that is given twice is taken once.
+        lock_ids: the locks; an id that is given twice is taken once. Or roles, each with an id,
+            several, or None.
         wait_timeout: longest wait for all of them together, in seconds; by default as long as for
             one.
         lock_timeout: as in `global_lock`, for each.
@@ -293,7 +303,7 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
 
     def __init__(
         self,
-        lock_ids: Iterable[str | int],
+        lock_ids: Iterable[str | int] | Mapping[str, str | int | Iterable[str | int] | None],
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
@@ -307,8 +317,8 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
                 f"{type(lock_ids).__name__}"
             )
         self._inside = {}
-        #: In canonical order.
-        self.lock_ids = tuple(sorted({check_lock_id(lock_id) for lock_id in lock_ids}))
+        #: In the order in which they are taken.
+        self.lock_ids = tuple(_in_order(lock_ids))
         if not self.lock_ids:
             raise ValueError("global_locks needs at least one lock id")
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
@@ -361,6 +371,19 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
         stack = self._pop()
         assert isinstance(stack, contextlib.AsyncExitStack)
         await stack.__aexit__(kind, error, traceback)
+
+
+def _in_order(
+    lock_ids: Iterable[str | int] | Mapping[str, str | int | Iterable[str | int] | None],
+) -> list[str]:
+    """Return lock ids, each once: by role, and within a role in canonical order."""
+    if not isinstance(lock_ids, Mapping):
+        return sorted({check_lock_id(lock_id) for lock_id in lock_ids})
+    found: dict[str, None] = {}
+    for some in lock_ids.values():
+        several = [some] if isinstance(some, str | int) else () if some is None else some
+        found.update(dict.fromkeys(_in_order(several)))
+    return list(found)
 
 
 class _Wait:

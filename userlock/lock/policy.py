@@ -14,6 +14,7 @@ from userlock.lock.lease import (
     check_seconds,
     check_wait_timeout,
 )
+from userlock.platforms import request_limits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +88,24 @@ class LockPolicy:
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.heartbeat_lock_timeout)
+
+    @classmethod
+    def of_platform(cls) -> LockPolicy:
+        """Return the defaults on this platform: a lease is as long as a request may run.
+
+        As `USERLOCK_REQUEST_SECONDS` says, or `CLOUD_RUN_TIMEOUT_SECONDS` (set
+        for Cloud Run functions); on App Engine a minute, and ten for batch;
+        elsewhere a minute.
+
+        Raises:
+            ValueError: one of the variables is no number of seconds.
+        """
+        plain, limits = cls(), request_limits()
+        return dataclasses.replace(
+            plain,
+            interactive=dataclasses.replace(plain.interactive, lock_timeout=limits.interactive),
+            batch=dataclasses.replace(plain.batch, lock_timeout=limits.batch),
+        )
 
     def with_lock_timeout(self, seconds: float) -> LockPolicy:
         """Return the same with leases of another length, for both priorities."""

@@ -61,7 +61,8 @@ class LockService:
 
     Args:
         store: where leases live.
-        policy: default lease length, wait and polling by priority.
+        policy: default lease length, wait and polling by priority; by default the platform's
+            (`LockPolicy.of_platform`).
         outage: the behaviour when the store does not answer.
         fallback: another service, normally over Datastore leases, that is asked while the store
             does not answer. Its leases exclude other callers that use it, and are confirmed in
@@ -102,7 +103,7 @@ class LockService:
         if fallback is not None:
             check_service(fallback, "fallback")  # an outage would be too late to find out
         self.store = store
-        self.policy = policy or LockPolicy()
+        self.policy = policy or LockPolicy.of_platform()
         self.outage = OutagePolicy.of(outage)
         self.fallback = fallback
         self.listeners = LISTENERS if listeners is None else listeners

@@ -37,7 +37,7 @@ class TestOrder:
             assert [lock.lock_id for lock in locks] == ["10", "9"]
 
     def test_any_iterable(self, service: LockService) -> None:
-        for ids in ({"a", "b"}, {"a": 1, "b": 2}, (name for name in "ab"), ("b", "a")):
+        for ids in ({"a", "b"}, {"a": 1, "b": 2}.keys(), (name for name in "ab"), ("b", "a")):
             with userlock.global_locks(ids):
                 assert held(service) == "ab"
         assert held(service) == ""
@@ -329,6 +329,21 @@ class TestUse:
 
         asyncio.run(both())
         assert order == ["1 in", "2 waits", "1 out"]
+
+    def test_roles_have_an_order_of_their_own(self, service: LockService) -> None:
+        roles = {"self": "m", "children": ["z", "a"], "nobody": None, "coach": "b", "again": "m"}
+        with userlock.global_locks(roles) as locks:
+            assert [lock.lock_id for lock in locks] == ["m", "a", "z", "b"]
+        assert held(service) == ""
+
+    @pytest.mark.parametrize("roles", [{}, {"self": None, "children": []}])
+    def test_roles_without_locks(self, roles: dict[str, None]) -> None:
+        with pytest.raises(ValueError, match="at least one lock id"):
+            userlock.global_locks(roles)
+
+    def test_a_role_that_is_no_lock_id(self) -> None:
+        with pytest.raises(TypeError, match="a lock id must be"):
+            userlock.global_locks({"self": [1.5]})
 
 
 class Together:
