@@ -203,8 +203,7 @@ def user_lock(
         @user_lock(lambda: flask.g.user.id)       # from a function, called in the request
 
     Also for methods of class-based views, in their `decorators`, and for async
-    views (waiting blocks the view's event loop, which in Flask serves only this
-    view). The lock is released when the view returns: a streamed response runs
+    views. The lock is released when the view returns: a streamed response runs
     without it.
 
     Args:
@@ -244,7 +243,7 @@ def user_lock(
 
             @functools.wraps(view)
             async def locked_async(*args: Any, **kwargs: Any) -> Any:
-                with lock():
+                async with lock():
                     return await view(*args, **kwargs)
 
             return cast(Callable[_P, _R], locked_async)
