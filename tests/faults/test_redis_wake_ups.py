@@ -253,3 +253,43 @@ def test_another_program_speaks_on_the_channel(
 def _of(store: RedisStore) -> WakeUps:
     assert store.wake_ups is not None
     return store.wake_ups
+
+
+def test_a_subscription_that_tells_nothing_is_replaced(
+    connect: Callable[..., LockService], client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a fail-over: the old primary answers, and nobody publishes there any more."""
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
+    here, there = connect(policy=None), connect()
+    store = there.store
+    assert isinstance(store, RedisStore)
+    monkeypatch.setattr(store, "_channel", b"another server:")
+
+    def ids() -> set[str]:
+        return {each["id"] for each in client.client_list(_type="pubsub")}
+
+    before: set[str] = set()
+    for number in range(5):
+        lease = there.acquire("ann")
+        waiter = Waiter(here)
+        wait_until(queued(there, 1))
+        if not number:
+            before = ids()
+        there.release(lease)
+        waiter.join(PATIENCE)
+        assert waiter.granted_at
+    monkeypatch.undo()
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(lambda: subscribers(client, prefix) == 1)
+    assert ids()
+    assert not ids() & before
+    wait_until(queued(there, 1))
+    there.release(lease)
+    waiter.join(PATIENCE)
+    assert _of_redis(here).come, "it is woken again"
+
+
+def _of_redis(service: LockService) -> WakeUps:
+    assert service.store.wake_ups is not None
+    return service.store.wake_ups

@@ -32,6 +32,8 @@ from userlock.stores.redis.connections import TROUBLE, Connection
 
 #: Pause before the next subscription after one that failed, in seconds.
 _RETRY_SECONDS = 1.0
+#: The shortest time from one subscription that told nothing to the next, in seconds.
+_RENEW_SECONDS = 10.0
 #: After so long without a word from the server it is asked for one, and has so long to answer.
 _QUIET_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
@@ -44,6 +46,7 @@ class _Line:
         self.connection = connection
         self.heard_at = now
         self.asked_at: float | None = None
+        self.ended = False
         self.interrupts, self._interrupt = socket.socketpair()
         weakref.finalize(self, _close, self.interrupts, self._interrupt)
         self.interrupts.setblocking(False)
@@ -52,8 +55,14 @@ class _Line:
         self.poll.register(connection, select.POLLIN)
         self.poll.register(self.interrupts, select.POLLIN)
 
+    def end(self) -> None:
+        """End the subscription. A thread that listens notices: its file number may be another's."""
+        self.ended = True
+        self.interrupt()
+        self.connection.close()
+
     def interrupt(self) -> None:
-        """Make the thread that listens look at its bell."""
+        """Make the thread that listens look around."""
         with contextlib.suppress(BlockingIOError):  # it has been interrupted often enough
             self._interrupt.send(b"!")
 
@@ -97,16 +106,30 @@ class RedisWakeUps(WakeUps):
         self._listening = threading.Lock()
         self._subscribing = threading.Lock()
         self._retry_at = 0.0
+        self._renew_at = 0.0
 
     def close(self) -> None:
         """End the subscription."""
         line, self._line = self._line, None
         if line is not None:
-            line.connection.close()
+            line.end()
 
     @property
     def come(self) -> bool:
         return self._line is not None and super().come
+
+    def missed(self) -> None:
+        """Note a missed wake-up; after some, subscribe anew.
+
+        The server may be a primary no more. It answers all the same, and has
+        nothing to tell.
+        """
+        super().missed()
+        if not super().come and self._now() >= self._renew_at:
+            self._renew_at = self._now() + _RENEW_SECONDS
+            line = self._line
+            if line is not None:
+                self._lose(line)
 
     def begin(self, token: str, bell: Bell) -> None:
         name = token.encode()
@@ -167,6 +190,8 @@ class RedisWakeUps(WakeUps):
                 left = ends - self._now()
                 if left <= 0:
                     return
+                if line.ended:
+                    raise ConnectionError("another thread has ended the subscription")
                 if not line.connection.buffered:
                     self._check(line)
                     ready = {number for number, _ in poll.poll(min(left, _ANSWER_SECONDS) * 1000)}
@@ -202,4 +227,4 @@ class RedisWakeUps(WakeUps):
         if self._line is line:
             self._line = None
             self._retry_at = self._now() + _RETRY_SECONDS
-        line.connection.close()
+        line.end()
