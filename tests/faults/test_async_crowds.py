@@ -1,0 +1,74 @@
+"""Two hundred tasks on twenty locks of a real server, with random cancellation, counted exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import userlock
+from tests.servers import Memcached, RedisServer
+from userlock import LockService
+from userlock.events import Listeners
+from userlock.stores.registry import open_store
+
+LOCKS = 20
+TASKS = 200
+CANCELLED = 80
+
+
+@pytest.fixture(params=["memcached", "redis"])
+def service(
+    request: pytest.FixtureRequest, memcached: Memcached, redis_server: RedisServer
+) -> Iterator[LockService]:
+    prefix = uuid.uuid4().hex
+    url = (
+        memcached.url(prefix)
+        if request.param == "memcached"
+        else f"{redis_server.url}?prefix={prefix}"
+    )
+    service = LockService(open_store(url), outage="fail", listeners=Listeners())
+    userlock.configure(service=service)
+    yield service
+    service.close()
+
+
+@pytest.mark.parametrize("locked", [True, False], ids=["locked", "without the lock"])
+def test_each_visit_counts_once(service: LockService, locked: bool) -> None:
+    """Without the lock, the negative control, visits are lost."""
+    chance = random.Random(7)
+    counts, finished = [0] * LOCKS, [0] * LOCKS
+
+    async def count(lock: int) -> None:
+        before = counts[lock]
+        await asyncio.sleep(chance.uniform(0.0005, 0.004))
+        counts[lock] = before + 1
+        finished[lock] += 1
+
+    async def visit(lock: int) -> None:
+        if not locked:
+            await count(lock)
+            return
+        async with userlock.global_lock(f"learner-{lock}", wait_timeout=50):
+            await count(lock)
+
+    async def work() -> None:
+        tasks = [asyncio.create_task(visit(chance.randrange(LOCKS))) for _ in range(TASKS)]
+        for task in chance.sample(tasks, CANCELLED):
+            await asyncio.sleep(chance.uniform(0, 0.003))
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in ended} <= {asyncio.CancelledError, type(None)}
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    if not locked:
+        assert counts != finished
+        return
+    assert counts == finished
+    assert sum(counts) >= TASKS - CANCELLED
+    for lock in range(LOCKS):
+        assert service.holder(f"learner-{lock}") is None
+        assert service.waiters(f"learner-{lock}") == []
