@@ -6,8 +6,8 @@ waiter's poll delay, and its grant. `players.py` describes the turns of the two.
 
 memcached does not report the deletion of a key, so the time depends on the waiter's poll interval.
 The price of polling is the number of requests that the server counted, acquire and release
-included, and the waiter's processor time. Redis does notify waiters in BLPOP, but most locks on
-Redis poll all the same.
+included, and the waiter's processor time. Redis can wake waiters: userlock's by a message,
+python-redis-lock's in BLPOP. Other locks on Redis poll all the same.
 
 A lock that sleeps for a second between two attempts plays fewer hand-offs, as many as fit the time
 of a game. The last column has their number.
