@@ -223,9 +223,11 @@ class WatchedService(LockService):
         )
         present.id = ""
 
-    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
+    def release(
+        self, lease: Lease, *, held_seconds: float | None = None, may_hand_over: bool = True
+    ) -> None:
         self._recorder.note("releasing", token=lease.token)
-        super().release(lease, held_seconds=held_seconds)
+        super().release(lease, held_seconds=held_seconds, may_hand_over=may_hand_over)
 
     def give_back(self, lease: Lease) -> object:  # type: ignore[override]
         self._recorder.note("releasing", token=lease.token)

@@ -220,6 +220,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
             max_waiting=self.max_waiting,
         )
         scope.blocks += 1
+        tenure.blocks += 1
         self._push(tenure.owner, (scope, tenure))
         return tenure
 
@@ -251,6 +252,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
     @staticmethod
     def _leave(scope: LockScope, tenure: HeldLock, *, failing: bool) -> None:
         scope.blocks -= 1
+        tenure.blocks -= 1
         try:
             scope.leave(tenure, failing=failing)
         finally:
@@ -380,8 +382,13 @@ def _in_order(
     if not isinstance(lock_ids, Mapping):
         return sorted({check_lock_id(lock_id) for lock_id in lock_ids})
     found: dict[str, None] = {}
-    for some in lock_ids.values():
+    for role, some in lock_ids.items():
         several = [some] if isinstance(some, str | int) else () if some is None else some
+        if isinstance(several, bytes | Mapping) or not isinstance(several, Iterable):
+            raise TypeError(
+                f"the role {role!r:.100} of global_locks must have a lock id, several, or None, "
+                f"not one {type(some).__name__}"
+            )
         found.update(dict.fromkeys(_in_order(several)))
     return list(found)
 

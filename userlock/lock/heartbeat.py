@@ -101,6 +101,8 @@ class Renewal:
         if not tenure.extending.acquire(blocking=False):
             return now + self._soon()  # it is being extended by hand right now
         try:
+            if _was_released(tenure):  # just now, and perhaps handed over
+                return None
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
             tenure.extending.release()
@@ -141,7 +143,8 @@ class Renewal:
             return None
         if not tenure.extending.acquire(blocking=False):
             return None
-        if not tenure.degraded and self._renewal_time(tenure) <= now < tenure.lease.deadline:
+        due = not tenure.degraded and self._renewal_time(tenure) <= now < tenure.lease.deadline
+        if due and not _was_released(tenure):  # just now, and perhaps handed over
             return tenure
         tenure.extending.release()
         return None
@@ -244,6 +247,11 @@ class Renewal:
             if isinstance(lost, str):
                 return lost
         return now + _CONFIRM_SECONDS
+
+
+def _was_released(tenure: Tenure) -> bool:
+    """Return whether the tenure has ended. With its mutex: no change begins afterwards."""
+    return not tenure.held
 
 
 def _no_answer(reason: str) -> str:

@@ -93,12 +93,14 @@ class HeldLock:
         conflict: the other holder, if the lock was taken while the store did not answer, and
             the store then named one.
         postponed: whether a participant keeps the lock after it was left.
+        blocks: the number of blocks inside, which leave the lock by themselves.
     """
 
     # Class attributes: few tenures ever change them, and one is made for each lock.
     lost = ""
     conflict = ""
     postponed = False
+    blocks = 0
     _renewal: Renewal | None = None
     _successor: HeldLock | None = None
     _released = False
@@ -311,7 +313,7 @@ class HeldLock:
 
     def succeeded_by(self, tenure: HeldLock) -> None:
         """Hand over to the tenure in which the lock was taken back: entries and callbacks."""
-        tenure._depth, tenure.owner = self._depth, self.owner
+        tenure._depth, tenure.owner, tenure.blocks = self._depth, self.owner, self.blocks
         for callback in self._callbacks:
             tenure.on_lost(callback)
         self._successor = tenure
@@ -343,8 +345,14 @@ class HeldLock:
         """Give the lease back. Its end is reported once, here or by the renewal thread."""
         if self.lost or (self._renewal is not None and not self._first_to_end()):
             self.scope.service.give_back(self.lease)
-        else:
-            self.scope.service.release(self.lease, held_seconds=self.held_seconds)
+            return
+        # A request of ours that arrives late must not change the lease of the next holder. (Later
+        # ones are refused: the tenure has ended.)
+        changing: threading.Lock | None = self.__dict__.get("_extension_lock")
+        in_flight = changing is not None and changing.locked()
+        self.scope.service.release(
+            self.lease, held_seconds=self.held_seconds, may_hand_over=not in_flight
+        )
 
     # --- heartbeat --------------------------------------------------------------------------
 

@@ -303,7 +303,8 @@ class Lost(NamedTuple):
     """The lease was not ours any more.
 
     Attributes:
-        how: "ran out", "forgotten" (evicted, flushed or restarted), "taken" or "broken".
+        how: "ran out", "forgotten" (evicted, flushed or restarted), "taken", "broken", or "handed
+            over" by a release before.
         holder: the present holder of the lock, or None.
         by: the operator who broke it.
     """
@@ -320,6 +321,8 @@ def describe_loss(lost: Lost, lease: Lease) -> str:
             how = f"its lease of {lease.ttl_seconds:g} s ran out"
         case "broken":
             how = f"it was broken by {lost.by}"
+        case "handed over":
+            how = "it was released, and handed over to a waiter of this process"
         case _:  # "forgotten" or "taken": either way it was gone before its time
             how = "its record is gone from the store (evicted, flushed, restarted or broken)"
     return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"

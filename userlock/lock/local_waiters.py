@@ -19,7 +19,8 @@ names it, and ends its position in the queue with the release:
 
 So that all others see no difference but the holder's name, the lease must be
 as long as B asked for, nearly; the queue must have been read within the last
-second; and B must be interactive: nobody can come to stand before it.
+second; and B must be interactive: nobody can come to stand before it. No
+request of A for this lease may be in flight: it would change B's.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from userlock.lock.record import Record
 _FRESH_SECONDS = 1.0
 #: The part of its length by which a lease that is handed over may differ from the one asked for.
 _TOLERANCE = 0.05
+#: How often a lease is handed over at most: its record lists all that had it as waiting.
+_MOST_SERVED = 16
 #: Leases that were handed over and are held; above this number those that ran out are dropped.
 _MOST_KEPT = 1000
 
@@ -144,20 +147,24 @@ class LocalWaiters:
                 waiter.resting = False
         return waiter.lease
 
-    def owns(self, lease: Lease) -> bool:
-        """Return False for a lease that was handed over: its token is another one's now.
+    def has_passed(self, lease: Lease) -> bool:
+        """Return whether a lease was handed over: its token is another holder's now."""
+        latest = self._handed_over.get(lease.token)
+        return latest is not None and len(lease.served) < len(latest.served)
 
-        A lease that is being released, and not handed over, is forgotten.
-        """
+    def served(self, token: str) -> tuple[str, ...]:
+        """Return the waiters of a lease that have or had the lock; the record still lists them."""
+        latest = self._handed_over.get(token)
+        return () if latest is None else latest.served
+
+    def owns(self, lease: Lease) -> bool:
+        """Return whether a lease that is being released was not handed over; it is forgotten."""
         if not self._handed_over:
             return True
         with self._mutex:
-            latest = self._handed_over.get(lease.token)
-            if latest is None:
-                return True
-            if len(lease.served) < len(latest.served):
+            if self.has_passed(lease):
                 return False
-            del self._handed_over[lease.token]
+            self._handed_over.pop(lease.token, None)
             return True
 
     def hand_over(self, lease: Lease) -> bool:
@@ -166,8 +173,7 @@ class LocalWaiters:
         if crowd is None or lease.degraded or lease.unsettled:
             return False
         with self._mutex:
-            latest = self._handed_over.get(lease.token)
-            if latest is not None and len(lease.served) < len(latest.served):
+            if self.has_passed(lease) or len(lease.served) >= _MOST_SERVED:
                 return False
             waiter = self._heir(crowd, lease)
             if waiter is None:

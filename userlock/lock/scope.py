@@ -292,14 +292,17 @@ class LockScope:
     def close(self, *, failing: bool = False) -> None:
         """Release all locks, the latest first, even if one of them fails.
 
-        A lock that a transaction keeps is released by the transaction.
+        A lock that a transaction keeps is released by the transaction; one whose
+        block another thread or task is in, by that block.
         """
+        me = running_code()
         with contextlib.ExitStack() as stack:
             if self.implicit and not self._held and not self.closed:
                 # A lock was yielded, and could not be taken back.
                 stack.callback(leave_scope, self)
             for tenure in self.held.values():
-                stack.callback(self._close_one, tenure, failing)
+                if not tenure.blocks or tenure.owner == me:
+                    stack.callback(self._close_one, tenure, failing)
 
     def _close_one(self, tenure: HeldLock, failing: bool) -> None:
         if (not tenure.postponed or tenure.entered) and tenure.left(entirely=True):

@@ -297,7 +297,9 @@ class LockService:
 
     # --- release ----------------------------------------------------------------------------
 
-    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
+    def release(
+        self, lease: Lease, *, held_seconds: float | None = None, may_hand_over: bool = True
+    ) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         A release that the store did not confirm is sent again when the store
@@ -307,7 +309,14 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        match self._hand_over(lease) or self.give_back(lease):
+        try:
+            handed_over = self._hand_over(lease) if may_hand_over else None
+        except BaseException:  # the thread is being stopped
+            if not self.local_waiters.has_passed(lease):
+                self.client.release_later(lease)
+            raise
+        ended = handed_over or self.give_back(lease)
+        match ended:
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
             case Unavailable():
@@ -322,7 +331,7 @@ class LockService:
         if self.local_waiters.hand_over(lease):
             return RELEASED
         # A caller that releases it twice must not end the hold of the next one.
-        return None if self.local_waiters.owns(lease) else Lost("taken")
+        return None if self.local_waiters.owns(lease) else Lost("handed over")
 
     def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
         self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
@@ -350,6 +359,8 @@ class LockService:
         seconds = check_lock_timeout(seconds)
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # no need to ask the store
+        if self.local_waiters.has_passed(lease):
+            return Lost("handed over")
         if lease.degraded:
             return self._extend_degraded(lease, seconds)
         try:
@@ -361,6 +372,8 @@ class LockService:
         """Return the lease's fencing number, with the lease as it is then; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
+        if self.local_waiters.has_passed(lease):
+            return Lost("handed over")
         try:
             return self.client.call(lease.lock_id, self.protocol.fence, lease)
         except StoreUnavailable as trouble:
@@ -402,7 +415,12 @@ class LockService:
         by_server: dict[int, dict[str, tuple[Lease, float]]] = {}
         for lease, seconds in wanted:
             # The others need their record to be read first, or are over.
-            if lease.version is not None and not lease.degraded and now < lease.deadline:
+            if (
+                lease.version is not None
+                and not lease.degraded
+                and now < lease.deadline
+                and not self.local_waiters.has_passed(lease)
+            ):
                 server = id(self.client.breaker_of(lease.lock_id))
                 by_server.setdefault(server, {}).setdefault(lease.lock_id, (lease, seconds))
         outcomes: dict[str, Granted | Lost | Unavailable] = {}  # by token
@@ -480,7 +498,10 @@ class LockService:
     def waiters(self, lock_id: str | int) -> list[Waiter]:
         """Return the waiters of the lock, in the order of service; as `holder`."""
         _, record = self._look_anywhere(lock_id)
-        return [] if record is None else record.waiters()
+        if record is None:
+            return []
+        served = self.local_waiters.served(record.holder.token)
+        return [waiter for waiter in record.waiters() if waiter.token not in served]
 
     def break_lock(
         self, lock_id: str | int, *, by: str = "", token: str | None = None

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import functools
+import queue
 import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -38,6 +40,8 @@ _R = TypeVar("_R")
 #: Tasks of a process that wait at once, and that release at once. More of them take turns.
 _MOST_WAITING = 1000
 _MOST_RELEASING = 8
+#: A thread that has stood idle for so long ends.
+_IDLE_SECONDS = 10.0
 
 
 class WaitCancelled(BaseException):
@@ -49,10 +53,12 @@ class Errand:
 
     Attributes:
         owner: the thread and the task, as `running_code` returns them.
+        loop: the task's event loop.
     """
 
-    def __init__(self, owner: tuple[int, int]) -> None:
+    def __init__(self, owner: tuple[int, int], loop: asyncio.AbstractEventLoop) -> None:
         self.owner = owner
+        self.loop = loop
         self._bell: Bell | None = None
         self._cancelled = False
 
@@ -68,9 +74,13 @@ class Errand:
         self._bell = bell
 
     def check(self) -> None:
-        """Raise `WaitCancelled` if the task was cancelled."""
-        if self._cancelled:
+        """Raise `WaitCancelled` if the task was cancelled, or its event loop was closed."""
+        if self._cancelled or self.loop.is_closed():
             raise WaitCancelled
+
+    def afresh(self) -> Errand:
+        """Return another one for the same task."""
+        return Errand(self.owner, self.loop)
 
 
 class _Present(threading.local):
@@ -112,10 +122,18 @@ async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
 
     Args:
         call: the call.
-        undo: is called with its result if the task was cancelled meanwhile.
+        undo: is called with its result if nobody takes it: the task was cancelled meanwhile, or
+            its event loop was closed.
     """
-    errand = Errand(running_code())
-    future = _submit(_threads.waiting, errand, call)
+    errand = Errand(running_code(), asyncio.get_running_loop())
+
+    def call_or_undo() -> _R:
+        result = call()
+        if errand.loop.is_closed():
+            undo(result)
+        return result
+
+    future = _submit(_threads.waiting, errand, call_or_undo)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -123,13 +141,14 @@ async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
         await _settled(future)
         if future.exception() is None:
             undoing = functools.partial(undo, future.result())
-            await _settled(_submit(_threads.releasing, Errand(errand.owner), undoing))
+            await _settled(_submit(_threads.releasing, errand.afresh(), undoing))
         raise
 
 
 async def finished(call: Callable[[], _R]) -> _R:
     """Return the result of a call that is short, and done even if the task is cancelled."""
-    future = _submit(_threads.releasing, Errand(running_code()), call)
+    errand = Errand(running_code(), asyncio.get_running_loop())
+    future = _submit(_threads.releasing, errand, call)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -147,11 +166,9 @@ async def _settled(future: asyncio.Future[_R]) -> None:
     future.exception()  # looked at
 
 
-def _submit(
-    executor: concurrent.futures.Executor, errand: Errand, call: Callable[[], _R]
-) -> asyncio.Future[_R]:
+def _submit(threads: Threads, errand: Errand, call: Callable[[], _R]) -> asyncio.Future[_R]:
     run = functools.partial(contextvars.copy_context().run, _run, errand, call)
-    return asyncio.get_running_loop().run_in_executor(executor, run)
+    return asyncio.wrap_future(threads.submit(run), loop=errand.loop)
 
 
 def _run(errand: Errand, call: Callable[[], _R]) -> _R:
@@ -163,16 +180,81 @@ def _run(errand: Errand, call: Callable[[], _R]) -> _R:
         _present.errand = None
 
 
-class _Threads:
-    """The threads of this process. They begin when they are needed; a forked child has none."""
+class Threads:
+    """Threads that begin when they are needed, and end when they stand idle.
+
+    Unlike those of `concurrent.futures`, they do not keep the process from
+    ending: a waiter that ends with its process is passed, as any dead waiter.
+
+    Args:
+        name: of the threads.
+        most: how many there may be; further calls wait for their turn.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._mutex = threading.Lock()
+        self._all = 0
+        #: Those that wait for a call, less the calls that wait for one of them.
+        self._free = 0
+
+    def submit(self, call: Callable[[], _R]) -> concurrent.futures.Future[_R]:
+        """Let a thread make a call."""
+        future: concurrent.futures.Future[_R] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                result = call()
+            except BaseException as error:
+                _deliver(functools.partial(future.set_exception, error))
+            else:
+                _deliver(functools.partial(future.set_result, result))
+
+        self._calls.put(run)
+        with self._mutex:
+            self._free -= 1
+            begins = self._free < 0 and self._all < self._most
+            if begins:
+                self._all += 1
+                self._free += 1
+        if begins:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._mutex:
+                    if self._free <= 0:
+                        continue  # a call is on its way
+                    self._free -= 1
+                    self._all -= 1
+                return
+            call()
+            del call  # with all that it refers to
+            with self._mutex:
+                self._free += 1
+
+
+def _deliver(outcome: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop was closed
+        outcome()
+
+
+class _Pools:
+    """The threads of this process. A forked child has none."""
 
     def __init__(self) -> None:
         self._begin()
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self.waiting = concurrent.futures.ThreadPoolExecutor(_MOST_WAITING, "userlock-wait")
-        self.releasing = concurrent.futures.ThreadPoolExecutor(_MOST_RELEASING, "userlock-release")
+        self.waiting = Threads("userlock-wait", _MOST_WAITING)
+        self.releasing = Threads("userlock-release", _MOST_RELEASING)
 
 
-_threads = _Threads()
+_threads = _Pools()

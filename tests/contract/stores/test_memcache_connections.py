@@ -203,6 +203,7 @@ class TestASocket(VerbContract, RaceContract, BatchContract, ForkContract, Fence
     ("url", "says"),
     [
         ("memcaches:///run/memcached.sock", "has no TLS"),
+        ("memcache:///run/a.sock,/run/b.sock", "names several sockets"),
         ("memcaches://host?key=/k.pem", "is the key of cert="),
         ("memcaches://host?ca=/nonexistent.pem", "ca= must be a readable file"),
         ("memcache://host?ca=/nonexistent.pem", "unknown option ca"),

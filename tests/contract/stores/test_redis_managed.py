@@ -179,6 +179,8 @@ class TestAProvider:
         ("credentials=json:dumps", "is a function, no"),
         ("credentials=nowhere:provider", "there is no module nowhere"),
         ("wake_ups=maybe", "wake_ups is yes or no"),
+        ("credentials=", "is google, or names a provider"),
+        ("ssl_ca_certs=/nonexistent.pem", "must be a readable file"),
     ],
 )
 def test_malformed(options: str, says: str) -> None:

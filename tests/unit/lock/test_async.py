@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import random
 import threading
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 import userlock
+from tests.waiting import wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
 from userlock.events import Listeners
 from userlock.lock import tasks
@@ -330,7 +330,86 @@ class _OneThread:
     """Threads of which there is one of a kind."""
 
     def __init__(self) -> None:
-        self.waiting, self.releasing = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
+        self.waiting, self.releasing = (tasks.Threads("one", 1) for _ in range(2))
+
+
+class TestClosedLoops:
+    def test_a_waiter_of_a_closed_loop_leaves(self, service: LockService) -> None:
+        lease = service.acquire("ann")
+        loop = asyncio.new_event_loop()
+        waiting = loop.create_task(_enter())
+        loop.run_until_complete(until(queued(service)))
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        wait_until(lambda: service.waiters("ann") == [])
+        service.release(lease)
+        assert service.store.read("ann") is None
+
+    def test_a_lock_that_it_was_given_is_released(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        closed = threading.Event()
+        loop = asyncio.new_event_loop()
+        store.before("create", lambda: closed.wait(30))
+        waiting = loop.create_task(_enter())
+        loop.run_until_complete(asyncio.sleep(0.02))
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        closed.set()
+        wait_until(lambda: store.asked["remove"] == 1)
+        assert store.read("ann") is None
+
+    def test_threads_that_stand_idle_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tasks, "_IDLE_SECONDS", 0.01)
+        before = threading.active_count()
+        threads = tasks.Threads("idle", 50)
+        for _ in range(20):
+            done = [threads.submit(threading.get_ident) for _ in range(100)]
+            assert len({each.result(10) for each in done}) <= 50
+        wait_until(lambda: threading.active_count() <= before)
+        assert threads.submit(lambda: "again").result(10) == "again"
+
+
+class TestScopes:
+    def test_a_thread_inside_keeps_its_lock_when_the_scope_ends(self, service: LockService) -> None:
+        """As after a time limit of the request: the thread cannot be stopped."""
+        inside, may_end = threading.Event(), threading.Event()
+        held: list[bool] = []
+
+        def save() -> None:
+            with userlock.global_lock("ann") as lock:
+                inside.set()
+                assert may_end.wait(30)
+                held.append(lock.held)
+
+        async def work() -> None:
+            with userlock.scope():
+                saving = asyncio.create_task(asyncio.to_thread(save))
+                await until(inside.is_set)
+                userlock.acquire_lock("bob")
+            assert service.holder("ann") is not None
+            assert service.holder("bob") is None
+            may_end.set()
+            await saving
+
+        run(work())
+        assert held == [True]
+        assert service.store.read("ann") is None
+
+    def test_a_task_that_outlives_its_scope(self, service: LockService) -> None:
+        async def section() -> None:
+            async with userlock.global_lock("ann") as lock:
+                await asyncio.sleep(0.05)
+                assert lock.held
+
+        async def work() -> None:
+            with userlock.scope():
+                task = asyncio.create_task(section())
+                await until(lambda: service.holder("ann"))
+            await task
+
+        run(work())
+        assert service.store.read("ann") is None
 
 
 class TestCrowds:

@@ -344,6 +344,9 @@ class TestUse:
     def test_a_role_that_is_no_lock_id(self) -> None:
         with pytest.raises(TypeError, match="a lock id must be"):
             userlock.global_locks({"self": [1.5]})
+        for some in (b"ann", 1.5, {"a": "b"}):
+            with pytest.raises(TypeError, match=f"'self' .* not one {type(some).__name__}"):
+                userlock.global_locks({"self": some})
 
 
 class Together:

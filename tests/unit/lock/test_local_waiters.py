@@ -17,7 +17,7 @@ from userlock.bell import Bell
 from userlock.errors import LockNotHeld
 from userlock.events import Acquired, Event, LeaseLost, Listeners, Released
 from userlock.lock import local_waiters
-from userlock.lock.lease import Lease
+from userlock.lock.lease import Lease, Lost
 from userlock.lock.local_waiters import LocalWaiters
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
@@ -165,6 +165,62 @@ class TestHandOver:
         service.release(lease)
         assert store.read("ann") is None
         service.release(lease)
+
+    def test_the_lease_of_before_has_no_meaning_any_more(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        """It has the token of the next holder, whose lease it must not change."""
+        holder = service.acquire("ann")
+        clock.after(0.5, lambda: service.release(holder))
+        service.acquire("ann")
+        before = store.read("ann")
+        assert service.extend(holder, 1) == Lost("handed over")
+        assert service.extend_many([(holder, 1)]) == [Lost("handed over")]
+        assert service.fence(holder) == Lost("handed over")
+        assert store.read("ann") == before
+
+    @pytest.mark.parametrize("in_flight", [True, False])
+    def test_not_while_a_change_of_the_lease_is_in_flight(
+        self, service: LockService, clock: ManualClock, in_flight: bool
+    ) -> None:
+        """It would arrive late, and shorten the next one's lease; the control has none.
+
+        A                          store                B (same process)
+        extend by 4 s ···········
+        release: B's ─────────────────────────────────▶ has the lock
+                                                        extend by 60 s
+                                   ends in 4 s ◀······· (A's arrives)
+        """
+        with userlock.scope(service) as scope:
+            lock = scope.acquire("ann")
+            token = lock.lease.token
+
+            def release() -> None:
+                if in_flight:
+                    with lock.extending:
+                        scope.release("ann")
+                else:
+                    scope.release("ann")
+
+            clock.after(0.5, release)
+            assert (service.acquire("ann").token == token) is not in_flight
+
+    def test_the_next_holder_does_not_wait(self, service: LockService, clock: ManualClock) -> None:
+        holder = service.acquire("ann")
+        clock.after(0.5, lambda: service.release(holder))
+        service.acquire("ann")
+        assert service.waiters("ann") == []
+
+    def test_only_so_often(self, service: LockService, store: MemoryStore) -> None:
+        """Others take each of them for a waiter, and the record has room for so many."""
+        lease = service.acquire("ann")
+        for _ in range(local_waiters._MOST_SERVED):
+            lease = lease._replace(served=(*lease.served, "another"))
+        known = _Known(ManualClock())
+        known.lease = known.lease._replace(served=lease.served)
+        assert not known.hand_over()
+        known.lease = known.lease._replace(served=lease.served[1:])
+        assert known.hand_over()
 
     def test_leases_that_run_out_are_forgotten(
         self, service: LockService, clock: ManualClock, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,8 @@ def parse(parts: SplitResult) -> Named:
     addresses = [parts.path] if path and not parts.netloc else parts.netloc.split(",")
     if not all(addresses) or (path and parts.netloc):
         raise AddressError(f"it must look like {parts.scheme}://HOST:PORT?prefix=NAME")
+    if "," in path:
+        raise AddressError("it names several sockets: leases are kept on one of them")
     if secure and path:
         raise AddressError("a socket in the file system has no TLS: use memcache:///PATH")
     return Named(

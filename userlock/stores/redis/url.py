@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
@@ -44,6 +45,11 @@ def parse(parts: SplitResult) -> Named:
     if not prefix:
         raise AddressError("the prefix must not be empty")
     credentials = options.pop("credentials", "")
+    if "credentials=" in parts.query and not credentials:
+        raise AddressError("credentials= is google, or names a provider")
+    ca = options.get("ssl_ca_certs", "")
+    if ca and not os.access(ca, os.R_OK):
+        raise AddressError("ssl_ca_certs= must be a readable file")
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
     wakes = options.pop("wake_ups", "yes")

@@ -63,7 +63,7 @@ class _Line:
 
     def interrupt(self) -> None:
         """Make the thread that listens look around."""
-        with contextlib.suppress(BlockingIOError):  # it has been interrupted often enough
+        with contextlib.suppress(OSError):  # interrupted often enough already, or closed at exit
             self._interrupt.send(b"!")
 
 
