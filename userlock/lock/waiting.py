@@ -221,7 +221,12 @@ class Waiting:
         if attempt.wait_seconds <= 0:  # it tries once, and keeps no thread
             return _Wait(self, attempt, holding).run()
         if in_event_loop():
-            raise EventLoopBlocked(lock_id=attempt.claim.lock_id)
+            # It may be free all the same, and only its record still there.
+            attempt.wait_seconds = 0
+            try:
+                return _Wait(self, attempt, holding).run()
+            except LockTimeout:
+                raise EventLoopBlocked(lock_id=attempt.claim.lock_id) from None
         lock_id, admission = attempt.claim.lock_id, attempt.admission
         try:
             try:

@@ -183,6 +183,18 @@ class TestABlockingWait:
 
         run(work())
 
+    def test_a_free_lock_whose_record_is_there_is_taken(self, service: LockService) -> None:
+        service.acquire("ann")
+        service.break_lock("ann", by="op")
+        assert service.store.read("ann") is not None
+
+        async def work() -> None:
+            with userlock.global_lock("ann"):
+                await asyncio.sleep(0)
+
+        run(work())
+        assert service.store.read("ann") is None
+
     def test_one_try_is_no_wait(self, service: LockService) -> None:
         async def work() -> None:
             service.acquire("ann")
