@@ -118,8 +118,8 @@ class _Block(abc.ABC, Generic[_T]):
         return TypeError(
             f"{statement} cannot decorate {getattr(function, '__qualname__', function)}: what it "
             f"returns would run after the lock is released (a generator, coroutine, tasklet or "
-            f"future). To fix it: use `with userlock.{statement}(…):` inside it, or `async with` in "
-            f"an async one"
+            f"future). To fix it: use `with userlock.{statement}(…):` inside it, or `async with` "
+            f"in an async one"
         )
 
 
