@@ -11,40 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer, OutboxEndpoints
+from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, close, log
+from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log
 from userlock.errors import UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
-from userlock.lock.service import LockService
 from userlock.lock.tasks import finished
-from userlock.outbox import Outbox
-from userlock.settings import Enforcement
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class AsgiOptions(TypedDict, total=False):
-    """The options of `UserLockMiddleware`."""
-
-    client: Any
-    service: LockService | None
-    batch_prefixes: Iterable[str]
-    trusted_headers: Iterable[str]
-    enforcement: Enforcement | str | None
-    fencing: bool | None
-    contention_status: int
-    max_waiting: int | None
-    outbox: Outbox | OutboxEndpoints | None
 
 
 class UserLockMiddleware:
@@ -62,7 +45,9 @@ class UserLockMiddleware:
             `client` is for jobs of the outbox, which run in threads.
     """
 
-    def __init__(self, app: App, **options: Unpack[AsgiOptions]) -> None:
+    def __init__(self, app: App, **options: Unpack[ScopeOptions]) -> None:
+        if "context_options" in options:
+            raise TypeError("context_options has no use here: no ndb context is opened")
         self._app = app
         self._scope = RequestScope(**options)
 

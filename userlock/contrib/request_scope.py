@@ -37,8 +37,8 @@ BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudSchedule
 MAX_WAITING = 5
 
 
-class RequestOptions(TypedDict, total=False):
-    """The options of the web integrations: those of `RequestScope`."""
+class ScopeOptions(TypedDict, total=False):
+    """The options of all web integrations."""
 
     client: Any
     service: LockService | None
@@ -46,10 +46,15 @@ class RequestOptions(TypedDict, total=False):
     trusted_headers: Iterable[str]
     enforcement: Enforcement | str | None
     fencing: bool | None
-    context_options: dict[str, Any] | None
     contention_status: int
     max_waiting: int | None
     outbox: Outbox | OutboxEndpoints | None
+
+
+class RequestOptions(ScopeOptions, total=False):
+    """The options of those that open ndb's context as well: those of `RequestScope`."""
+
+    context_options: dict[str, Any] | None
 
 
 def path_of(environ: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ from userlock.ids import quoted
 from userlock.lock.heartbeat import Renewal
 from userlock.lock.lease import (
     MAX_LEASE_SECONDS,
+    Fenced,
     Granted,
     Lease,
     Lost,
@@ -234,7 +235,8 @@ class HeldLock:
         store when numbers may go back.
 
         Raises:
-            LockNotHeld: the lock has been released, or the lease is lost; the message says how.
+            LockNotHeld: the lock was released, or its lease lost, before the number was asked for;
+                the message says how.
             LockServiceUnavailable: the store did not answer, now or when the lock was taken. A
                 degraded lock has no number until it is confirmed.
             ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
@@ -260,14 +262,17 @@ class HeldLock:
                     reason="it did not answer when the lock was taken, so there is no fence yet",
                 )
             outcome = service.fence(self.lease)
-            if isinstance(outcome, tuple) and not isinstance(outcome, Lost | Unavailable):
+            if isinstance(outcome, Fenced):
                 self.lease, self._fence = outcome
-                return outcome[1]
-        if isinstance(outcome, Unavailable):
-            raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
-        how = describe_loss(outcome, self.lease)
-        self.lose(how)
-        raise self._has_no_fence(f"it is lost: {self.lost or how}")
+        match outcome:
+            case Fenced():
+                return outcome.number
+            case Lost() as lost:
+                how = describe_loss(lost, self.lease)
+                self.lose(how)
+                raise self._has_no_fence(f"it is lost: {self.lost or how}")
+            case unavailable:
+                raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
 
     def _has_no_fence(self, why: str) -> LockNotHeld:
         return LockNotHeld(f"lock {quoted(self.lock_id)} has no fence: {why}", lock_id=self.lock_id)

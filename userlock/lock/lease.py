@@ -273,6 +273,13 @@ class Granted(NamedTuple):
     lease: Lease
 
 
+class Fenced(NamedTuple):
+    """The lease is ours, as it stands in the record now, and has this number."""
+
+    lease: Lease
+    number: int
+
+
 class Held(NamedTuple):
     """Somebody else has it."""
 

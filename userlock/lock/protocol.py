@@ -45,6 +45,7 @@ from userlock.ids import quoted
 from userlock.lock.lease import (
     RELEASED,
     Claim,
+    Fenced,
     Granted,
     Held,
     Lease,
@@ -58,6 +59,8 @@ _Answer = TypeVar("_Answer")
 
 #: How often a change is tried again while others change the record.
 MOST_SWAPS = 50
+#: How often a change for a fence is tried.
+_MOST_CHANGES = 5
 #: Time to live of a record that is replaced with its holder's last entry, in seconds. The next
 #: waiter takes it over long before.
 _ENDED_SECONDS = 60.0
@@ -453,12 +456,11 @@ class LeaseProtocol:
             contended = not found.empty
         raise RecordBusy(f"others changed the record of lock {quoted(lease.lock_id)} all the time")
 
-    def fence(self, lease: Lease) -> tuple[Lease, int] | Lost:
+    def fence(self, lease: Lease) -> Fenced | Lost:
         """Return a number that is higher than any of an earlier lease, if this one is still ours.
 
-        Returned with the lease as it stands in the record now. The record is
-        changed for it, so a later lease of it has a higher number, also one
-        that was handed over without a change:
+        The record is changed for it, so a later lease of it has a higher
+        number, also one that was handed over without a change:
 
             A                          record (version)      B
             granted                    A (7)
@@ -468,17 +470,22 @@ class LeaseProtocol:
                                        B <A # (10) ◀──────── fence: 10
             fence ───────────────────▶ B's: lost
         """
-        found = self._append_by(self.store.fence, lease.lock_id, CHANGE)
-        if found is None:
-            return self._lost(lease, None)
-        stored, number = found
-        record = Record(stored)
-        if record.holder.token != lease.token or record.free:
-            return self._lost(lease, record)
-        new = lease._replace(
-            record=record.compacted(), version=stored.version, contended=not record.empty
-        )
-        return new, number
+        for _ in range(_MOST_CHANGES):
+            found = self._append_by(self.store.fence, lease.lock_id, CHANGE)
+            if found is None:
+                return self._lost(lease, None)
+            stored, number = found
+            record = Record(stored)
+            if record.holder.token != lease.token or record.free:
+                return self._lost(lease, record)
+            # Without room in the record there was no change. (Or others appended in between.)
+            if stored.record.endswith(CHANGE):
+                contended = not record.empty
+                new = lease._replace(
+                    record=record.compacted(), version=stored.version, contended=contended
+                )
+                return Fenced(new, number)
+        raise RecordBusy(f"the record of lock {quoted(lease.lock_id)} takes no change for a fence")
 
     def extend_many(
         self, wanted: Sequence[tuple[Lease, float]]

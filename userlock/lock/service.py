@@ -21,6 +21,7 @@ from userlock.lock.admission import Admission
 from userlock.lock.lease import (
     RELEASED,
     Claim,
+    Fenced,
     Granted,
     Held,
     Holder,
@@ -305,6 +306,12 @@ class LockService:
         A release that the store did not confirm is sent again when the store
         answers next, by the renewal thread if there are no requests. Until then
         the lease ends by itself.
+
+        Args:
+            lease: the lease.
+            held_seconds: the time since it was granted; by default of its latest extension.
+            may_hand_over: whether a waiter of this process may go on under the lease. Not while
+                another request of its holder is in flight.
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
@@ -368,8 +375,8 @@ class LockService:
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
-    def fence(self, lease: Lease) -> tuple[Lease, int] | Lost | Unavailable:
-        """Return the lease's fencing number, with the lease as it is then; see `HeldLock.fence`."""
+    def fence(self, lease: Lease) -> Fenced | Lost | Unavailable:
+        """Return the lease's fencing number; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
         if self.local_waiters.has_passed(lease):

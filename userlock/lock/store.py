@@ -181,7 +181,7 @@ class LeaseStore(abc.ABC):
     requests_only = False
     #: `swap_many` takes a few round trips; otherwise it is not called.
     batches = False
-    #: `fence` gives numbers; otherwise it is not called.
+    #: `fence` gives numbers that grow; otherwise it is not called.
     fences = False
     #: Wakes waiters, in a store that can tell them of a release.
     wake_ups: WakeUps | None = None
@@ -249,9 +249,14 @@ class LeaseStore(abc.ABC):
         """Append as `append` does; return the record, and a number that grows with each change.
 
         A call that is sent after another one was answered returns a higher
-        number. The number has at most 63 bits.
+        number. The number has at most 63 bits. By default it is the version,
+        for stores whose versions are integers that grow, and never come back.
         """
-        raise NotImplementedError("see `fences`")
+        stored = self.append(lock_id, line)
+        if stored is None:
+            return None
+        assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
+        return stored, stored.version
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
         """Swap many records, all of different locks; return the outcomes in their order.

@@ -150,13 +150,6 @@ class MemoryStore(LeaseStore):
 
         return self._carry_out("append", do)
 
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        stored = self.append(lock_id, line)
-        if stored is None:
-            return None
-        assert isinstance(stored.version, int)
-        return stored, stored.version
-
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         stored = self.append(lock_id, line)
         if stored is not None and self._wake_ups is not None:

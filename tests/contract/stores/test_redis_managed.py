@@ -344,3 +344,17 @@ def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> N
         scope.release("ann")
         scope.acquire("ann", heartbeat=True).extend(10)
     assert Verdict.WRONG not in {each.verdict for each in examine(service.store)}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["its authority", "another authority"])
+def test_a_certificate_without_the_address(managed: Managed, tmp_path: Path, known: bool) -> None:
+    """`ssl_check_hostname=false` leaves the check of the authority."""
+    authority = managed.authority if known else Authority(tmp_path)
+    url = managed.tls_url(":first@", ssl_check_hostname="false", ssl_ca_certs=authority.certificate)
+    url = url.replace("localhost", "127.0.0.1")
+    with contextlib.closing(RedisStore.from_url(url)) as store:
+        if known:
+            assert store.create("by-address", b"first", 60) is not None
+            return
+        with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+            store.create("by-address", b"first", 60)

@@ -236,6 +236,11 @@ def test_the_request_says_the_priority(
     assert ask(path, "GET", headers).text == says
 
 
+def test_context_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="context_options has no use here"):
+        UserLockMiddleware(_port_of, context_options={})  # type: ignore[arg-type, call-arg]
+
+
 class TestStarlette:
     def test_a_client_that_hangs_up(self, serve: Serve, service: userlock.LockService) -> None:
         """The lock is released when the stream ends."""

@@ -146,3 +146,13 @@ def test_a_store_without_numbers_says_so(
     lock = scope.acquire("ann")
     with pytest.raises(ConfigurationError, match="MemoryStore gives no numbers"):
         _ = lock.fence
+
+
+def test_a_record_without_room_gives_none(scope: LockScope, store: MemoryStore) -> None:
+    """The number would be the one of before."""
+    lock = scope.acquire("ann")
+    store.room = 1
+    with pytest.raises(LockServiceUnavailable, match="takes no change for a fence"):
+        _ = lock.fence
+    store.room = 10_000
+    assert lock.fence

@@ -111,6 +111,7 @@ class DatastoreStore(LeaseStore):
         clock: for time-outs and waiting, and `expire_at`.
     """
 
+    #: Versions of rows, which Datastore never uses again.
     fences = True
 
     def __init__(
@@ -230,14 +231,6 @@ class DatastoreStore(LeaseStore):
                 return _as_appended(row, line, result)
             reason = "datastore: others were faster to change the row"
             calls.wait_or_raise(RecordBusy(reason))
-
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        """Append; the number is the row's version, which Datastore never uses again."""
-        stored = self.append(lock_id, line)
-        if stored is None:
-            return None
-        assert isinstance(stored.version, int)
-        return stored, stored.version
 
     def close(self) -> None:
         self._channel.close()

@@ -113,6 +113,8 @@ class MemcacheStore(LeaseStore):
             raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
         self.keys = KeySpace(prefix)
         if tls is not None:
+            if client_factory is not plain_client:
+                raise TypeError("give tls or a client_factory, not both")
             client_factory = functools.partial(plain_client, tls=tls)
             connect_timeout *= _TLS_FACTOR
         self.connections = Connections(

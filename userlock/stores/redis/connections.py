@@ -48,7 +48,7 @@ _BRIEF = {b"+OK": b"OK", b"$-1": None, b":1": 1, b":0": 0}
 
 
 def packed(command: Command) -> bytes:
-    """Return a command as it is sent. redis-py's own takes three times as long."""
+    """Return a command as it is sent. redis-py's own takes more than twice as long."""
     wire = [b"*%d\r\n" % len(command)]
     for part in command:
         if isinstance(part, int):

@@ -88,7 +88,10 @@ class GoogleTokens(CredentialProvider):
 
     def _refresh_soon(self) -> None:
         if self._refreshing.acquire(blocking=False):
-            threading.Thread(target=self._refresh, name="userlock-token", daemon=True).start()
+            try:
+                threading.Thread(target=self._refresh, name="userlock-token", daemon=True).start()
+            except RuntimeError:  # no more threads; the next caller tries again
+                self._refreshing.release()
 
     def _refresh(self) -> None:
         try:

@@ -105,20 +105,14 @@ redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
 """)
 _REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
-_APPEND = _Script(f"""
+_ADD = f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
 if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
     redis.call('append', KEYS[1], ARGV[1])
 end
-{_GET}
-""")
-
-
-_FENCE = _Script(f"""
-if redis.call('exists', KEYS[1]) == 0 then return false end
-if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
-    redis.call('append', KEYS[1], ARGV[1])
-end
+"""
+_APPEND = _Script(_ADD + _GET)
+_FENCE = _Script(f"""{_ADD}
 local function read() {_GET} end
 return {{redis.call('time'), read()}}
 """)
