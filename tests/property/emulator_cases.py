@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from emulator.datastore.engine import Engine
-from emulator.datastore.protos import CommitRequest, KeyPb, Message, RunQueryRequest
-from emulator.datastore.storage import Storage
 from tests.property.naive_datastore import KEY, Entities, NaiveFilter, NaiveQuery, Path
 from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import query, where
+from userlock_emulator.datastore.engine import Engine
+from userlock_emulator.datastore.protos import CommitRequest, KeyPb, Message, RunQueryRequest
+from userlock_emulator.datastore.storage import Storage
 
 # Few values, so that ties, duplicates and matches are common.
 values = st.one_of(

@@ -16,8 +16,8 @@ from google.cloud import ndb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import emulator
 import userlock
+import userlock_emulator
 from userlock.constraints import Unique, caseless, put_as_copy
 from userlock.constraints.audit import Audit
 from userlock.constraints.rows import ClaimRow
@@ -73,13 +73,13 @@ State = dict[Any, tuple[str, bool]]
 
 
 @pytest.fixture(scope="module", params=["pessimistic", "optimistic"])
-def server(request: pytest.FixtureRequest) -> Iterator[emulator.Emulator]:
-    with emulator.start(concurrency_mode=request.param) as server:
+def server(request: pytest.FixtureRequest) -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start(concurrency_mode=request.param) as server:
         yield server
 
 
 @pytest.fixture
-def client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+def client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.0001)
@@ -163,7 +163,7 @@ def is_valid(state: State) -> bool:
     return len(set(taken)) == len(taken)
 
 
-def run(server: emulator.Emulator, step: Step, state: State) -> State:
+def run(server: userlock_emulator.Emulator, step: Step, state: State) -> State:
     """Carry a step out, as a request of its own. Returns the stored state, which is checked."""
     expected = after(state, step)
     if step.fault:
@@ -198,7 +198,7 @@ def run(server: emulator.Emulator, step: Step, state: State) -> State:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_claims_and_entities_agree(
-    server: emulator.Emulator, client: ndb.Client, steps: list[Step]
+    server: userlock_emulator.Emulator, client: ndb.Client, steps: list[Step]
 ) -> None:
     server.reset()
     userlock.configure(service=userlock.LockService(MemoryStore()))
@@ -223,7 +223,10 @@ def check_rows() -> None:
 
 @pytest.mark.parametrize("off", ["find_taken", "changes"])
 def test_with_claims_off_they_do_not(
-    server: emulator.Emulator, client: ndb.Client, monkeypatch: pytest.MonkeyPatch, off: str
+    server: userlock_emulator.Emulator,
+    client: ndb.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    off: str,
 ) -> None:
     """The negative control."""
     monkeypatch.setattr(claim_rows, off, lambda *_: {})

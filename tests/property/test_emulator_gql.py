@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.datastore.catalog import Partition
-from emulator.datastore.errors import DatastoreError
-from emulator.datastore.gql import parse_query
-from emulator.datastore.protos import GqlQuery, Message, Query
 from tests.property.emulator_cases import any_values, queries, relaxed, to_message
 from tests.property.naive_datastore import KEY, NaiveFilter, NaiveQuery, Path
 from tests.unit.emulator.builders import PROJECT, key, value
+from userlock_emulator.datastore.catalog import Partition
+from userlock_emulator.datastore.errors import DatastoreError
+from userlock_emulator.datastore.gql import parse_query
+from userlock_emulator.datastore.protos import GqlQuery, Message, Query
 
 PARTITION = Partition(PROJECT, "", "")
 WORDS = {"in": "IN", "not in": "NOT IN"}

@@ -8,15 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.datastore.encoding import encode_value
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import (
-    BeginTransactionRequest,
-    CommitRequest,
-    Message,
-    Query,
-    QueryResultBatch,
-)
 from tests.property.emulator_cases import (
     Subject,
     allowed,
@@ -41,6 +32,15 @@ from tests.property.naive_datastore import (
 )
 from tests.property.thresholds import low_thresholds
 from tests.unit.emulator.builders import PROJECT, key, value
+from userlock_emulator.datastore.encoding import encode_value
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import (
+    BeginTransactionRequest,
+    CommitRequest,
+    Message,
+    Query,
+    QueryResultBatch,
+)
 
 __all__ = ["low_thresholds"]
 

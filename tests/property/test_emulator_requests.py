@@ -10,8 +10,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emulator.datastore.errors import DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key
+from tests.unit.emulator.subject import Subject, query, subject, where
+from userlock_emulator.datastore.errors import DatastoreError
+from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     BeginTransactionRequest,
     CommitRequest,
@@ -23,9 +25,7 @@ from emulator.datastore.protos import (
     RunAggregationQueryRequest,
     RunQueryRequest,
 )
-from emulator.datastore.transfer import Transfer
-from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key
-from tests.unit.emulator.subject import Subject, query, subject, where
+from userlock_emulator.datastore.transfer import Transfer
 
 KEY = key("K", 1, "L", "x")
 EVERYTHING = entity(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.datastore import access, query_runner
+from userlock_emulator.datastore import access, query_runner
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from google.cloud import datastore
 
-import emulator
-from emulator.datastore import protos
-from emulator.datastore.protos import Message
+import userlock_emulator
 from tests.unit.emulator.builders import PROJECT
+from userlock_emulator.datastore import protos
+from userlock_emulator.datastore.protos import Message
 
 SERVICE = "/google.datastore.v1.Datastore/"
 
@@ -37,13 +37,15 @@ class Stub:
 
 
 @pytest.fixture(scope="session")
-def running() -> Iterator[emulator.Emulator]:
-    with emulator.start(project=PROJECT, concurrency_mode="optimistic") as server:
+def running() -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start(project=PROJECT, concurrency_mode="optimistic") as server:
         yield server
 
 
 @pytest.fixture
-def server(running: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> emulator.Emulator:
+def server(
+    running: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+) -> userlock_emulator.Emulator:
     """Provide an empty emulator, which the client libraries find through the environment."""
     running.reset()
     for name, setting in running.env.items():
@@ -52,18 +54,20 @@ def server(running: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> emula
 
 
 @pytest.fixture
-def stub(server: emulator.Emulator) -> Iterator[Stub]:
+def stub(server: userlock_emulator.Emulator) -> Iterator[Stub]:
     stub = Stub(server.host)
     yield stub
     stub.close()
 
 
 @pytest.fixture
-def ndb_client(server: emulator.Emulator) -> ndb.Client:
+def ndb_client(server: userlock_emulator.Emulator) -> ndb.Client:
     return ndb.Client()
 
 
 @pytest.fixture(params=["grpc", "http"])
-def datastore_client(server: emulator.Emulator, request: pytest.FixtureRequest) -> datastore.Client:
+def datastore_client(
+    server: userlock_emulator.Emulator, request: pytest.FixtureRequest
+) -> datastore.Client:
     """Provide the official client, over each of its transports."""
     return datastore.Client(_use_grpc=request.param == "grpc")

@@ -1,4 +1,4 @@
-"""The command `python -m emulator` as a child process."""
+"""The command `python -m userlock_emulator` as a child process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXPORT = "export DATASTORE_EMULATOR_HOST="
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "emulator", *arguments]
+    return [sys.executable, "-m", "userlock_emulator", *arguments]
 
 
 def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from google.cloud import datastore
 
-import emulator
+import userlock_emulator
 from tests.contract.emulator.examples import EXAMPLES
 from tests.servers import lacking, real
 
@@ -77,7 +77,7 @@ EXPECTED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def seen_by_node(running: emulator.Emulator) -> dict[str, Any]:
+def seen_by_node(running: userlock_emulator.Emulator) -> dict[str, Any]:
     """Return the results of the examples in Node.js."""
     node = real("node", "nodejs")
     if not (NODE / "node_modules").is_dir():

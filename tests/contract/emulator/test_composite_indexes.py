@@ -7,12 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-import emulator
-from emulator.datastore.protos import RunQueryRequest
+import userlock_emulator
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import EmulatorProcess, run_to_end
 from tests.unit.emulator.builders import PROJECT
 from tests.unit.emulator.subject import query
+from userlock_emulator.datastore.protos import RunQueryRequest
 
 TWO_ORDERS = RunQueryRequest(project_id=PROJECT, query=query(orders=("a", "-b")))
 
@@ -34,9 +34,9 @@ def test_indexes_added_in_one_run_are_enforced_in_the_next(tmp_path: Path) -> No
 
 
 def test_in_the_same_process(tmp_path: Path) -> None:
-    with pytest.raises(emulator.StorageError):
-        emulator.start(indexes="enforced", index_file=tmp_path / "missing.yaml")
-    with emulator.start(indexes="auto", index_file=tmp_path / "index.yaml") as server:
+    with pytest.raises(userlock_emulator.StorageError):
+        userlock_emulator.start(indexes="enforced", index_file=tmp_path / "missing.yaml")
+    with userlock_emulator.start(indexes="auto", index_file=tmp_path / "index.yaml") as server:
         stub = Stub(server.host)
         stub.call("RunQuery", TWO_ORDERS)
         stub.close()

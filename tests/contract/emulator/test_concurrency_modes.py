@@ -8,19 +8,19 @@ import time
 import grpc
 import pytest
 
-import emulator
-from emulator.cli import _parser
-from emulator.datastore.protos import (
+import userlock_emulator
+from tests.contract.emulator.conftest import Stub
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.waiting import wait_until
+from userlock_emulator.cli import _parser
+from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
     Mutation,
     RollbackRequest,
 )
-from emulator.datastore.server import CONCURRENCY_MODES
-from tests.contract.emulator.conftest import Stub
-from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.waiting import wait_until
+from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 KEY = key("Counter", 1)
 CLIENTS = 50
@@ -53,7 +53,7 @@ def increment(stub: Stub) -> int:
 
 @pytest.mark.parametrize("mode", list(CONCURRENCY_MODES))
 def test_fifty_clients_increment_one_counter(mode: str) -> None:
-    with emulator.start(concurrency_mode=mode) as server:
+    with userlock_emulator.start(concurrency_mode=mode) as server:
         stub = Stub(server.host)
         aborted: list[int] = []
         started = time.monotonic()
@@ -81,7 +81,7 @@ def test_the_command_line_offers_exactly_the_modes_there_are() -> None:
 
 
 def test_stopping_does_not_wait_for_locks() -> None:
-    server = emulator.start(concurrency_mode="pessimistic")
+    server = userlock_emulator.start(concurrency_mode="pessimistic")
     stub = Stub(server.host)
     begin = BeginTransactionRequest(project_id=PROJECT)
     lookup = LookupRequest(project_id=PROJECT, keys=[KEY])

@@ -13,16 +13,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from emulator.datastore.protos import (
+from tests.contract.emulator.conftest import Stub
+from tests.contract.emulator.process import EmulatorProcess
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.subject import query, where
+from userlock_emulator.datastore.protos import (
     CommitRequest,
     Mutation,
     QueryResultBatch,
     RunQueryRequest,
 )
-from tests.contract.emulator.conftest import Stub
-from tests.contract.emulator.process import EmulatorProcess
-from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.subject import query, where
 
 CLIENTS = 4
 MOMENTS = 200

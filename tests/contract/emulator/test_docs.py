@@ -6,15 +6,18 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import grpc
 import pytest
+import yaml
 from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import Request
-from google.cloud import ndb
+from google.cloud import datastore, ndb
 from google.cloud.tasks_v2 import CloudTasksClient
 from google.cloud.tasks_v2.services.cloud_tasks.transports import (
     CloudTasksGrpcTransport,
@@ -22,19 +25,20 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import (
 )
 from google.oauth2 import id_token
 
-import emulator
-from emulator import tasks
+import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess
 from tests.contract.emulator.tasks.conftest import QUEUE, grpc_client
 from tests.contract.emulator.tasks.target import Target
 from tests.documents import Block, Page
 from userlock.ndb import policies
+from userlock_emulator import tasks
 
 PAGE = Page("docs/emulator.md")
 START = PAGE.take("sh", "emulator start")
-IN_A_TEST = PAGE.take("python", "emulator.start()")
-FIXTURE = PAGE.take("python", "datastore_emulator")
+IN_A_TEST = PAGE.take("python", "userlock_emulator.start()")
+FIXTURES = PAGE.take("python", "datastore_emulator")
+WORKFLOW = PAGE.take("yaml", "GITHUB_ENV")
 LOOKUP = PAGE.take("sh", ":lookup")
 FAULTS = PAGE.take("python", "faults.abort")
 HOLD = PAGE.take("python", "faults.hold")
@@ -48,32 +52,55 @@ TASK_FAULTS = PAGE.take("python", "cloud_tasks.faults")
 def test_start() -> None:
     command, _, prints = START.text.strip().partition("# prints: ")
     program, *arguments = shlex.split(command)
-    assert (program, arguments[:2]) == ("python", ["-m", "emulator"])
+    assert program == "userlock-emulator"
     assert arguments[-2:] == ["--port", "8081"]
+    assert Path(sys.executable).with_name(program).exists()
     port = ports.any_free()
-    with EmulatorProcess(*arguments[2:-2], port=port) as process:
+    with EmulatorProcess(*arguments[:-2], port=port) as process:
         assert process.first_line == prints.replace("8081", str(port))
 
 
 def test_in_the_same_process() -> None:
     with mock.patch.dict(os.environ):
-        names = IN_A_TEST.run({"emulator": emulator, "ndb": ndb, "os": os})
+        names = IN_A_TEST.run({"userlock_emulator": userlock_emulator, "ndb": ndb, "os": os})
         assert names["client"].host == names["datastore"].host
 
 
-def test_the_fixture(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASTORE_EMULATOR_HOST", raising=False)
-    test, options = FIXTURE.text.split("\n\n\n")
+    *tests, options = FIXTURES.text.split("\n\n\n")
     pytester.makeconftest(f"import pytest\n\n{options}")
+    use = "    client.put(datastore.Entity(client.key('K', 'a')))\n"
+    use += "    assert len(list(client.query(kind='K').fetch())) == 1\n"
     pytester.makepyfile(
-        f"from google.cloud import datastore\n\n{test}\n"
-        "    client.put(datastore.Entity(client.key('K', 'a')))\n"
-        "    assert datastore_emulator.host in client.base_url\n"
+        "from google.cloud import datastore\n\n" + "".join(f"{test}\n{use}\n" for test in tests)
     )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
-def shell(block: Block, server: emulator.Emulator) -> list[dict[str, Any]]:
+def test_the_steps_of_a_workflow(tmp_path: Path) -> None:
+    install, start = yaml.safe_load(WORKFLOW.text)["steps"]
+    assert install == {"run": "pip install ./emulator"}
+    port = str(ports.any_free())
+    file = tmp_path / "env"
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", start["run"].replace("8081", port)],
+            env={"PATH": programs, "GITHUB_ENV": str(file)},
+            stdout=log,
+            stderr=log,
+            check=True,
+            timeout=60,
+        )
+    variables = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    with mock.patch.dict(os.environ, variables):
+        assert list(datastore.Client().query(kind="K").fetch()) == []
+    shutdown = f"curl --silent --fail -X POST {variables['DATASTORE_HOST']}/shutdown"
+    subprocess.run(shutdown.split(), check=True)
+
+
+def shell(block: Block, server: userlock_emulator.Emulator) -> list[dict[str, Any]]:
     """Return the response to each line of the block."""
     lines = block.text.replace("\\\n", "").splitlines()
     return [
@@ -84,13 +111,13 @@ def shell(block: Block, server: emulator.Emulator) -> list[dict[str, Any]]:
     ]
 
 
-def test_lookup_over_http(server: emulator.Emulator) -> None:
+def test_lookup_over_http(server: userlock_emulator.Emulator) -> None:
     ((missing,),) = (answer["missing"] for answer in shell(LOOKUP, server))
     assert missing["entity"]["key"]["path"] == [{"kind": "Task", "name": "a"}]
 
 
 def test_faults_over_http() -> None:
-    with emulator.start() as server:  # a new one, whose first fault has the number 1
+    with userlock_emulator.start() as server:  # a new one, whose first fault has the number 1
         planted, listed, removed = shell(FAULTS_OVER_HTTP, server)
         assert (planted["fault"], planted["count"], planted["kind"]) == ("abort", 2, "Learner")
         assert listed == {"faults": [planted]}
@@ -106,13 +133,13 @@ def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
     return type("Learner", (ndb.Model,), {"points": ndb.IntegerProperty(default=0)})
 
 
-def test_faults(server: emulator.Emulator, learner: Any) -> None:
+def test_faults(server: userlock_emulator.Emulator, learner: Any) -> None:
     FAULTS.run({"datastore": server})
     with ndb.Client().context():
         learner(id="ann").put()  # they leave nothing
 
 
-def test_hold(server: emulator.Emulator, learner: Any) -> None:
+def test_hold(server: userlock_emulator.Emulator, learner: Any) -> None:
     client = ndb.Client()
 
     def put(points: int) -> None:

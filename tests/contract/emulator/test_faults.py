@@ -13,7 +13,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import datastore
 
-import emulator
+import userlock_emulator
 from tests.contract.emulator.process import EmulatorProcess
 from tests.unit.emulator.waiting import Started
 
@@ -27,7 +27,7 @@ class Score(ndb.Model):
 
 
 @pytest.fixture
-def client(server: emulator.Emulator) -> datastore.Client:
+def client(server: userlock_emulator.Emulator) -> datastore.Client:
     # Over gRPC: over HTTP the client has no names of its own for these errors.
     return datastore.Client()
 
@@ -44,7 +44,7 @@ def points(client: datastore.Client, kind: str = "Score") -> int | None:
 
 
 class TestDatastoreClient:
-    def test_aborted(self, client: datastore.Client, server: emulator.Emulator) -> None:
+    def test_aborted(self, client: datastore.Client, server: userlock_emulator.Emulator) -> None:
         server.faults.abort()
         with pytest.raises(exceptions.Aborted, match="contention"):
             put(client, 1)
@@ -53,7 +53,7 @@ class TestDatastoreClient:
         assert points(client) == 2
 
     def test_an_aborted_transaction(
-        self, client: datastore.Client, server: emulator.Emulator
+        self, client: datastore.Client, server: userlock_emulator.Emulator
     ) -> None:
         def add() -> None:
             with client.transaction():
@@ -65,13 +65,15 @@ class TestDatastoreClient:
         add()
         assert points(client) == 1
 
-    def test_a_lost_reply(self, client: datastore.Client, server: emulator.Emulator) -> None:
+    def test_a_lost_reply(
+        self, client: datastore.Client, server: userlock_emulator.Emulator
+    ) -> None:
         server.faults.drop_reply()
         with pytest.raises(exceptions.ServiceUnavailable):
             put(client, 1)
         assert points(client) == 1
 
-    def test_a_deadline(self, client: datastore.Client, server: emulator.Emulator) -> None:
+    def test_a_deadline(self, client: datastore.Client, server: userlock_emulator.Emulator) -> None:
         server.faults.deadline_exceeded(rpc="Commit")
         with pytest.raises(exceptions.DeadlineExceeded):
             put(client, 1)
@@ -82,7 +84,7 @@ class TestDatastoreClient:
         assert points(client) == 1
 
     def test_reads_are_tried_again(
-        self, client: datastore.Client, server: emulator.Emulator
+        self, client: datastore.Client, server: userlock_emulator.Emulator
     ) -> None:
         put(client, 1)
         fault = server.faults.unavailable(rpc="Lookup")
@@ -90,14 +92,16 @@ class TestDatastoreClient:
         assert fault.hits == 1
 
     def test_another_kind_is_spared(
-        self, client: datastore.Client, server: emulator.Emulator
+        self, client: datastore.Client, server: userlock_emulator.Emulator
     ) -> None:
         server.faults.abort(kind="Score")
         put(client, 1, kind="Other")
         with pytest.raises(exceptions.Aborted):
             put(client, 1)
 
-    def test_an_interleaving(self, client: datastore.Client, server: emulator.Emulator) -> None:
+    def test_an_interleaving(
+        self, client: datastore.Client, server: userlock_emulator.Emulator
+    ) -> None:
         """The purpose of holding a request: a fixed order of events, without sleeping."""
         with server.faults.hold() as held:
             late = Started(lambda: put(client, 1))
@@ -108,7 +112,7 @@ class TestDatastoreClient:
         assert points(client) == 1
 
     def test_a_reset_removes_faults_too(
-        self, client: datastore.Client, server: emulator.Emulator
+        self, client: datastore.Client, server: userlock_emulator.Emulator
     ) -> None:
         server.faults.abort(None)
         server.reset()
@@ -131,12 +135,12 @@ class TestNdb:
         stored: int = Score.get_by_id("ann").points
         return stored
 
-    def test_ndb_sends_a_commit_again(self, server: emulator.Emulator) -> None:
+    def test_ndb_sends_a_commit_again(self, server: userlock_emulator.Emulator) -> None:
         fault = server.faults.unavailable(rpc="Commit")
         self.add()
         assert (fault.hits, self.stored()) == (1, 1)
 
-    def test_ndb_runs_a_transaction_again(self, server: emulator.Emulator) -> None:
+    def test_ndb_runs_a_transaction_again(self, server: userlock_emulator.Emulator) -> None:
         server.faults.abort(2, kind="FaultyScore")
         runs: list[int] = []
 
@@ -149,7 +153,7 @@ class TestNdb:
         assert (len(runs), self.stored()) == (3, 1)
 
     def test_after_a_lost_reply_ndb_applies_a_transaction_twice(
-        self, server: emulator.Emulator
+        self, server: userlock_emulator.Emulator
     ) -> None:
         """The reason why a transaction has to be idempotent."""
         server.faults.drop_reply()
@@ -167,7 +171,7 @@ class TestNdb:
 def test_a_held_request_does_not_keep_the_emulator_from_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with emulator.start() as stopped:
+    with userlock_emulator.start() as stopped:
         monkeypatch.setenv("DATASTORE_EMULATOR_HOST", stopped.host)
         client = datastore.Client(project="stopped")
         held = stopped.faults.hold()
@@ -188,21 +192,23 @@ def ask(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, 
 
 
 @pytest.fixture(scope="module")
-def controlled() -> Iterator[emulator.Emulator]:
-    with emulator.start() as running:
+def controlled() -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start() as running:
         yield running
 
 
 class TestHttp:
     @pytest.fixture
-    def faults(self, controlled: emulator.Emulator) -> str:
+    def faults(self, controlled: userlock_emulator.Emulator) -> str:
         controlled.reset()
         return f"http://{controlled.host}/faults"
 
     def plant(self, faults: str, **arguments: object) -> tuple[int, Any]:
         return ask(faults, "POST", json.dumps(arguments).encode())
 
-    def test_plant_list_and_remove(self, controlled: emulator.Emulator, faults: str) -> None:
+    def test_plant_list_and_remove(
+        self, controlled: userlock_emulator.Emulator, faults: str
+    ) -> None:
         status, first = self.plant(faults, fault="abort", count=2, kind="Learner")
         assert status == 201
         assert (first["rpc"], first["kind"], first["count"]) == ("Commit", "Learner", 2)
@@ -238,14 +244,16 @@ class TestHttp:
         ],
     )
     def test_what_cannot_be_is_refused(
-        self, controlled: emulator.Emulator, faults: str, body: bytes, says: str
+        self, controlled: userlock_emulator.Emulator, faults: str, body: bytes, says: str
     ) -> None:
         status, document = ask(faults, "POST", body)
         assert status == 400
         assert says in document["error"]
         assert not controlled.faults.planted
 
-    def test_other_paths_and_methods(self, controlled: emulator.Emulator, faults: str) -> None:
+    def test_other_paths_and_methods(
+        self, controlled: userlock_emulator.Emulator, faults: str
+    ) -> None:
         assert ask(f"http://{controlled.host}/nothing")[0] == 404
         assert ask(faults, "PUT", b"{}")[0] == 405
         _, fault = self.plant(faults, fault="abort")

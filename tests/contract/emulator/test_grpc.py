@@ -5,9 +5,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-import emulator
-from emulator.datastore.errors import CONTENTION, EXPIRED
-from emulator.datastore.protos import (
+import userlock_emulator
+from tests.contract.emulator.conftest import Stub
+from tests.unit.emulator.builders import PROJECT, entity, key, value
+from tests.unit.emulator.subject import query
+from userlock_emulator.datastore.errors import CONTENTION, EXPIRED
+from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
@@ -16,9 +19,6 @@ from emulator.datastore.protos import (
     RollbackRequest,
     RunQueryRequest,
 )
-from tests.contract.emulator.conftest import Stub
-from tests.unit.emulator.builders import PROJECT, entity, key, value
-from tests.unit.emulator.subject import query
 
 KEY = key("K", 1)
 
@@ -120,24 +120,24 @@ def test_a_request_of_ten_mebibytes(stub: Stub) -> None:
     assert 0 < len(batch.entity_results) < 10
 
 
-def test_a_taken_port_is_refused(server: emulator.Emulator) -> None:
+def test_a_taken_port_is_refused(server: userlock_emulator.Emulator) -> None:
     port = int(server.host.rpartition(":")[2])
-    with pytest.raises(emulator.PortInUseError, match=f"{port}.*taken"):
-        emulator.start(port)
+    with pytest.raises(userlock_emulator.PortInUseError, match=f"{port}.*taken"):
+        userlock_emulator.start(port)
 
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="available: optimistic, pessimistic, "):
-        emulator.start(concurrency_mode="hopeful")
+        userlock_emulator.start(concurrency_mode="hopeful")
 
 
 def test_stopping_twice_is_fine_and_frees_the_port() -> None:
-    first = emulator.start()
+    first = userlock_emulator.start()
     first.stop()
     first.stop()
     first.wait()
     port = int(first.host.rpartition(":")[2])
-    with emulator.start(port) as second:
+    with userlock_emulator.start(port) as second:
         stub = Stub(second.host)
         assert len(lookup(stub).missing) == 1
         stub.close()
@@ -145,7 +145,7 @@ def test_stopping_twice_is_fine_and_frees_the_port() -> None:
 
 def test_time_can_be_moved_by_hand() -> None:
     now = [1_000_000_000]
-    with emulator.start(now=lambda: now[0]) as server:
+    with userlock_emulator.start(now=lambda: now[0]) as server:
         stub = Stub(server.host)
         first = commit(stub, upsert(1)).mutation_results[0]
         assert (first.update_time.seconds, first.version) == (1000, 1_000_000_000)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-import emulator
-from emulator.datastore import protos
-from emulator.datastore.faults import RPCS
+import userlock_emulator
 from tests.unit.emulator.builders import PROJECT
+from userlock_emulator.datastore import protos
+from userlock_emulator.datastore.faults import RPCS
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def document(path: tuple[Step, ...], value: Any) -> Any:
 
 
 @pytest.fixture
-def connection(server: emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
+def connection(server: userlock_emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
     with contextlib.closing(http.client.HTTPConnection(server.host, timeout=20)) as connection:
         yield connection
 
@@ -105,14 +105,17 @@ def test_each_field_of_each_rpc(connection: http.client.HTTPConnection, rpc: str
 @pytest.mark.parametrize("path", ["/faults", "/import", "/reset", f"/v1/projects/{PROJECT}:lookup"])
 @pytest.mark.parametrize("body", DOCUMENTS, ids=lambda body: repr(body[:40]))
 def test_each_document(
-    connection: http.client.HTTPConnection, server: emulator.Emulator, path: str, body: bytes
+    connection: http.client.HTTPConnection,
+    server: userlock_emulator.Emulator,
+    path: str,
+    body: bytes,
 ) -> None:
     status, said = post(connection, path, body)
     assert is_clean(status), said[:200]
     server.faults.clear()
 
 
-def talk(server: emulator.Emulator, sent: bytes) -> bytes:
+def talk(server: userlock_emulator.Emulator, sent: bytes) -> bytes:
     host, _, port = server.host.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as client:
         client.sendall(sent)
@@ -125,18 +128,18 @@ def talk(server: emulator.Emulator, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: repr(header[:40]))
-def test_each_header(server: emulator.Emulator, header: bytes) -> None:
+def test_each_header(server: userlock_emulator.Emulator, header: bytes) -> None:
     answer = talk(server, b"POST /reset HTTP/1.1\r\n" + header + b"\r\n\r\n")
     assert answer.split(b" ")[1] in (b"400", b"403", b"431"), answer[:200]
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: repr(line[:40]))
-def test_each_request_line(server: emulator.Emulator, line: bytes) -> None:
+def test_each_request_line(server: userlock_emulator.Emulator, line: bytes) -> None:
     answer = talk(server, line + b"\r\n\r\n")
     assert answer.split(b" ")[1] in (b"400", b"404", b"414", b"501"), answer[:200]
 
 
-def test_an_ordinary_request(server: emulator.Emulator) -> None:
+def test_an_ordinary_request(server: userlock_emulator.Emulator) -> None:
     """The control."""
     answer = talk(server, b"POST /reset HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -17,9 +17,13 @@ from google.cloud.datastore_v1.services.datastore.transports import DatastoreRes
 from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-import emulator
-from emulator.datastore.errors import CONTENTION
-from emulator.datastore.protos import (
+import userlock_emulator
+from tests.contract.emulator.conftest import Stub
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
+from userlock_emulator.datastore.errors import CONTENTION
+from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     CommitResponse,
@@ -28,18 +32,14 @@ from emulator.datastore.protos import (
     Message,
     Mutation,
 )
-from emulator.datastore.rpcs import SERVICE
-from tests.contract.emulator.conftest import Stub
-from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.waiting import Started
-from tests.waiting import wait_until
+from userlock_emulator.datastore.rpcs import SERVICE
 
 KEY = key("K", 1)
 PROTOBUF = "application/x-protobuf"
 
 
 @pytest.fixture
-def connection(server: emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
+def connection(server: userlock_emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(server.host, timeout=20)
     yield connection
     connection.close()
@@ -120,7 +120,7 @@ class TestProtobuf:
         assert text in error.message
 
     def test_a_planted_fault(
-        self, connection: http.client.HTTPConnection, server: emulator.Emulator
+        self, connection: http.client.HTTPConnection, server: userlock_emulator.Emulator
     ) -> None:
         server.faults.unavailable(rpc="Lookup")
         status, body = call(connection, "lookup", LookupRequest(keys=[KEY]))
@@ -172,7 +172,7 @@ class TestProtobuf:
             assert len(CommitResponse.FromString(response.read()).mutation_results) == 1
 
     def test_half_a_body_is_not_carried_out(
-        self, connection: http.client.HTTPConnection, server: emulator.Emulator
+        self, connection: http.client.HTTPConnection, server: userlock_emulator.Emulator
     ) -> None:
         """The client disconnected, or was killed, at a point where a shorter commit would have
         ended.
@@ -229,7 +229,7 @@ class TestJson:
         assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
         assert "kyes" in answer["error"]["message"]
 
-    def test_the_official_client_that_speaks_json(self, server: emulator.Emulator) -> None:
+    def test_the_official_client_that_speaks_json(self, server: userlock_emulator.Emulator) -> None:
         transport = DatastoreRestTransport(
             host=server.host, url_scheme="http", credentials=AnonymousCredentials()
         )
@@ -267,7 +267,7 @@ class TestBeside:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
     def test_health_watchers_learn_that_it_stops(self) -> None:
-        with emulator.start() as stopped:
+        with userlock_emulator.start() as stopped:
             stub = Stub(stopped.host)
             watch = health_pb2_grpc.HealthStub(stub.channel).Watch
             seen = watch(health_pb2.HealthCheckRequest(), timeout=20)
@@ -278,7 +278,7 @@ class TestBeside:
         stub.close()
 
     def test_a_request_under_way_is_answered_before_the_end(self) -> None:
-        with emulator.start() as stopped:
+        with userlock_emulator.start() as stopped:
             connection = http.client.HTTPConnection(stopped.host, timeout=20)
             fault = stopped.faults.hold(rpc="Lookup")
             asked = Started(lambda: call(connection, "lookup", LookupRequest(keys=[KEY])))
@@ -297,7 +297,7 @@ class TestReset:
         return status
 
     def test_every_project_database_and_namespace(
-        self, connection: http.client.HTTPConnection, server: emulator.Emulator
+        self, connection: http.client.HTTPConnection, server: userlock_emulator.Emulator
     ) -> None:
         keys = [key("K", 1, project=project) for project in ("one", "two")]
         for each in list(keys):
@@ -324,7 +324,7 @@ class TestReset:
 
     def test_a_transaction_that_others_wait_for(self) -> None:
         """It ends, and so does the wait: nothing hangs."""
-        with emulator.start(project=PROJECT, concurrency_mode="pessimistic") as server:
+        with userlock_emulator.start(project=PROJECT, concurrency_mode="pessimistic") as server:
             stub = Stub(server.host)
             begun = stub.call("BeginTransaction", BeginTransactionRequest(project_id=PROJECT))
             locked = LookupRequest(project_id=PROJECT, keys=[KEY])

@@ -14,15 +14,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-import emulator
-from emulator import Limits
-from emulator.datastore.protos import LookupRequest
+import userlock_emulator
 from tests.contract.emulator.conftest import SERVICE, Stub
 from tests.contract.emulator.process import EmulatorProcess, run_to_end
 from tests.contract.emulator.test_operation import put
 from tests.unit.emulator.builders import PROJECT, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
+from userlock_emulator import Limits
+from userlock_emulator.datastore.protos import LookupRequest
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ HALF = [
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-def connect(server: emulator.Emulator, begin: bytes = b"") -> socket.socket:
+def connect(server: userlock_emulator.Emulator, begin: bytes = b"") -> socket.socket:
     host, _, port = server.host.rpartition(":")
     client = socket.create_connection((host, int(port)), timeout=20)
     client.sendall(begin)
@@ -60,7 +60,7 @@ def is_open(client: socket.socket) -> bool:
         return True
 
 
-def status_of(server: emulator.Emulator, path: str = "/") -> int:
+def status_of(server: userlock_emulator.Emulator, path: str = "/") -> int:
     connection = http.client.HTTPConnection(server.host, timeout=20)
     with contextlib.closing(connection):
         connection.request("GET", path)
@@ -68,14 +68,16 @@ def status_of(server: emulator.Emulator, path: str = "/") -> int:
 
 
 @contextlib.contextmanager
-def many(server: emulator.Emulator, count: int, begin: bytes) -> Iterator[list[socket.socket]]:
+def many(
+    server: userlock_emulator.Emulator, count: int, begin: bytes
+) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(connect(server, begin)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("begin", HALF)
 def test_half_a_request_costs_no_thread_and_delays_nobody(begin: bytes) -> None:
-    with emulator.start(project=PROJECT) as server:
+    with userlock_emulator.start(project=PROJECT) as server:
         assert status_of(server) == 200
         before = threading.active_count()
         with many(server, 300, begin):
@@ -89,8 +91,8 @@ def test_half_a_request_costs_no_thread_and_delays_nobody(begin: bytes) -> None:
 @pytest.mark.parametrize("begin", HALF)
 def test_half_a_request_is_hung_up_on(begin: bytes) -> None:
     with (
-        emulator.start(limits=Limits(request_seconds=0.2)) as hurried,
-        emulator.start(limits=Limits(request_seconds=1000, idle_seconds=0.1)) as patient,
+        userlock_emulator.start(limits=Limits(request_seconds=0.2)) as hurried,
+        userlock_emulator.start(limits=Limits(request_seconds=1000, idle_seconds=0.1)) as patient,
         connect(patient, begin) as waiting,
         connect(hurried, begin) as late,
     ):
@@ -100,7 +102,7 @@ def test_half_a_request_is_hung_up_on(begin: bytes) -> None:
 
 def test_a_request_that_arrives_byte_by_byte_has_no_longer() -> None:
     with (
-        emulator.start(limits=Limits(request_seconds=0.3)) as server,
+        userlock_emulator.start(limits=Limits(request_seconds=0.3)) as server,
         connect(server, b"GET / HTTP/1.1\r\nX: ") as client,
     ):
         client.settimeout(0.02)
@@ -121,8 +123,8 @@ def test_a_request_that_arrives_byte_by_byte_has_no_longer() -> None:
 def test_an_idle_connection_is_hung_up_on() -> None:
     request = b"GET / HTTP/1.1\r\n\r\n"
     with (
-        emulator.start(limits=Limits(idle_seconds=0.2)) as hurried,
-        emulator.start(limits=Limits(request_seconds=0.1)) as patient,
+        userlock_emulator.start(limits=Limits(idle_seconds=0.2)) as hurried,
+        userlock_emulator.start(limits=Limits(request_seconds=0.1)) as patient,
         connect(patient, request) as waiting,
         connect(hurried, request) as idle,
     ):
@@ -135,7 +137,7 @@ def test_an_idle_connection_is_hung_up_on() -> None:
 @pytest.mark.parametrize("begin", [PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"P"])
 def test_connections_are_bounded(begin: bytes) -> None:
     """gRPC's, HTTP's and undecided ones together. A place that becomes free is used again."""
-    with emulator.start(limits=Limits(max_connections=5)) as server:
+    with userlock_emulator.start(limits=Limits(max_connections=5)) as server:
         with many(server, 5, begin), connect(server) as refused:
             answer = refused.recv(1000)
             assert answer.startswith(b"HTTP/1.1 503 ")
@@ -155,7 +157,7 @@ def test_connections_are_bounded(begin: bytes) -> None:
 def test_places_are_counted_when_the_relay_is_replaced() -> None:
     request = b"GET / HTTP/1.1\r\n\r\n"
     with (
-        emulator.start(limits=Limits(max_connections=3)) as server,
+        userlock_emulator.start(limits=Limits(max_connections=3)) as server,
         many(server, 2, request) as clients,
     ):
         for client in clients:
@@ -170,7 +172,7 @@ def test_places_are_counted_when_the_relay_is_replaced() -> None:
 
 
 def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
-    with emulator.start(project=PROJECT, limits=Limits(max_threads=3)) as server:
+    with userlock_emulator.start(project=PROJECT, limits=Limits(max_threads=3)) as server:
         stub = Stub(server.host)
         path = f"/v1/projects/{PROJECT}:lookup"
         fault = server.faults.hold(rpc="Lookup", count=None)
@@ -195,7 +197,7 @@ def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
 
 
 def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
-    with emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server:
+    with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server:
         stub = Stub(server.host)
         for number in range(1, 9):
             put(stub, key("K", number), text="x" * 900)
@@ -217,7 +219,7 @@ def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
 
 def test_a_slow_reader_gets_everything() -> None:
     """The control: one that reads, if slowly, is not hung up on."""
-    with emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server:
+    with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server:
         stub = Stub(server.host)
         for number in range(1, 9):
             put(stub, key("Large", number), blob=value(b"x" * 900_000, indexed=False))
@@ -233,7 +235,7 @@ def test_a_slow_reader_gets_everything() -> None:
 def test_half_a_request_over_grpc(service: str) -> None:
     """Without the message, that a thread waits for. Others are served meanwhile."""
     limits = Limits(max_threads=4, request_seconds=1000)
-    with emulator.start(project=PROJECT, limits=limits) as server:
+    with userlock_emulator.start(project=PROJECT, limits=limits) as server:
         stub = Stub(server.host)
         never = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The command `python -m emulator reset|export|import|env`, and the options of `start`."""
+"""The command `python -m userlock_emulator reset|export|import|env`, and the options of `start`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-import emulator
-from emulator.datastore.protos import CommitRequest, LookupRequest, Message, Mutation
+import userlock_emulator
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess, command, run_to_end
 from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key, value
+from userlock_emulator.datastore.protos import CommitRequest, LookupRequest, Message, Mutation
 
 ALL_TYPES = {
     "none": None,
@@ -85,7 +85,7 @@ def get(stub: Stub, of: Message) -> Message | None:
     return found[0].entity if found else None
 
 
-def run(server: emulator.Emulator, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(server: userlock_emulator.Emulator, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_to_end(*arguments, "--host", server.host)
 
 
@@ -98,7 +98,7 @@ def refused(completed: subprocess.CompletedProcess[str], *texts: str) -> None:
 
 class TestExportAndImport:
     def test_everything_comes_back(
-        self, server: emulator.Emulator, stub: Stub, tmp_path: Path
+        self, server: userlock_emulator.Emulator, stub: Stub, tmp_path: Path
     ) -> None:
         for of in keys():
             put(stub, of, **ALL_TYPES)
@@ -122,7 +122,7 @@ class TestExportAndImport:
         assert [get(stub, of) for of in keys()] == before
 
     def test_more_than_is_read_at_once_and_as_of_one_time(
-        self, server: emulator.Emulator, stub: Stub, tmp_path: Path
+        self, server: userlock_emulator.Emulator, stub: Stub, tmp_path: Path
     ) -> None:
         mutations = [Mutation(upsert=entity(key("K", i), n=i)) for i in range(1, 1002)]
         stub.call(
@@ -141,7 +141,7 @@ class TestExportAndImport:
         assert run(server, "export", str(tmp_path / "x")).stdout.startswith("1002 entities")
 
     def test_lines_written_by_hand(
-        self, server: emulator.Emulator, stub: Stub, tmp_path: Path
+        self, server: userlock_emulator.Emulator, stub: Stub, tmp_path: Path
     ) -> None:
         where = {"projectId": PROJECT}
         line = {
@@ -165,12 +165,14 @@ class TestExportAndImport:
         ],
     )
     def test_lines_that_are_no_entities(
-        self, server: emulator.Emulator, tmp_path: Path, line: str, text: str
+        self, server: userlock_emulator.Emulator, tmp_path: Path, line: str, text: str
     ) -> None:
         (tmp_path / "k.jsonl").write_text(line)
         refused(run(server, "import", str(tmp_path)), text)
 
-    def test_folders_that_cannot_be_used(self, server: emulator.Emulator, tmp_path: Path) -> None:
+    def test_folders_that_cannot_be_used(
+        self, server: userlock_emulator.Emulator, tmp_path: Path
+    ) -> None:
         refused(run(server, "import", str(tmp_path / "none")), str(tmp_path / "none"))
         (tmp_path / "export.json").write_text('{"format": 2}')
         refused(run(server, "import", str(tmp_path)), "newer version", "format 2")
@@ -184,7 +186,7 @@ class TestExportAndImport:
 
 
 class TestReset:
-    def test_reset(self, server: emulator.Emulator, stub: Stub) -> None:
+    def test_reset(self, server: userlock_emulator.Emulator, stub: Stub) -> None:
         put(stub, key("K", 1))
         completed = run(server, "reset")
         assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
@@ -208,7 +210,7 @@ class TestReset:
         refused(run_to_end("reset", "--host", "127.0.0.1:1"), "127.0.0.1:1", "no emulator answers")
         refused(run_to_end("reset", "--host", "127.0.0.1:x"), "not HOST:PORT: '127.0.0.1:x'")
 
-    def test_the_address_as_some_clients_want_it(self, server: emulator.Emulator) -> None:
+    def test_the_address_as_some_clients_want_it(self, server: userlock_emulator.Emulator) -> None:
         assert run_to_end("reset", "--host", f"http://{server.host}/").returncode == 0
 
 
@@ -239,14 +241,16 @@ class TestEnv:
             process.stop(signal.SIGTERM)
             assert process.process.stdout is not None
             lines = [process.first_line, *process.process.stdout.read().splitlines()]
-            assert printed.stdout.splitlines() == lines
+            assert printed.stdout.splitlines() == lines[:-2]
+            assert lines[-2] == f"# viewer: http://{process.host}/viewer/"
+            assert lines[-1].startswith("# ")  # the shell skips it
 
 
 class TestStart:
     def test_memcached_too(self) -> None:
         with EmulatorProcess("--memcached", "0") as process:
             assert process.process.stdout is not None
-            lines = [process.process.stdout.readline() for _ in range(4)]
+            lines = [process.process.stdout.readline() for _ in range(6)]
             found = re.fullmatch(r"export MEMCACHED_HOSTS=(.*):(\d+)\n", lines[-1])
             assert found is not None
             with socket.create_connection((found[1], int(found[2])), timeout=10) as client:
@@ -264,9 +268,9 @@ class TestStart:
         refused(run_to_end(*arguments), "--help")
 
     def test_each_rpc_is_in_the_log(
-        self, server: emulator.Emulator, stub: Stub, caplog: pytest.LogCaptureFixture
+        self, server: userlock_emulator.Emulator, stub: Stub, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.DEBUG, "emulator"):
+        with caplog.at_level(logging.DEBUG, "userlock_emulator"):
             put(stub, key("K", 1))
             with pytest.raises(Exception, match="incomplete"):
                 get(stub, key("K"))

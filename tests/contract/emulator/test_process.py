@@ -1,4 +1,4 @@
-"""The command `python -m emulator`: start, stop, messages, exit codes, restarts."""
+"""The command `python -m userlock_emulator`: start, stop, messages, exit codes, restarts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.datastore.protos import CommitRequest, LookupRequest, Mutation
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess, run_to_end
 from tests.unit.emulator.builders import PROJECT, entity, key
+from userlock_emulator.datastore.protos import CommitRequest, LookupRequest, Mutation
 
 KEY = key("K", 1)
 
@@ -108,7 +108,7 @@ def test_bad_arguments(arguments: list[str]) -> None:
 
 
 def test_it_runs_inside_a_process_that_forgets_to_stop_it() -> None:
-    program = "import emulator\nserver = emulator.start()\nprint(server.host)\n"
+    program = "import userlock_emulator\nserver = userlock_emulator.start()\nprint(server.host)\n"
     completed = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         cwd=ROOT,
@@ -121,5 +121,5 @@ def test_it_runs_inside_a_process_that_forgets_to_stop_it() -> None:
 
 
 def test_the_memcached_half_does_not_pay_for_this_one() -> None:
-    program = "import sys, emulator; sys.exit('grpc' in sys.modules)"
+    program = "import sys, userlock_emulator; sys.exit('grpc' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=20, check=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-import emulator
-from emulator import memcache
+import userlock_emulator
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import EmulatorProcess
 from tests.contract.emulator.sockets import beyond_loopback, listening
 from tests.contract.emulator.test_operation import get, put
 from tests.unit.emulator.builders import PROJECT, key
+from userlock_emulator import memcache
 
 KEY = key("K", 1)
 QUERY = f"/v1/projects/{PROJECT}:runQuery"
@@ -51,12 +51,17 @@ SENT_BY_PAGES = [
 # --- listening sockets ---------------------------------------------------------------------------
 
 
+def warnings(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines on standard error, without the one that says that it runs."""
+    return [line for line in capfd.readouterr().err.splitlines() if "is now running" not in line]
+
+
 def test_all_of_it_listens_on_loopback_alone(capfd: pytest.CaptureFixture[str]) -> None:
     with EmulatorProcess("--memcached", "0") as process:
         # The clients' port, gRPC's own behind it, memcached's.
         assert len(listening(process.process.pid)) == 3
         assert beyond_loopback(process.process.pid) == set()
-    assert capfd.readouterr().err == ""
+    assert warnings(capfd) == []
 
 
 def test_on_other_addresses_it_warns_and_exposes_no_more_than_necessary(
@@ -65,13 +70,13 @@ def test_on_other_addresses_it_warns_and_exposes_no_more_than_necessary(
     with EmulatorProcess("--memcached", "0", "--host", "0.0.0.0") as process:
         assert len(listening(process.process.pid)) == 3
         assert len(beyond_loopback(process.process.pid)) == 2
-    warned = capfd.readouterr().err.splitlines()
+    warned = warnings(capfd)
     assert len(warned) == 2
     assert all("0.0.0.0: any client that reaches it can read and change" in line for line in warned)
 
 
 def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
-    with emulator.start(), memcache.start():
+    with userlock_emulator.start(), memcache.start():
         assert beyond_loopback(os.getpid()) == set()
     assert caplog.text == ""
     with memcache.start(host="0.0.0.0"):
@@ -83,7 +88,7 @@ def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def connection(server: emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
+def connection(server: userlock_emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(server.host, timeout=20)
     yield connection
     connection.close()
@@ -105,7 +110,7 @@ def ask(
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_a_page_neither_reads_nor_changes_anything(
     connection: http.client.HTTPConnection,
-    server: emulator.Emulator,
+    server: userlock_emulator.Emulator,
     stub: Stub,
     method: str,
     path: str,
@@ -142,7 +147,7 @@ def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnectio
 
 def test_the_port_of_grpc_behind_it_knows_no_http() -> None:
     """Not even a method that looks like the beginning of HTTP/2 passes."""
-    with emulator.start() as running:
+    with userlock_emulator.start() as running:
         connection = http.client.HTTPConnection(running.host, timeout=20)
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             ask(connection, "PRI", "/reset", "", {"Host": "evil.example"})

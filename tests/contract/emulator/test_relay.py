@@ -13,16 +13,16 @@ from collections.abc import Iterator
 
 import pytest
 
-import emulator
-from emulator.datastore.protos import BeginTransactionRequest
-from emulator.port import relay
-from emulator.port.front import Front
-from emulator.sockets import listen
+import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
+from userlock_emulator.datastore.protos import BeginTransactionRequest
+from userlock_emulator.port import relay
+from userlock_emulator.port.front import Front
+from userlock_emulator.sockets import listen
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # More than all the buffers in between hold.
@@ -164,7 +164,7 @@ def replace(front: Front) -> None:
 
 
 def test_when_it_is_killed_another_one_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:
-    with emulator.start() as running:
+    with userlock_emulator.start() as running:
         stub = Stub(running.host)
         for _ in range(2):
             replace(running._port._front)
@@ -206,10 +206,10 @@ def test_when_it_cannot_be_started_clients_are_sent_away(
 
 
 FORKS = """
-import http.client, os, signal, sys, emulator
+import http.client, os, signal, sys, userlock_emulator
 
 def main():
-    with emulator.start() as server:
+    with userlock_emulator.start() as server:
         child = os.fork()
         if not child:
             {child}

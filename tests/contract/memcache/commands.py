@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from emulator.memcache.wire import MAX_KEY_BYTES
+from userlock_emulator.memcache.wire import MAX_KEY_BYTES
 
 Bytes = st.SearchStrategy[bytes]
 

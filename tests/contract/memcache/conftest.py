@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator import memcache
 from tests.contract.memcache import real_memcached
+from userlock_emulator import memcache
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from emulator import memcache
 from tests.contract.memcache import real_memcached
 from tests.contract.memcache.commands import batches
 from tests.contract.memcache.conversations import converse, same
 from tests.contract.memcache.corner_cases import CORNER_CASES, PREPARED
+from userlock_emulator import memcache
 
 Address = tuple[str, int]
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from emulator import memcache
-from emulator.limits import Limits
 from tests.contract.memcache.test_server import connect, receive
 from tests.waiting import wait_until
+from userlock_emulator import memcache
+from userlock_emulator.limits import Limits
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +127,7 @@ def test_clients_that_never_read_are_hung_up_on(load: bytes) -> None:
 @pytest.mark.parametrize("option", ["--max-connections", "--idle-timeout", "--request-timeout"])
 @pytest.mark.parametrize("value", ["0", "-1", "x", "nan", "inf", "9" * 5000])
 def test_the_command_line_refuses_bounds_that_are_none(option: str, value: str) -> None:
-    for module in ("emulator.memcache", "emulator"):
+    for module in ("userlock_emulator.memcache", "userlock_emulator"):
         done = subprocess.run(
             [sys.executable, "-m", module, f"{option}={value}", "--port=0"],
             capture_output=True, text=True, timeout=30, check=False,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from pymemcache import Client
 
-from emulator import memcache
+from userlock_emulator import memcache
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -162,7 +162,7 @@ def test_get_then_set_by_many_clients_loses_updates(embedded: memcache.Server) -
 @contextlib.contextmanager
 def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "emulator.memcache", *arguments],
+        [sys.executable, "-m", "userlock_emulator.memcache", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from emulator.datastore.protos import Entity, EntityPb, Key, KeyPb, Value, ValuePb, timestamp
+from userlock_emulator.datastore.protos import (
+    Entity,
+    EntityPb,
+    Key,
+    KeyPb,
+    Value,
+    ValuePb,
+    timestamp,
+)
 
 PROJECT = "test-project"
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from emulator.datastore.concurrency import Optimistic
-from emulator.datastore.engine import ControlFactory, Engine
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, value
+from userlock_emulator.datastore.concurrency import Optimistic
+from userlock_emulator.datastore.engine import ControlFactory, Engine
+from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     EntityPb,
@@ -23,8 +24,7 @@ from emulator.datastore.protos import (
     RollbackRequest,
     RunQueryRequest,
 )
-from emulator.datastore.storage import Storage
-from tests.unit.emulator.builders import PROJECT, value
+from userlock_emulator.datastore.storage import Storage
 
 OPERATORS = {
     "=": PropertyFilter.EQUAL,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore import access, query_runner
-from emulator.datastore.protos import QueryPb, QueryResultBatch
-from emulator.datastore.query_runner import QueryRunner
-from emulator.datastore.rows import Reader
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore import access, query_runner
+from userlock_emulator.datastore.protos import QueryPb, QueryResultBatch
+from userlock_emulator.datastore.query_runner import QueryRunner
+from userlock_emulator.datastore.rows import Reader
 
 ORDERS = [("a",), ("-a",), ("a", "b"), ("-b", "a"), ("c", "-a", "b"), ("b", "-__key__")]
 FILTERS: list[tuple[tuple[str, str, Any], ...]] = [

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from emulator.port.arrivals import Arrivals
+from userlock_emulator.port.arrivals import Arrivals
 
 
 class Context:

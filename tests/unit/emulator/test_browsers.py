@@ -6,7 +6,7 @@ from email.message import Message
 
 import pytest
 
-from emulator.port.browsers import Gate
+from userlock_emulator.port.browsers import Gate, local_refusal
 
 HERE = "127.0.0.1:8081"
 
@@ -95,3 +95,49 @@ def test_typed_addresses_and_programs() -> None:
     )
     assert not refusal()  # HTTP/1.0
     assert refusal(("Origin", "http://evil.example"))
+
+
+def local(
+    *headers: tuple[str, str], method: str = "GET", peer: str = "127.0.0.1", host: str = HERE
+) -> str:
+    message = Message()
+    for name, value in (("Host", host), *headers):
+        message[name] = value
+    return local_refusal(method, message, peer) or ""
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_a_local_page_is_for_clients_on_this_machine(peer: str) -> None:
+    assert not local(peer=peer)
+
+
+@pytest.mark.parametrize("peer", ["192.168.0.5", "::ffff:8.8.8.8", "fe80::1", "0.0.0.0", "", "x"])
+def test_a_local_page_is_for_no_other_client(peer: str) -> None:
+    assert "for this machine only" in local(peer=peer)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "app.localhost:8081", "[::1]:8081"])
+def test_a_local_page_is_asked_for_at_the_loopback_interface(host: str) -> None:
+    assert not local(host=host)
+
+
+@pytest.mark.parametrize("host", ["192.168.0.5:8081", "emulator", "localhost.evil.example", "[::1"])
+def test_a_local_page_is_asked_for_at_no_other_host(host: str) -> None:
+    assert "localhost or 127.0.0.1" in local(host=host)
+
+
+def test_a_local_page_needs_one_host() -> None:
+    assert local(("Host", HERE))
+    assert local_refusal("GET", Message(), "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "x-forwarded-for", "X-Forwarded-Host", "Via"])
+def test_a_proxy_may_stand_before_another_machine(name: str) -> None:
+    assert "a proxy" in local((name, "for=8.8.8.8"))
+
+
+def test_a_form_names_the_page_it_was_on() -> None:
+    assert "no page of the emulator" in local(method="POST")
+    assert "no page of the emulator" in local(("Sec-Fetch-Site", "none"), method="POST")
+    assert not local(("Origin", f"http://{HERE}"), method="POST")
+    assert not local(("Sec-Fetch-Site", "same-origin"), method="POST")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulator.datastore.clock import VersionClock
+from userlock_emulator.datastore.clock import VersionClock
 
 
 def test_versions_follow_the_time_of_day_and_always_grow() -> None:

@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.ids import scatter
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.ids import scatter
+from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     CommitRequest,
     Entity,
@@ -14,8 +16,6 @@ from emulator.datastore.protos import (
     Mutation,
     ReserveIdsRequest,
 )
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
 
 KEY = key("K", 1)
 
@@ -93,6 +93,23 @@ class TestConflicts:
         assert (conflict.version, conflict.update_time) == (current.version, current.update_time)
         assert stored_n(engine) == 2
         assert len(engine.lookup(key("K", 2), key("K", 3)).found) == 2
+
+    @pytest.mark.parametrize(
+        ("mutation", "text"),
+        [
+            (Mutation(insert=entity(KEY), base_version=1), "insert an entity with a base version"),
+            (Mutation(update=entity(KEY), base_version=0), "base version set to zero"),
+        ],
+    )
+    def test_versions_that_make_no_sense(
+        self, engine: Subject, mutation: Message, text: str
+    ) -> None:
+        """As Google's emulators refuse them."""
+        with pytest.raises(DatastoreError, match=text) as caught:
+            engine.commit(mutation)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        engine.commit(Mutation(insert=entity(KEY), base_version=0))
+        assert engine.lookup(KEY).found
 
     def test_it_holds_for_update_and_delete_and_for_update_times(self, engine: Subject) -> None:
         stale = engine.put(entity(KEY, n=1)).mutation_results[0]

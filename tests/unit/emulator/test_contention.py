@@ -4,17 +4,17 @@ import threading
 
 import pytest
 
-from emulator.datastore.concurrency import Optimistic, Unvalidated
-from emulator.datastore.engine import ControlFactory
-from emulator.datastore.entity_groups import OptimisticWithEntityGroups
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.pessimistic import Pessimistic
-from emulator.datastore.protos import (
-    Mutation,
-)
 from tests.unit.emulator import subject as subjects
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject
+from userlock_emulator.datastore.concurrency import Optimistic, Unvalidated
+from userlock_emulator.datastore.engine import ControlFactory
+from userlock_emulator.datastore.entity_groups import OptimisticWithEntityGroups
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.pessimistic import Pessimistic
+from userlock_emulator.datastore.protos import (
+    Mutation,
+)
 
 KEY = key("Counter", 1)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import KeyPb, Message, Mutation
 from tests.unit.emulator import subject as subjects
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import KeyPb, Message, Mutation
 
 ROOT = key("Group", 1)
 CHILD = key("Group", 1, "Child", 1)

@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.errors import DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.errors import DatastoreError
+from userlock_emulator.datastore.protos import (
     CommitRequest,
+    EntityResult,
     Message,
     QueryPb,
     RunAggregationQueryRequest,
     RunQueryRequest,
 )
-from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.subject import Subject, query, where
 
 Conditions = tuple[tuple[str, str, Any], ...]
 
@@ -80,6 +81,17 @@ def test_an_ancestor_is_another_scope(engine: Subject) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "index"),
+    [((), "(__name__ ASC)"), ((("a", "=", 1),), "(a ASC, __name__ ASC)")],
+)
+def test_built_in_indexes_know_no_ancestors(
+    engine: Subject, conditions: Conditions, index: str
+) -> None:
+    below = query(filters=where(("__key__", "ancestor", key("K", 1)), *conditions))
+    assert plan(explain(engine, below, analyze=False)) == [("Collection group", index)]
+
+
 def test_a_plan_alone_has_no_results(engine: Subject) -> None:
     response = explain(engine, query(), analyze=False)
     assert not response.HasField("batch")
@@ -109,7 +121,7 @@ def test_an_analyzed_query_in_a_transaction_is_read(engine: Subject) -> None:
     [
         (query(), 6, 6, 6, 6),
         (query(limit=2, offset=1), 2, 3, 3, 3),
-        (query("Nothing"), 0, 0, 0, 1),
+        (query("Nothing"), 0, 0, 0, 0),
         (query(projection=("__key__",)), 6, 0, 6, 1),
         (query(projection=("b",)), 6, 0, 6, 1),
     ],
@@ -125,7 +137,10 @@ def test_statistics(
     assert stats.execution_duration.ToNanoseconds() > 0
     assert stats.debug_stats["documents_scanned"] == str(documents)
     assert stats.debug_stats["index_entries_scanned"] == str(entries)
-    assert stats.debug_stats["billing_details"]["documents_billable"] == str(documents)
+    details = stats.debug_stats["billing_details"]
+    assert details["documents_billable"] == str(documents)
+    keys = response.batch.entity_result_type == EntityResult.KEY_ONLY
+    assert details["small_ops"] == str(results if keys else 0)
     assert plan(response)
 
 

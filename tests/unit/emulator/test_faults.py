@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore import protos
-from emulator.datastore.engine import Engine
-from emulator.datastore.errors import CONTENTION, Code, DatastoreError
-from emulator.datastore.faults import RPCS, Fault, Faults, Rule, kinds_in
-from emulator.datastore.protos import CommitRequest, LookupRequest, Message, Mutation
-from emulator.datastore.rpcs import rpcs
 from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import Subject, query
 from tests.unit.emulator.waiting import Started
+from userlock_emulator.datastore import protos
+from userlock_emulator.datastore.engine import Engine
+from userlock_emulator.datastore.errors import CONTENTION, Code, DatastoreError
+from userlock_emulator.datastore.faults import RPCS, Fault, Faults, Rule, kinds_in
+from userlock_emulator.datastore.protos import CommitRequest, LookupRequest, Message, Mutation
+from userlock_emulator.datastore.rpcs import rpcs
 
 Run = Callable[[Message], Message]
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.catalog import Partition
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.gql import parse_aggregation_query, parse_query
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.catalog import Partition
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.gql import parse_aggregation_query, parse_query
+from userlock_emulator.datastore.protos import (
     AggregationQuery,
     CompositeFilter,
     Filter,
@@ -17,8 +19,6 @@ from emulator.datastore.protos import (
     RunAggregationQueryRequest,
     RunQueryRequest,
 )
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
 
 PARTITION = Partition(PROJECT, "", "")
 WHERE = "SELECT * FROM K WHERE "
@@ -315,10 +315,9 @@ class TestRunning:
         text = "SELECT DISTINCT ON (odd) n FROM K ORDER BY odd, n DESC"
         request = RunQueryRequest(project_id=PROJECT, gql_query=gql(text))
         found = engine.engine.run_query(request).batch.entity_results
-        assert [dict(result.entity.properties) for result in found] == [
-            {"n": value(4)},
-            {"n": value(5)},
-        ]
+        numbers = [result.entity.properties["n"].integer_value for result in found]
+        assert numbers == [4, 5]
+        assert all(set(result.entity.properties) == {"n"} for result in found)
 
     def test_an_aggregation(self, engine: Subject) -> None:
         text = "AGGREGATE COUNT(*) AS c, SUM(n) AS s OVER (SELECT * FROM K WHERE odd = TRUE)"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from emulator.port.http_body import BodyError, read_body
+from userlock_emulator.port.http_body import BodyError, read_body
 
 LIMIT = 2**20
 CHUNKED = {"Transfer-Encoding": "chunked"}

@@ -2,7 +2,7 @@
 
 import itertools
 
-from emulator.datastore.ids import scatter
+from userlock_emulator.datastore.ids import scatter
 
 
 def test_scattering_is_a_bijection_within_52_bits() -> None:

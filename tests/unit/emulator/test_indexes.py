@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore import index_file
-from emulator.datastore.catalog import Partition
-from emulator.datastore.composite import CompositeIndex, requirements
-from emulator.datastore.engine import Engine
-from emulator.datastore.errors import Code, DatastoreError, StorageError
-from emulator.datastore.index_policy import IndexPolicy
-from emulator.datastore.protos import QueryPb, RunAggregationQueryRequest, RunQueryRequest
-from emulator.datastore.query import Order
-from emulator.datastore.query_parser import parse_query
-from emulator.datastore.storage import Storage
 from tests.unit.emulator.builders import PROJECT, key
 from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore import index_file
+from userlock_emulator.datastore.catalog import Partition
+from userlock_emulator.datastore.composite import CompositeIndex, requirements
+from userlock_emulator.datastore.engine import Engine
+from userlock_emulator.datastore.errors import Code, DatastoreError, StorageError
+from userlock_emulator.datastore.index_policy import IndexPolicy
+from userlock_emulator.datastore.protos import QueryPb, RunAggregationQueryRequest, RunQueryRequest
+from userlock_emulator.datastore.query import Order
+from userlock_emulator.datastore.query_parser import parse_query
+from userlock_emulator.datastore.storage import Storage
 
 BELOW = ("__key__", "ancestor", key("P", 1))
 Conditions = tuple[tuple[str, str, Any], ...]

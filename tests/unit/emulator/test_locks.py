@@ -4,11 +4,14 @@ from functools import partial
 
 import pytest
 
-from emulator.datastore import locks as locks_module
-from emulator.datastore.catalog import Partition
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.locks import LockTable, Owner
+from tests.unit.emulator.builders import key
 from tests.unit.emulator.waiting import Started, wait_until_queued
+from userlock_emulator.datastore import locks as locks_module
+from userlock_emulator.datastore.catalog import Partition
+from userlock_emulator.datastore.encoding import encode_key
+from userlock_emulator.datastore.errors import CONTENTION, Code, DatastoreError
+from userlock_emulator.datastore.locks import LockTable, Owner
+from userlock_emulator.datastore.transactions import Transaction
 
 PARTITION = Partition("p", "", "")
 A, B, C = ((PARTITION, name) for name in (b"a", b"b", b"c"))
@@ -173,3 +176,61 @@ def test_an_owner_that_was_aborted_gets_nothing(locks: LockTable) -> None:
     with pytest.raises(DatastoreError):
         locks.share(owner, [A])
     locks.take(Owner(), [A])
+
+
+def owned(name: bytes, began: float = 0.0, client: str = "") -> Owner:
+    transaction = Transaction(
+        name * 20, ("p", ""), read_only=False, snapshot=0, began=began, last_used=began
+    )
+    return Owner(transaction=transaction, client=client)
+
+
+def test_the_request_that_gives_up_names_the_transaction_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(locks_module, "_SWEEP_SECONDS", 0.001)
+    now = [100.0]
+
+    def sweep() -> None:
+        now[0] += locks_module.LOCK_TIMEOUT_SECONDS
+
+    locks = LockTable(sweep, monotonic=lambda: now[0])
+    entity = (Partition("p", "", "n"), encode_key(key("Task", "a")))
+    stuck = owned(b"s", began=90.0)
+    assert stuck.transaction is not None
+    stuck.transaction.client = "gl-python/3.11"
+    locks.share(stuck, [entity])
+    with pytest.raises(DatastoreError) as caught:
+        locks.take(owned(b"w"), [entity])
+    assert caught.value.message == (
+        f"{CONTENTION} This request has waited 20 s for the lock of"
+        " KEY(NAMESPACE('n'), Task, 'a'), behind transaction 73737373 (begun 30 s ago, last used"
+        " 30 s ago, by gl-python/3.11). To fix it: end that transaction in its client, or see"
+        " /viewer/transactions at the emulator's address."
+    )
+    assert "73737373" in caplog.text
+
+
+def test_the_view_has_holders_waiters_and_whom_they_wait_for(locks: LockTable) -> None:
+    holder, waiter, behind = owned(b"h"), owned(b"w"), Owner.ageless()
+    locks.share(holder, [A, B])
+    first = Started(lambda: locks.take(waiter, [A]))
+    wait_until_queued(locks, 1)
+    second = Started(lambda: locks.take(behind, [A]))
+    wait_until_queued(locks, 2)
+    view = locks.view([holder, waiter])
+    (holding,) = view.holdings
+    assert (holding.transaction, set(holding.shared), holding.exclusive, holding.total) == (
+        holder.transaction, {A, B}, (), 2,
+    )  # fmt: skip
+    one, two = view.waits
+    assert (one.transaction, one.entities, one.exclusive) == (waiter.transaction, (A,), True)
+    assert one.blockers == (holder.transaction,)
+    assert two.transaction is None
+    assert len(two.blockers) == 2
+    assert all(each in two.blockers for each in (holder.transaction, waiter.transaction))
+    locks.release(holder)
+    first.result()
+    locks.release(waiter)
+    second.result()
+    assert locks.view([holder, waiter]) == ((), ())

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.masks import parse_path
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, entity, key, value
+from tests.unit.emulator.subject import Subject, query
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.masks import parse_path
+from userlock_emulator.datastore.protos import (
     Entity,
     EntityPb,
     LookupRequest,
@@ -14,8 +16,6 @@ from emulator.datastore.protos import (
     Mutation,
     RunQueryRequest,
 )
-from tests.unit.emulator.builders import PROJECT, entity, key, value
-from tests.unit.emulator.subject import Subject, query
 
 KEY = key("K", 1)
 PERSON: dict[str, Any] = {

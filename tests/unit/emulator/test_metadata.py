@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import (
     EntityResult,
     KeyPb,
     Mutation,
@@ -14,8 +16,6 @@ from emulator.datastore.protos import (
     RunQueryRequest,
     microseconds,
 )
-from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
 
 NAMESPACES, KINDS, PROPERTIES = "__namespace__", "__kind__", "__property__"
 

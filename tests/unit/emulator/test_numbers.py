@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.gql_values import integer
-from emulator.port.numbers import whole_number
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.gql_values import integer
+from userlock_emulator.port.numbers import whole_number
 
 NINES = "9" * 5000
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
-from emulator.datastore.locks import LockTable
-from emulator.datastore.pessimistic import Pessimistic
-from emulator.datastore.protos import Message, Mutation
 from tests.unit.emulator import subject as subjects
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.waiting import Started, wait_until_queued
+from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
+from userlock_emulator.datastore.locks import LockTable
+from userlock_emulator.datastore.pessimistic import Pessimistic
+from userlock_emulator.datastore.protos import Message, Mutation
 
 KEY = key("Counter", 1)
 OTHER = key("Counter", 2)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import dump
-from emulator.datastore.storage import Storage
-from emulator.private_files import close_to_others, make_folder
+from userlock_emulator import dump
+from userlock_emulator.datastore.storage import Storage
+from userlock_emulator.private_files import close_to_others, make_folder
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import EntityResult, Mutation, QueryPb, QueryResultBatch
 from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import EntityResult, Mutation, QueryPb, QueryResultBatch
 
 
 @pytest.fixture
@@ -55,6 +55,16 @@ def test_any_of_several_filters(numbers: Subject) -> None:
     either = where(("n", "=", 20), ("parity", "=", "odd"), any_of=True)
     assert numbers.identifiers(query(filters=either)) == [1, 2, 3, 5]
     assert numbers.identifiers(query(filters=either, orders=("-n",))) == [5, 3, 2, 1]
+
+
+@pytest.mark.parametrize(("ranges", "fits"), [(10, True), (11, False)])
+def test_ranges_are_ten_at_most(numbers: Subject, ranges: int, fits: bool) -> None:
+    wanted = where(*((f"p{number}", ">", 1) for number in range(ranges)))
+    if fits:
+        assert not numbers.run(query(filters=wanted)).entity_results
+        return
+    with pytest.raises(DatastoreError, match="at most 10 range or inequality filters"):
+        numbers.run(query(filters=wanted))
 
 
 def test_the_gaps_of_an_inequality_are_no_disjunctions(numbers: Subject) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.port.relay import Relay
-from emulator.sockets import listen
+from userlock_emulator.port.relay import Relay
+from userlock_emulator.sockets import listen
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -134,3 +134,30 @@ def test_a_client_that_does_not_read_its_reply_is_hung_up_on(bench: Bench) -> No
 def test_it_ends_with_the_emulator(bench: Bench) -> None:
     bench.ours.close()
     assert not bench.relay.step()
+
+
+def test_grpc_is_told_the_port_of_the_client(bench: Bench) -> None:
+    client = bench.connect(PREFACE)
+    passed, address = bench.grpc.accept()
+    bench.clients.enter_context(passed)
+    if address[0] == "127.0.0.1":
+        pytest.skip("this system has no second loopback address")
+    assert address == ("127.0.0.2", client.getsockname()[1])
+
+
+def test_a_port_that_is_taken_there_is_not_passed_on(bench: Bench) -> None:
+    client = bench.clients.enter_context(
+        socket.create_connection(bench.listener.getsockname(), timeout=10)
+    )
+    other = bench.clients.enter_context(socket.socket())
+    try:
+        other.bind(("127.0.0.2", client.getsockname()[1]))
+    except OSError:
+        pytest.skip("this system has no second loopback address")
+    other.listen()
+    client.sendall(PREFACE)
+    bench.steps()
+    passed, address = bench.grpc.accept()
+    bench.clients.enter_context(passed)
+    assert address[0] == "127.0.0.1"
+    assert passed.recv(3) == b"PRI"

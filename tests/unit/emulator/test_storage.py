@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from emulator.data_folder import DATASTORE
-from emulator.datastore.errors import StorageError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.waiting import Started
+from userlock_emulator.data_folder import DATASTORE
+from userlock_emulator.datastore.errors import StorageError
+from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     BeginTransactionRequest,
     LookupRequest,
@@ -23,11 +26,8 @@ from emulator.datastore.protos import (
     ReadOptions,
     RunQueryRequest,
 )
-from emulator.datastore.storage import Storage
-from emulator.datastore.transfer import Transfer
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
-from tests.unit.emulator.waiting import Started
+from userlock_emulator.datastore.storage import Storage
+from userlock_emulator.datastore.transfer import Transfer
 
 KEY = key("K", 1)
 # An hour, and the lifetime of a transaction that reads the state of that time.

@@ -2,11 +2,14 @@
 
 import pytest
 
-from emulator.datastore import concurrency, transactions
-from emulator.datastore.clock import VersionClock
-from emulator.datastore.concurrency import Unvalidated
-from emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator import subject as subjects
+from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore import concurrency, transactions
+from userlock_emulator.datastore.clock import VersionClock
+from userlock_emulator.datastore.concurrency import Unvalidated
+from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
+from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
@@ -14,10 +17,7 @@ from emulator.datastore.protos import (
     RunAggregationQueryRequest,
     RunQueryRequest,
 )
-from emulator.datastore.transactions import State, TransactionTable
-from tests.unit.emulator import subject as subjects
-from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.transactions import State, TransactionTable
 
 KEY = key("Counter", 1)
 OTHER = key("Counter", 2)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, query
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import (
     ArrayValue,
     EntityPb,
     Message,
@@ -15,8 +17,6 @@ from emulator.datastore.protos import (
     ValuePb,
     microseconds,
 )
-from tests.unit.emulator.builders import Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query
 
 KEY = key("K", 1)
 MAX, MIN = 2**63 - 1, -(2**63)

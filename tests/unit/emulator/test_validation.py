@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from emulator.datastore.errors import Code, DatastoreError
-from emulator.datastore.protos import (
+from tests.unit.emulator.builders import PROJECT, GeoPoint, entity, key, value
+from tests.unit.emulator.subject import Subject, query, where
+from userlock_emulator.datastore.errors import Code, DatastoreError
+from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     ArrayValue,
     Key,
@@ -17,8 +19,6 @@ from emulator.datastore.protos import (
     Value,
     ValuePb,
 )
-from tests.unit.emulator.builders import PROJECT, GeoPoint, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
 
 KEY = key("K", 1)
 

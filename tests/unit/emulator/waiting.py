@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from emulator.datastore.locks import LockTable
+from userlock_emulator.datastore.locks import LockTable
 
 
 def wait_until_queued(locks: LockTable, count: int) -> None:

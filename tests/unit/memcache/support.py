@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
-from emulator.memcache.protocol import Connection, Protocol
+from userlock_emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
+from userlock_emulator.memcache.protocol import Connection, Protocol
 
 START = 1_800_000_000
 """The time at which every test begins, in seconds since 1970."""

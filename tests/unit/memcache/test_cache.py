@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.memcache.cache import Cache, Mode, Refused, Stored, steady_clock
-from emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
-from emulator.memcache.slabs import slab_class
 from tests.unit.memcache.support import START, ManualClock
+from userlock_emulator.memcache.cache import Cache, Mode, Refused, Stored, steady_clock
+from userlock_emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
+from userlock_emulator.memcache.slabs import slab_class
 
 DAY = 24 * 60 * 60
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.memcache.protocol import MAX_UNFINISHED_GET_BYTES
 from tests.unit.memcache.support import Talk
+from userlock_emulator.memcache.protocol import MAX_UNFINISHED_GET_BYTES
 
 SCRIPT = (
     b"set k 5 0 13\r\nline\r\nget k\r\n\r\nget k\r\nms m 3 ME T30 c\r\nabc\r\nmg m v t\r\n"

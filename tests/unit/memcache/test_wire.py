@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.memcache.wire import (
+from userlock_emulator.memcache.wire import (
     decode_key,
     encode_key,
     parse_int32,

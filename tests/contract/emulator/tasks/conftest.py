@@ -14,8 +14,8 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import (
     CloudTasksRestTransport,
 )
 
-from emulator import tasks
 from tests.contract.emulator.tasks.target import Target
+from userlock_emulator import tasks
 
 LOCATION = "projects/p/locations/l"
 QUEUE = f"{LOCATION}/queues/q"

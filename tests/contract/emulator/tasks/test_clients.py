@@ -10,10 +10,10 @@ from google.api_core import exceptions
 from google.cloud.tasks_v2 import CloudTasksClient, HttpMethod, Queue, Task
 from google.protobuf import field_mask_pb2
 
-from emulator import tasks
-from emulator.remote import Remote
 from tests.contract.emulator.tasks.conftest import CLIENTS, LOCATION, QUEUE, Bench, grpc_client
 from tests.contract.emulator.tasks.target import Target
+from userlock_emulator import tasks
+from userlock_emulator.remote import Remote
 
 
 @pytest.fixture(params=list(CLIENTS))

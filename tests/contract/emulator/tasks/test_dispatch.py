@@ -11,10 +11,10 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.tasks_v2 import Task
 
-from emulator import tasks
-from emulator.tasks import attempts
 from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, Bench, grpc_client
 from tests.contract.emulator.tasks.target import Received, Target
+from userlock_emulator import tasks
+from userlock_emulator.tasks import attempts
 
 DAY = 24 * 3600
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from emulator.remote import Remote
 from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, Bench, rest_client
 from tests.contract.emulator.tasks.test_dispatch import at
+from userlock_emulator.remote import Remote
 
 OTHER = f"{LOCATION}/queues/other"
 

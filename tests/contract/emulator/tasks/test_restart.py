@@ -14,15 +14,15 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.tasks_v2 import Queue
 
-from emulator import tasks
-from emulator.port.status import StorageError
 from tests.contract.emulator.process import ROOT, EmulatorProcess, command, run_to_end
 from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, grpc_client
 from tests.contract.emulator.tasks.target import Received, Target
+from userlock_emulator import tasks
+from userlock_emulator.port.status import StorageError
 
 
 class Process:
-    """`python -m emulator start --tasks 0`, killed at the end of the block."""
+    """`python -m userlock_emulator start --tasks 0`, killed at the end of the block."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = EmulatorProcess("--tasks", "0", *arguments)
@@ -228,9 +228,9 @@ class TestCommand:
         (line,) = completed.stderr.splitlines()
         assert "pip install 'userlock-emulator[tasks]'" in line
         program = (
-            "import emulator, emulator.tasks, emulator.pytest_plugin\n"
-            "with emulator.start() as server: print(server.host)\n"
-            "try: emulator.tasks.start()\n"
+            "import userlock_emulator, userlock_emulator.tasks, userlock_emulator.pytest_plugin\n"
+            "with userlock_emulator.start() as server: print(server.host)\n"
+            "try: userlock_emulator.tasks.start()\n"
             "except ImportError as error: print(error)\n"
         )
         completed = run(sys.executable, "-c", program)

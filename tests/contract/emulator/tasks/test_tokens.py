@@ -14,9 +14,9 @@ from google.auth import exceptions
 from google.auth.transport import requests
 from google.oauth2 import id_token
 
-from emulator import tasks
 from tests.contract.emulator.tasks.conftest import QUEUE, Bench, grpc_client
 from tests.contract.emulator.tasks.target import Target
+from userlock_emulator import tasks
 
 EMAIL = "robot@p.iam.gserviceaccount.com"
 

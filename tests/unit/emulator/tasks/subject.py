@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from emulator.tasks import attempts, protos
-from emulator.tasks.attempts import Answer, Attempt
-from emulator.tasks.batches import Batches
-from emulator.tasks.clock import ManualClock
-from emulator.tasks.dispatch import Dispatcher
-from emulator.tasks.faults import Faults
-from emulator.tasks.protos import Message
-from emulator.tasks.queues import Queues, find_queue
-from emulator.tasks.rpcs import services
-from emulator.tasks.storage import Storage
-from emulator.tasks.tasks import Tasks
+from userlock_emulator.tasks import attempts, protos
+from userlock_emulator.tasks.attempts import Answer, Attempt
+from userlock_emulator.tasks.batches import Batches
+from userlock_emulator.tasks.clock import ManualClock
+from userlock_emulator.tasks.dispatch import Dispatcher
+from userlock_emulator.tasks.faults import Faults
+from userlock_emulator.tasks.protos import Message
+from userlock_emulator.tasks.queues import Queues, find_queue
+from userlock_emulator.tasks.rpcs import services
+from userlock_emulator.tasks.storage import Storage
+from userlock_emulator.tasks.tasks import Tasks
 
 LOCATION = "projects/p/locations/l"
 QUEUE = f"{LOCATION}/queues/q"

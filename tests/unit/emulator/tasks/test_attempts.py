@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from emulator.port.status import Code, RpcError, StorageError
-from emulator.tasks.attempts import Answer
-from emulator.tasks.protos import Task as TaskMessage
-from emulator.tasks.protos import has_field, microseconds
 from tests.unit.emulator.tasks.subject import OK, QUEUE, SECOND, Subject
+from userlock_emulator.port.status import Code, RpcError, StorageError
+from userlock_emulator.tasks.attempts import Answer
+from userlock_emulator.tasks.protos import Task as TaskMessage
+from userlock_emulator.tasks.protos import has_field, microseconds
 
 TIMED_OUT = Answer(code=Code.DEADLINE_EXCEEDED, text="no response before the deadline")
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
-from emulator.port.status import Code, RpcError
-from emulator.tasks import protos
-from emulator.tasks.attempts import Answer
-from emulator.tasks.rest import Rest
-from emulator.tasks.storage import Storage
-from emulator.tasks.targets import TargetError, Targets
-from emulator.tasks.tokens import GOOGLE, Signer
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
+from userlock_emulator.port.status import Code, RpcError
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.attempts import Answer
+from userlock_emulator.tasks.rest import Rest
+from userlock_emulator.tasks.storage import Storage
+from userlock_emulator.tasks.targets import TargetError, Targets
+from userlock_emulator.tasks.tokens import GOOGLE, Signer
 
 HTTP = {
     "url": "http://127.0.0.1:80/a?b#c",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from emulator.tasks.attempts import Answer
-from emulator.tasks.clock import NEVER
-from emulator.tasks.lanes import Lane
-from emulator.tasks.protos import Queue
-from emulator.tasks.validation import complete_queue
+from userlock_emulator.tasks.attempts import Answer
+from userlock_emulator.tasks.clock import NEVER
+from userlock_emulator.tasks.lanes import Lane
+from userlock_emulator.tasks.protos import Queue
+from userlock_emulator.tasks.validation import complete_queue
 
 SECOND = 1_000_000
 

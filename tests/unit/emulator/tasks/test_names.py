@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.port.status import Code, RpcError
-from emulator.tasks import names
+from userlock_emulator.port.status import Code, RpcError
+from userlock_emulator.tasks import names
 
 LOCATION = "projects/p-1.com:x/locations/us-central1"
 QUEUE = f"{LOCATION}/queues/Q-1"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emulator.port.status import Code, RpcError
-from emulator.tasks import protos
-from emulator.tasks.protos import Queue, duration
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, SECOND, Subject
+from userlock_emulator.port.status import Code, RpcError
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.protos import Queue, duration
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from emulator.port.status import RpcError
-from emulator.tasks import protos
-from emulator.tasks.control import Control
-from emulator.tasks.rest import Rest
-from emulator.tasks.tokens import GOOGLE, Signer
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
+from userlock_emulator.port.status import RpcError
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.control import Control
+from userlock_emulator.tasks.rest import Rest
+from userlock_emulator.tasks.tokens import GOOGLE, Signer
 
 
 class Bench:

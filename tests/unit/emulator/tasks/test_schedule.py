@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.tasks.clock import NEVER
-from emulator.tasks.schedule import Retry, Throttle, TokenBucket, burst_of
+from userlock_emulator.tasks.clock import NEVER
+from userlock_emulator.tasks.schedule import Retry, Throttle, TokenBucket, burst_of
 
 SECOND = 1_000_000
 

@@ -11,11 +11,11 @@ from unittest import mock
 import pytest
 from google.auth import jwt
 
-from emulator.tasks import protos
-from emulator.tasks.attempts import Answer
-from emulator.tasks.targets import Outgoing, TargetError, Targets
-from emulator.tasks.tokens import GOOGLE, Signer
 from tests.unit.emulator.tasks.subject import QUEUE, Subject
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.attempts import Answer
+from userlock_emulator.tasks.targets import Outgoing, TargetError, Targets
+from userlock_emulator.tasks.tokens import GOOGLE, Signer
 
 
 class Bench:

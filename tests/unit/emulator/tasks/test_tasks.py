@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from emulator.port.status import Code, RpcError
-from emulator.tasks import protos
-from emulator.tasks.attempts import Answer
-from emulator.tasks.protos import Task, microseconds, timestamp
 from tests.unit.emulator.tasks.subject import HOUR, OK, QUEUE, SECOND, Subject
+from userlock_emulator.port.status import Code, RpcError
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.attempts import Answer
+from userlock_emulator.tasks.protos import Task, microseconds, timestamp
 
 DAY = 24 * HOUR
 

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from emulator.tasks import protos
-from emulator.tasks.clock import ManualClock
-from emulator.tasks.dispatch import Dispatcher
-from emulator.tasks.queues import Queues
-from emulator.tasks.storage import Storage
-from emulator.tasks.tables import Tables
-from emulator.tasks.targets import Targets
-from emulator.tasks.tasks import Tasks
-from emulator.tasks.tokens import GOOGLE, Signer
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, SECOND
+from userlock_emulator.tasks import protos
+from userlock_emulator.tasks.clock import ManualClock
+from userlock_emulator.tasks.dispatch import Dispatcher
+from userlock_emulator.tasks.queues import Queues
+from userlock_emulator.tasks.storage import Storage
+from userlock_emulator.tasks.tables import Tables
+from userlock_emulator.tasks.targets import Targets
+from userlock_emulator.tasks.tasks import Tasks
+from userlock_emulator.tasks.tokens import GOOGLE, Signer
 
 
 class GatedStorage(Storage):

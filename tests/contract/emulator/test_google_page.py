@@ -1,0 +1,85 @@
+"""The page docs/google-emulator.md: its commands, its options, and its table of differences."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sample_app.stack import ports
+from tests.contract.emulator.process import EmulatorProcess, run_to_end
+from tests.documents import Page
+from tools.compare.known import rows
+from userlock_emulator.cli import _parser
+from userlock_emulator.google_options import spelled
+
+PAGE = Page("docs/google-emulator.md")
+COMMANDS = PAGE.take("sh", "emulator start")
+
+
+def section(title: str) -> str:
+    """Return the text below a heading."""
+    return re.split(r"^#+ ", PAGE.text.partition(f"# {title}\n")[2], flags=re.M)[0]
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    start, env = COMMANDS.text.splitlines()
+    port = ports.any_free()
+    program, *arguments = start.replace(":8081", f":{port}").split()
+    assert program == "userlock-emulator"
+    folder = str(tmp_path / "data")
+    arguments = [each.replace(".datastore", folder) for each in arguments]
+    with EmulatorProcess(*arguments, port=port) as process:
+        assert process.host.endswith(f":{port}")
+        found = re.search(r"\(userlock-emulator (.*)\)", env)
+        assert found is not None
+        printed = run_to_end(*found[1].replace(".datastore", folder).split(), "--shell", "bash")
+        script = f"{printed.stdout}\necho $DATASTORE_EMULATOR_HOST $DATASTORE_PROJECT_ID"
+        seen = subprocess.check_output(["bash", "-c", script], text=True)
+        assert seen == f"{process.host} my-project\n"
+
+
+def start_parser() -> argparse.ArgumentParser:
+    subparsers: Any = _parser()._subparsers
+    parser: argparse.ArgumentParser = subparsers._group_actions[0].choices["start"]
+    return parser
+
+
+def test_each_option_of_the_table_is_known() -> None:
+    known = start_parser()._option_string_actions
+    options = set()
+    for row in section("Options").splitlines():
+        if row.startswith("| `"):
+            options |= set(re.findall(r"`(--?[a-z-]+)", row.split("|")[1]))
+    assert len(options) > 25
+    assert options <= set(known)
+
+
+def test_each_option_of_googles_is_in_the_table() -> None:
+    """The options that only Google's emulators have come from one module."""
+    ours = {action.dest for action in start_parser()._action_groups[1]._group_actions}
+    text = section("Options")
+    for action in start_parser()._actions:
+        if action.dest not in ours:
+            for option in action.option_strings:
+                if not option.startswith("--no-"):
+                    assert f"`{option}" in text, option
+
+
+@pytest.mark.parametrize("option", ["--store_on_disk", "--enable_entity_groups"])
+def test_the_spelling_with_underscores(option: str) -> None:
+    hyphens = option.replace("_", "-")
+    assert list(spelled([f"{option}=True"])) == [hyphens]
+    assert list(spelled([f"{option}=false"])) == [hyphens.replace("--", "--no-", 1)]
+    assert list(spelled([f"{option}=maybe", "a_b", "--data_dir=a_b"])) == [
+        f"{hyphens}=maybe", "a_b", "--data-dir=a_b",
+    ]  # fmt: skip
+
+
+def test_the_table_of_differences_is_that_of_the_comparison() -> None:
+    written = [row for row in section("Measured").splitlines() if row.startswith("| ")]
+    assert written[1:] == rows()  # the first is the head

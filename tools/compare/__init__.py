@@ -1,0 +1,1 @@
+"""The command `make compare-emulators`: this emulator beside Google's, by random programs."""
