@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from userlock.errors import ConfigurationError
-from userlock.words import legible
+from userlock.words import legible, meant, text_of
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -46,9 +46,10 @@ def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
     for number, part in enumerate(path.split(".")):
         if not hasattr(found, part):
             place = ".".join([module_name, *path.split(".")[:number]])
+            near = meant(part, [each for each in dir(found) if not each.startswith("_")])
             raise ConfigurationError(
-                f"{place} has no {part!r}. To fix it: name the attribute of the {noun}, as in "
-                f"{module_name}:{example.rpartition(':')[2]}"
+                f"{place} has no {part!r}{f'; {near}' if near else '.'} To fix it: name the "
+                f"attribute of the {noun}, as in {module_name}:{example.rpartition(':')[2]}"
             )
         found = getattr(found, part)
     if not isinstance(found, kind):
@@ -83,7 +84,5 @@ def _failed(name: str, error: BaseException) -> ConfigurationError:
         if not file.startswith("<"):  # of the import system itself
             place = f" ({file}:{traceback.tb_lineno})"
         traceback = traceback.tb_next
-    text = legible(str(error), _SHOWN)
-    return ConfigurationError(
-        f"the module {name} cannot be imported: {type(error).__name__}: {text}{place}"
-    )
+    text = legible(text_of(error), _SHOWN)
+    return ConfigurationError(f"the module {name} cannot be imported: {text}{place}")

@@ -171,7 +171,7 @@ class LockTimeout(LockError):
     def __init__(self, *, lock_id: str, waited_seconds: float, holder: LockHolder | None) -> None:
         by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
         super().__init__(
-            f"lock {quoted(lock_id)} was not free after {waited_seconds:.3g} s: {by}",
+            f"lock {quoted(lock_id)} was not free after {round(waited_seconds, 2):g} s: {by}",
             lock_id=lock_id,
         )
         self.waited_seconds = waited_seconds
@@ -294,8 +294,10 @@ class WriteViolation(UserLockError):
         policy: that other policy, in words; empty under the user's lock.
         read_at: where the entity was read (None for new entities and deletes).
         put_at: where it was about to be put or deleted.
+        logged: whether it has been logged. Code that catches it need not log its text again.
     """
 
+    logged = False
     #: What is wrong, as a sentence part; each class has its own.
     problem = "was put in a way its lock does not allow"
     #: What to do about it.

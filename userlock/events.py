@@ -325,7 +325,10 @@ class Violation(Event):
     count: int = 1
 
     def log_line(self) -> LogLine:
-        """Return a WARNING for the first violation of a put site, DEBUG for the others."""
+        """Return a WARNING for each violation that is raised, and for the first of a put site.
+
+        DEBUG for the others.
+        """
         name = type(self.error).__name__
         if self.enforced:
             return logging.WARNING, "%s: %s", name, self.error
@@ -465,6 +468,8 @@ def log_event(event: Event) -> None:
     level, *line = entry
     if log.isEnabledFor(level):
         log.log(level, *line, extra={"userlock": event, **_extra(event)})
+        if isinstance(event, Violation):
+            event.error.logged = True
 
 
 def _extra(event: Event) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def counted(number: int, thing: str) -> str:
@@ -11,7 +13,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a short duration: 215ms, 2.8s, 12s, 3m20s, 2h05m, 4d03h; `?` if it is none."""
+    """Return a short duration: 215ms, 2.8s, 60s, 3m20s, 5m, 2h05m, 4d03h; `?` if it is none."""
     if not math.isfinite(seconds) or seconds > 1e10:
         return "?"
     seconds = max(seconds, 0.0)
@@ -20,13 +22,33 @@ def span(seconds: float) -> str:
     if seconds < 9.95:
         return f"{seconds:.1f}s"
     whole = round(seconds)
-    if whole < 60:
+    if whole <= 60:  # a lease of 60 seconds is shown as it was asked for
         return f"{whole}s"
     if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
+        return _in_two(whole, 60, "m", "s")
     if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+        return _in_two(whole // 60, 60, "h", "m")
+    return _in_two(whole // 3600, 24, "d", "h")
+
+
+def _in_two(small: int, each: int, large_unit: str, small_unit: str) -> str:
+    """Return a number of small units in both, the small ones only if there are any."""
+    large, rest = divmod(small, each)
+    return f"{large}{large_unit}" + (f"{rest:02}{small_unit}" if rest else "")
+
+
+def meant(name: str, known: Iterable[str], form: str = "{}") -> str:
+    """Return a question that names the known name that is nearest; empty if none is near."""
+    near = difflib.get_close_matches(name[:40], list(known), 1)
+    return f"did you mean {form.format(near[0])}?" if near else ""
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error in words: its text, with its class only where the text is no sentence."""
+    text = str(error)
+    if " " in text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def escaped(text: str) -> str:

@@ -73,7 +73,8 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
 def _agreed(invocation: Invocation, service: LockService, lock_id: str, record: Record) -> bool:
     console = invocation.console
     left = seconds_left(record)
-    for line in describe(lock_id, record, console.clock.wall(), left, console.columns):
+    wall, paint = console.clock.wall(), console.paint_note
+    for line in describe(lock_id, record, wall, left, console.columns, paint):
         console.note(line)
     console.note("Break the lock? The holder continues until it notices. [y/N] ", end="")
     answer = console.stdin.readline()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import itertools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from userlock.cli.console import Console
@@ -17,7 +17,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
 from userlock.stores.urls import shown_url
-from userlock.words import escaped
+from userlock.words import escaped, legible, meant
 
 FINE = 0
 #: The answer is no.
@@ -45,10 +45,35 @@ _EXIT_CODES = (
 
 _EXAMPLE = "memcache://127.0.0.1:11211"
 
+_MOST_NAME = 60
+
 #: Arguments that may be repeated in an error: options, commands, numbers.
 _HARMLESS = re.compile(r"[\w.-]{0,40}", re.ASCII)
 
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
 Connect = Callable[[str, Clock], LockService]
+
+
+#: The environment variables that the command line and the library read.
+VARIABLES = (
+    *("USERLOCK_CLIENT", "USERLOCK_FLOWS", "USERLOCK_ID_KEY", "USERLOCK_OUTBOX", "USERLOCK_QUOTA"),
+    *("USERLOCK_REQUEST_SECONDS", "USERLOCK_SHOW_IDS", "USERLOCK_STORE"),
+)
+_PREFIX = "USERLOCK_"
+
+
+def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a line for each environment variable that seems to be one of ours, misspelt."""
+    known = [each.removeprefix(_PREFIX) for each in VARIABLES]
+    lines = []
+    for name in sorted(environ):
+        near = "" if name in VARIABLES else meant(name.removeprefix(_PREFIX), known, _PREFIX + "{}")
+        if name.startswith(_PREFIX) and near:
+            shown = legible(name, _MOST_NAME)
+            lines.append(f"the environment variable {shown} has no effect; {near}")
+    return lines
 
 
 class CommandError(Exception):
@@ -80,9 +105,19 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:  # here, and not by the parser above, whose options are others
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
+        before_ids = itertools.takewhile(lambda each: each != "--", self._given)
+        named = (each.partition("=")[0] for each in before_ids if re.match("--?[a-zA-Z]", each))
+        unknown = next((each for each in named if each not in self._all_options()), None)
+        if unknown is not None and _HARMLESS.fullmatch(unknown):
+            message = f"there is no option {unknown}"
+            near = meant(unknown.strip("-"), [each[2:] for each in self._options()], "--{}")
+            message += f"; {near}" if near else f". There are: {', '.join(self._options())}"
         for given in sorted(self._given, key=len, reverse=True):
             name, equals, value = given.partition("=")
             if equals and _HARMLESS.fullmatch(name):
@@ -92,10 +127,23 @@ class Parser(argparse.ArgumentParser):
         match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         if match is not None:
             known = [each.strip(" '") for each in match[2].split(",")]  # Python 3.14 quotes none
-            near = difflib.get_close_matches(match[1], known, 1)
-            meant = f"; did you mean {near[0]}?" if near else "."
-            message = f"there is no {match[1]!r}{meant} Choose from: {', '.join(known)}"
+            near = meant(match[1], known)
+            end = f"; {near}" if near else "."
+            message = f"there is no {match[1]!r}{end} Choose from: {', '.join(known)}"
         self.exit(USAGE, f"{self.prog}: {escaped(message)} (see {self.prog} --help)\n")
+
+    def _options(self) -> list[str]:
+        """Return the long options."""
+        return [each for each in self._option_string_actions if each.startswith("--")]
+
+    def _all_options(self) -> set[str]:
+        """Return the options, and those of all commands below: where they stand is not known."""
+        found = set(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for each in action.choices.values():
+                    found |= each._all_options()
+        return found
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -202,13 +250,13 @@ def plain_reason(reason: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """Return the duration in an argument."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    """Return the duration in an argument: seconds, or 90s, 5m, 1.5h, up to a day."""
+    match = _DURATION.fullmatch(text)
+    value = float(match[1]) * _UNITS[match[2]] if match is not None else -1.0
     if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a duration from 0.1 seconds to a day, as in 90, 90s, 5m or 2h"
+        )
     return value
 
 

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple, TextIO
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 
-_COLOURS = {"ok": "32", "warning": "33", "wrong": "31;1"}
+#: The parameters of the terminal's escape sequences.
+STYLES = {"ok": "32", "warning": "33", "wrong": "31;1", "heading": "1"}
+
+#: Shows a text in a style.
+Paint = Callable[[str, str], str]
+
+
+def unpainted(text: str, style: str) -> str:
+    """Return the text as it is."""
+    return text
 
 
 def _terminal_size() -> tuple[int, int]:
@@ -60,7 +69,10 @@ class Console:
     @property
     def live(self) -> bool:
         """Return whether the output can be overwritten."""
-        return self.stdout.isatty() and self.environ.get("TERM", "dumb") != "dumb"
+        return self._draws(self.stdout)
+
+    def _draws(self, stream: TextIO) -> bool:
+        return stream.isatty() and self.environ.get("TERM", "dumb") != "dumb"
 
     @property
     def columns(self) -> int:
@@ -83,11 +95,18 @@ class Console:
         """Write a JSON document on one line of ASCII, harmless to a terminal."""
         self.say(json.dumps(_finite(document), ensure_ascii=True, allow_nan=False))
 
-    def coloured(self, verdict: str) -> str:
-        """Return a verdict, coloured if the terminal can show it."""
-        if not self.live or self.environ.get("NO_COLOR"):
-            return verdict
-        return f"\x1b[{_COLOURS[verdict]}m{verdict}\x1b[0m"
+    def paint(self, text: str, style: str) -> str:
+        """Return a text for the answer, in a style if the terminal can show it."""
+        return self._painted(text, style, self.stdout)
+
+    def paint_note(self, text: str, style: str) -> str:
+        """Return a text for a remark, in a style if the terminal can show it."""
+        return self._painted(text, style, self.stderr)
+
+    def _painted(self, text: str, style: str, stream: TextIO) -> str:
+        if not self._draws(stream) or self.environ.get("NO_COLOR"):
+            return text
+        return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
 def _null(mode: str) -> TextIO:
@@ -159,10 +178,15 @@ class Column(NamedTuple):
     least: int | None = None
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -> list[str]:
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    most: int,
+    paint: Paint = unpainted,
+) -> list[str]:
     """Return the lines of a table, cut to a width of `most` if the columns allow it.
 
-    The widest of the columns that may be cut is cut first.
+    The widest of the columns that may be cut is cut first. `paint` shows the heading.
     """
     lines = [[column.title for column in columns], *rows]
     widths = [max(map(width, cells)) for cells in zip(*lines, strict=True)]
@@ -176,7 +200,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -
         if not wide:
             break
         widths[max(wide)[1]] -= 1
-    return ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in lines]
+    heading, *others = ("  ".join(map(_padded, line, widths, columns)).rstrip() for line in lines)
+    return [paint(heading, "heading"), *others]
 
 
 def _padded(text: str, size: int, column: Column) -> str:

@@ -96,7 +96,7 @@ def _print(invocation: Invocation, findings: list[Finding], *, quiet: bool) -> N
             word = each.verdict.value
             gap = " " * (8 - len(word))
             text = folded(plain_reason(each.says), 23, console.columns)
-            lines.append(f"  {console.coloured(word)}{gap}{each.subject:12} {text}")
+            lines.append(f"  {console.paint(word, word)}{gap}{each.subject:12} {text}")
             if each.advice:
                 lines.append(" " * 23 + "→ " + folded(escaped(each.advice), 25, console.columns))
     counts = Counter(each.verdict for each in findings)

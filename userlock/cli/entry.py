@@ -16,6 +16,7 @@ from userlock._version import __version__
 from userlock.cli import (
     baseline,
     break_lock,
+    completion,
     doctor,
     flows,
     holder,
@@ -38,6 +39,7 @@ from userlock.cli.command import (
     add_common,
     connect,
     exit_codes,
+    misspelt_variables,
 )
 from userlock.cli.console import Console
 from userlock.words import escaped
@@ -56,6 +58,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     reap,
     unique,
     quota,
+    completion,
 )
 
 
@@ -81,6 +84,8 @@ def main(
         console.note(f"userlock: {SHOW_IDS}: {error}")
         return USAGE
     before = ids.use(form)
+    for line in misspelt_variables(environ):
+        console.note(f"userlock: {line}")
     try:
         code = _run(arguments, console, connect)
         console.stdout.flush()
@@ -120,7 +125,8 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
         message = escaped(str(error))
         if invocation.json:
             console.document({"error": message})
-        console.note(f"userlock {options.command}: {message}")
+        prefix = console.paint_note(f"userlock {options.command}:", "wrong")
+        console.note(f"{prefix} {message}")
         return error.exit_code
     return code
 
@@ -150,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_common(command)
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=parser)
     return parser
 
 

@@ -43,7 +43,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
         lines = ["no requests"]
         if found:
             rows = [_row(each, wall, is_held) for each in found]
-            lines = table(_REQUESTS, rows, console.columns - 1)
+            lines = table(_REQUESTS, rows, console.columns - 1, console.paint)
     console.say("\n".join(lines))
     return FINE
 

@@ -14,7 +14,7 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Column, table, time_of_day
+from userlock.cli.console import Column, Paint, table, time_of_day
 from userlock.errors import LockServiceUnavailable
 from userlock.ids import show, show_request
 from userlock.lock.record import Record
@@ -58,7 +58,8 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     if invocation.json:
         console.document({**snapshot.facts(lock_id, record, wall), "seconds_left": left})
     else:
-        console.say("\n".join(describe(lock_id, record, wall, left, console.columns)))
+        lines = describe(lock_id, record, wall, left, console.columns, console.paint)
+        console.say("\n".join(lines))
     return FINE if held else NO
 
 
@@ -82,31 +83,38 @@ def name_of(process: str, request: str) -> str:
 
 
 def describe(
-    lock_id: str, record: Record | None, wall: float, left: float | None, columns: int
+    lock_id: str,
+    record: Record | None,
+    wall: float,
+    left: float | None,
+    columns: int,
+    paint: Paint,
 ) -> list[str]:
     """Return a lock in lines for people; `left` are the seconds left of its lease, if known."""
     name = show(lock_id)
+    not_held = paint("not held", "ok")
     if record is None or (record.free and record.empty):
-        return [f"{name}: not held, no waiters"]
+        return [f"{name}: {not_held}, no waiters"]
     if record.free:
         why = "was released" if record.released else "ran out"
         if record.broken_by:
             why = f"was broken by {escaped(record.broken_by)}"
-        lines = [f"{name}: not held; the last lease {why}, and the first waiter may take the lock"]
+        why += ", and the first waiter may take the lock"
+        lines = [f"{name}: {not_held}; the last lease {why}"]
     elif snapshot.is_foreign(record):
         lines = [
-            f"{name}: blocked: {snapshot.FOREIGN} is stored under its key",
+            f"{name}: {paint('blocked', 'wrong')}: {snapshot.FOREIGN} is stored under its key",
             "  Nobody can take the lock. Does another program use the same prefix?",
             "  To fix it: `userlock break` removes the record.",
         ]
     else:
-        lines = [f"{name}: held", *_holder_lines(record, wall, left)]
-    return lines + _queue_lines(record, wall, columns)
+        lines = [f"{name}: {paint('held', 'warning')}", *_holder_lines(record, wall, left)]
+    return lines + _queue_lines(record, wall, columns, paint)
 
 
 def _holder_lines(record: Record, wall: float, left: float | None) -> list[str]:
     holder, blocked = record.holder, record.blocked_on
-    lease = f"{holder.lock_timeout:g} s at a time"
+    lease = f"{span(holder.lock_timeout)} at a time"
     if left is not None:
         lease += f"; {span(left)} left, unless it is renewed"
     held = span(snapshot.held_seconds(holder, wall))
@@ -122,7 +130,7 @@ def _holder_lines(record: Record, wall: float, left: float | None) -> list[str]:
     return [f"  {label:9} {text}" for label, text in facts.items()]
 
 
-def _queue_lines(record: Record, wall: float, columns: int) -> list[str]:
+def _queue_lines(record: Record, wall: float, columns: int, paint: Paint) -> list[str]:
     waiters = record.waiters()
     if not waiters:
         return ["  waiting   nobody"]
@@ -136,7 +144,7 @@ def _queue_lines(record: Record, wall: float, columns: int) -> list[str]:
         ]
         for number, waiter in enumerate(waiters[: snapshot.MOST_WAITERS], 1)
     ]
-    lines = table(_QUEUE, rows, columns - 2)
+    lines = table(_QUEUE, rows, columns - 2, paint)
     if len(waiters) > len(rows):
         lines.append(f"… and {len(waiters) - len(rows):,} more")
     process, most = collections.Counter(waiter.process for waiter in waiters).most_common(1)[0]

@@ -53,9 +53,11 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     lines += [f"  not complete: {note}" for note in found.notes]
     if found.causes:
         rows = [[f"{each.dead:,}", f"{each.blocking:,}", each.shown] for each in found.causes]
-        lines += [f"  {line}" for line in table(_CAUSES, rows, console.columns - 3)]
+        causes = table(_CAUSES, rows, console.columns - 3, console.paint)
+        lines += [f"  {line}" for line in causes]
     if late:
-        lines.append(f"late: the oldest job is due for more than {span(options.late)}")
+        word = console.paint("late", "warning")
+        lines.append(f"{word}: the oldest job is due for more than {span(options.late)}")
     console.say("\n".join(lines))
     return NO if late else FINE
 
@@ -78,7 +80,8 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
         return FINE
     lines = ["no jobs"]
     if found.letters:
-        lines = table(_JOBS, [_row(each, wall) for each in found.letters], console.columns - 1)
+        rows = [_row(each, wall) for each in found.letters]
+        lines = table(_JOBS, rows, console.columns - 1, console.paint)
     if found.note:
         lines.append(f"… {found.note}")
     console.say("\n".join(lines))

@@ -12,7 +12,7 @@ from userlock.constraints import Quota, QuotaState
 from userlock.ids import show as show_id
 from userlock.ids import show_key
 from userlock.ndb.client import DATASTORE_ERRORS
-from userlock.words import counted, legible, span
+from userlock.words import counted, legible, span, text_of
 
 _SHOWN = 300
 _MOST_KEYS = 20
@@ -45,7 +45,7 @@ class _Owners:
             except DATASTORE_ERRORS:
                 raise
             except Exception as error:
-                text = legible(f"{type(error).__name__}: {error}", _SHOWN)
+                text = legible(text_of(error), _SHOWN)
                 self.failed.append({"owner": show_id(owner), "error": text})
 
 

@@ -122,7 +122,7 @@ def _show(
         text.append(f"… and {len(locks) - most:,} more")
     if sample.note:
         text.append(f"not complete: {plain_reason(sample.note)}")
-    screen.draw(text)
+    screen.draw(text, heading=1 if locks else None)
 
 
 def _show_outage(invocation: Invocation, screen: _Screen, reason: str) -> None:
@@ -158,7 +158,8 @@ class _Screen:
         self._drawn = 0
         self._size = console.size()
 
-    def draw(self, lines: list[str]) -> None:
+    def draw(self, lines: list[str], heading: int | None = None) -> None:
+        """Draw lines, one of which may be the heading of a table."""
         if not self._console.live:
             self._console.say("\n".join(lines))
             return
@@ -172,6 +173,8 @@ class _Screen:
         self._size = size
         lines = [line[: max(columns - 1, 1)] for line in lines[: max(height - 1, 1)]]
         self._drawn = len(lines)
+        if heading is not None and heading < len(lines):
+            lines[heading] = self._console.paint(lines[heading], "heading")
         # Written at once, each line cleared to its end, so that nothing flickers.
         body = "".join(f"{line}\x1b[K\n" for line in lines)
         self._console.stdout.write(f"{begin}{body}\x1b[J")

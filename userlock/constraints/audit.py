@@ -26,7 +26,7 @@ from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import forget_claims
-from userlock.words import legible
+from userlock.words import legible, text_of
 
 _BATCH = 100
 #: The values of unclaimed entities that are kept, to find those that two of them have.
@@ -146,8 +146,8 @@ class Audit:
         except DATASTORE_ERRORS:
             raise
         except Exception as error:  # of this entity: the others are still looked at
-            text = legible(str(error).partition("\n")[0], _MOST_ERROR)
-            yield Problem(FAILED, entity.key, error=f"{type(error).__name__}: {text}")
+            text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
+            yield Problem(FAILED, entity.key, error=text)
         else:
             if repaired is not None:
                 yield repaired

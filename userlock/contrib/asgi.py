@@ -17,7 +17,7 @@ from typing import Any, Unpack
 
 from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log
+from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log, log_violation
 from userlock.errors import UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
@@ -80,7 +80,7 @@ class UserLockMiddleware:
             await _close(stack, opened, failed, path)
         if isinstance(failed, UserLockError):
             if isinstance(failed, WriteViolation):
-                log.error("%s failed", show_request(path), exc_info=failed)
+                log_violation(log, show_request(path), failed)
             problem = self._scope.problem_of(failed)
             await _send(send, problem.status, problem.headers, problem.body)
 

@@ -34,7 +34,7 @@ from userlock.contrib.idempotent_requests import (
     refuse_stream,
 )
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, close, finish_writes, log
+from userlock.contrib.request_scope import RequestScope, close, finish_writes, log, log_violation
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
@@ -104,7 +104,7 @@ class UserLockMiddleware:
         if isinstance(exception, WriteViolation):
             if settings.DEBUG:
                 return None
-            log.error("%s failed", show_request(request.path), exc_info=exception)
+            log_violation(log, show_request(request.path), exception)
         return self._answer(exception)
 
     def _answer(self, error: UserLockError) -> HttpResponse:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 try:
@@ -21,6 +23,7 @@ except ImportError as error:  # pragma: no cover
 
 from werkzeug import Response
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Rule
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import (
@@ -40,6 +43,7 @@ from userlock.contrib.request_scope import (
     RequestScope,
     close,
     finish_writes,
+    log_violation,
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
@@ -47,7 +51,8 @@ from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
 from userlock.ids import are_plain
 from userlock.lock.api import global_lock
-from userlock.lock.lease import Priority, check_lock_id
+from userlock.lock.lease import Priority, PriorityName, check_lock_id
+from userlock.words import meant
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -123,8 +128,14 @@ class UserLock:
             self.init_app(app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Attach to an app."""
+        """Attach to an app.
+
+        Raises:
+            ConfigurationError: a route has no such argument as its `@user_lock` names, or the
+                decorator stands above it. Also raised later, by a route that is added.
+        """
         app.extensions["userlock"] = self
+        _check_routes(app)
         if self._scope.outbox is not None:
             app.wsgi_app = self._answer_engines(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
@@ -173,11 +184,8 @@ class UserLock:
         if isinstance(error, WriteViolation):
             if app.testing or app.debug or app.config["PROPAGATE_EXCEPTIONS"]:
                 raise error
-            if are_plain():
-                app.log_exception((type(error), error, cast(TracebackType, error.__traceback__)))
-            else:  # Flask's own line has the path
-                request = f"{flask.request.method} {flask.request.url_rule or ''}"
-                app.logger.error("Exception on %s", request, exc_info=error)
+            shown = flask.request.path if are_plain() else flask.request.url_rule or ""
+            log_violation(app.logger, f"{flask.request.method} {shown}", error)
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
@@ -189,7 +197,7 @@ def user_lock(
     session: str | None = None,
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
-    priority: Priority | str | None = None,
+    priority: Priority | PriorityName | None = None,
     heartbeat: bool | None = None,
     max_waiting: int | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -218,7 +226,9 @@ def user_lock(
 
     Raises:
         TypeError: not exactly one source is given. Raised at once.
-        ConfigurationError: the route has no such argument. Raised in the request.
+        ConfigurationError: the view or its route has no such argument, or the decorator stands
+            above the route. Raised at once, or when the route is added to an app with `UserLock`;
+            without that, in the request.
     """
     if (source is None) == (session is None) or not (
         isinstance(session, str) or isinstance(source, str) or callable(source)
@@ -239,6 +249,19 @@ def user_lock(
         )
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
+        found = around(view)
+        setattr(found, _SOURCE, source if isinstance(source, str) else None)
+        if _is_defined_by(sys._getframe(1), view):
+            _unlocked[view] = _statement(source, session)
+            for app in _apps:
+                for rule in app.url_map.iter_rules():
+                    if app.view_functions.get(rule.endpoint) is view:
+                        _check_rule(app, rule)
+        return found
+
+    def around(view: Callable[_P, _R]) -> Callable[_P, _R]:
+        if isinstance(source, str):
+            _check_parameters(view, source)
         if inspect.iscoroutinefunction(view):
 
             @functools.wraps(view)
@@ -258,6 +281,85 @@ def user_lock(
     return decorate
 
 
+#: The attribute of a locked view with the name of the route's argument, or None.
+_SOURCE = "_userlock_source"
+#: The functions below a decorator, which no route may call, each with the decorator in words.
+_unlocked: weakref.WeakKeyDictionary[Callable[..., Any], str] = weakref.WeakKeyDictionary()
+#: The apps whose routes are checked.
+_apps: weakref.WeakSet[flask.Flask] = weakref.WeakSet()
+
+
+def _statement(source: object, session: str | None) -> str:
+    if session is not None:
+        return f"@user_lock(session={session!r})"
+    return f"@user_lock({source!r})" if isinstance(source, str) else "@user_lock(…)"
+
+
+def _is_defined_by(frame: FrameType, view: Callable[..., Any]) -> bool:
+    """Return whether the frame defines the view: it is at a decorator above its `def`.
+
+    Then no route can mean the function itself. An app may call it under another one.
+    """
+    code: CodeType | None = getattr(inspect.unwrap(view), "__code__", None)
+    if code is None or code.co_filename != frame.f_code.co_filename:
+        return False
+    first = code.co_firstlineno  # of the decorators
+    body = min((line for _, _, line in code.co_lines() if line and line > first), default=first + 1)
+    return first <= frame.f_lineno < body
+
+
+def _check_parameters(view: Callable[..., Any], source: str) -> None:
+    """Refuse a view that cannot take the argument."""
+    parameters = inspect.signature(view, follow_wrapped=False).parameters
+    kinds = [each.kind for each in parameters.values()]
+    if source not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
+        name = getattr(view, "__qualname__", repr(view))
+        raise _no_argument(source, f"{name}() takes no such argument", parameters)
+
+
+def _no_argument(source: str, problem: str, there: Iterable[str]) -> ConfigurationError:
+    near = meant(source, there, "{!r}")
+    return ConfigurationError(
+        f"@user_lock({source!r}): {problem} (it has: {', '.join(there) or 'none'})"
+        f"{f'; {near}' if near else '.'} To fix it: name an argument of the route, or pass a "
+        f"function that returns the lock id"
+    )
+
+
+def _check_routes(app: flask.Flask) -> None:
+    """Check the routes of an app, and each one that is added later."""
+    _apps.add(app)
+    for each in app.url_map.iter_rules():
+        _check_rule(app, each)
+    add = app.add_url_rule
+
+    @functools.wraps(add)
+    def add_checked(
+        rule: str, endpoint: str | None = None, view_func: Any = None, *args: Any, **options: Any
+    ) -> None:
+        add(rule, endpoint, view_func, *args, **options)
+        for each in app.url_map.iter_rules(endpoint or view_func.__name__):
+            _check_rule(app, each)
+
+    app.add_url_rule = add_checked  # type: ignore[method-assign]  # blueprints call it as well
+
+
+def _check_rule(app: flask.Flask, rule: Rule) -> None:
+    view: Any = app.view_functions.get(rule.endpoint)
+    if view in _unlocked:
+        raise ConfigurationError(
+            f"{_unlocked[view]} stands above the route {rule}, which calls "
+            f"{getattr(view, '__qualname__', view)}() without the lock. To fix it: put the "
+            f"decorator below the route, next to the function"
+        )
+    methods = getattr(view, "view_class", None)
+    handlers = [getattr(methods, each.lower(), None) for each in rule.methods or ()]
+    for handler in (view, *handlers):
+        source = getattr(handler, _SOURCE, None)
+        if source is not None and source not in rule.arguments:
+            raise _no_argument(source, f"the route {rule} has no such argument", rule.arguments)
+
+
 def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) -> str | int:
     if session is not None:
         found: str | int | None = flask.session.get(session)
@@ -268,10 +370,8 @@ def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) 
         return source()
     arguments = flask.request.view_args or {}
     if source not in arguments:
-        raise ConfigurationError(
-            f"@user_lock({source!r}): the route {flask.request.url_rule} has no such argument "
-            f"(it has: {', '.join(arguments) or 'none'})"
-        )
+        problem = f"the route {flask.request.url_rule} has no such argument"
+        raise _no_argument(str(source), problem, arguments)
     lock_id: str | int = arguments[source]
     return lock_id
 

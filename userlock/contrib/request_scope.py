@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, TypedDict
@@ -10,9 +11,10 @@ from typing import Any, TypedDict
 from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
+from userlock.callsite import CallSite
 from userlock.contrib.outbox_endpoints import Answer, OutboxEndpoints, answer_wsgi, endpoints_of
 from userlock.contrib.problems import Problem, problem_of
-from userlock.errors import StaleWriteError, UserLockError
+from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, default_service, defaults, scope
@@ -253,6 +255,30 @@ def finish_writes(status: int = 200) -> StaleWriteError | None:
     except StaleWriteError as error:
         return error
     return None
+
+
+def log_violation(logger: logging.Logger, request: str, error: WriteViolation) -> None:
+    """Log that a request has failed by a violation, whose text is in the log already as a rule.
+
+    It was logged when it was raised: an application might drop the error.
+    """
+    if error.logged:
+        name, stack = type(error).__name__, _stack_to_put(error)
+        logger.error("%s failed by the %s above, which was raised here:\n%s", request, name, stack)
+    else:
+        logger.error("%s failed", request, exc_info=error)
+
+
+def _stack_to_put(error: WriteViolation) -> str:
+    """Return the stack down to the put site: below it are frames of ndb and of this library."""
+    stack = traceback.extract_tb(error.__traceback__)
+    site = error.put_at
+    numbers = [
+        number
+        for number, frame in enumerate(stack, 1)
+        if isinstance(site, CallSite) and (frame.filename, frame.lineno) == (site.file, site.line)
+    ]
+    return "".join(traceback.format_list(stack[: max(numbers, default=None)])).rstrip("\n")
 
 
 def close(stack: ExitStack, error: BaseException | None, path: str) -> None:

@@ -33,6 +33,7 @@ from userlock.contrib.request_scope import (
     close,
     finish_writes,
     log,
+    log_violation,
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
@@ -101,7 +102,7 @@ class UserLockMiddleware:
         self, start_response: StartResponse, path: str, error: UserLockError
     ) -> list[bytes]:
         if isinstance(error, WriteViolation):
-            log.error("%s failed", show_request(path), exc_info=error)
+            log_violation(log, show_request(path), error)
         problem = self._scope.problem_of(error)
         start_response(f"{problem.status} {problem.title}", list(problem.headers.items()))
         return [problem.body]

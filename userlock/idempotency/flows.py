@@ -21,6 +21,7 @@ from userlock.errors import (
     LockTimeout,
     RequestRunning,
     TooManyWaiting,
+    WriteViolation,
 )
 from userlock.events import LISTENERS, RequestServed
 from userlock.idempotency.answers import FIRST_UNSTORED, Answer
@@ -295,7 +296,9 @@ class Flows:
             answer = run.run()
         except Exception as error:
             outcome = _OUTCOMES.get(type(error), "unfinished")
-            self._tell(request, outcome, run, began, f"{type(error).__name__}: {error}")
+            # The text of a violation has been logged.
+            text = "" if isinstance(error, WriteViolation) else f": {error}"
+            self._tell(request, outcome, run, began, f"{type(error).__name__}{text}")
             raise
         if answer.replayed:
             self._tell(request, "replayed", run, began)

@@ -16,6 +16,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import (
     Holder,
     Priority,
+    PriorityName,
     check_lock_id,
     check_lock_timeout,
     check_max_waiting,
@@ -178,7 +179,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | str | None = None,
+        priority: Priority | PriorityName | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
     ) -> None:
@@ -310,7 +311,7 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | str | None = None,
+        priority: Priority | PriorityName | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
     ) -> None:
@@ -464,7 +465,7 @@ def acquire_lock(
     *,
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
-    priority: Priority | str | None = None,
+    priority: Priority | PriorityName | None = None,
     heartbeat: bool | None = None,
     max_waiting: int | None = None,
 ) -> _AcquiredLock:
@@ -515,7 +516,7 @@ def with_extension(
     *,
     lock_timeout: float = 60.0,
     wait_timeout: float | None = None,
-    priority: Priority | str | None = None,
+    priority: Priority | PriorityName | None = None,
     max_waiting: int | None = None,
 ) -> _R:
     """Call `operator(extend)` under a short lease that it extends between its steps.

@@ -16,7 +16,7 @@ import math
 import os
 import re
 import socket
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from userlock.fork import reset_in_child
 from userlock.ids import MAX_CHARACTERS, quoted, show_request
@@ -30,6 +30,10 @@ MAX_WAIT_SECONDS = 86400.0
 MOST_SHOWN = 200
 #: One word: lines of a record name tokens among other words.
 _TOKEN = re.compile(r"[!-~]{1,200}")
+
+
+#: The words for a `Priority`, accepted in its place.
+PriorityName = Literal["interactive", "batch"]
 
 
 class Priority(enum.Enum):
@@ -300,10 +304,17 @@ class Unavailable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Released:
-    """The lease was ours to the end and is gone now."""
+    """The lease was ours to the end and is gone now.
+
+    Attributes:
+        to_queue: whether others wait for the lock, so that its record is still there.
+    """
+
+    to_queue: bool = dataclasses.field(default=False, compare=False)
 
 
 RELEASED = Released()
+RELEASED_TO_QUEUE = Released(to_queue=True)
 
 
 class Lost(NamedTuple):

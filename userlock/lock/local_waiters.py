@@ -41,7 +41,10 @@ _FRESH_SECONDS = 1.0
 _TOLERANCE = 0.05
 #: How often a lease is handed over at most: its record lists all that had it as waiting.
 _MOST_SERVED = 16
+#: For how long after a release to others this process expects them to be there still.
+_QUEUE_SECONDS = 1.0
 #: Leases that were handed over and are held; above this number those that ran out are dropped.
+#: Locks that others waited for, likewise.
 _MOST_KEPT = 1000
 
 
@@ -95,6 +98,8 @@ class LocalWaiters:
         self._crowds: dict[str, _Crowd] = {}
         #: Of each lease that was handed over and is still held: its latest state, by token.
         self._handed_over: dict[str, Lease] = {}
+        #: The time of the last release to others, by lock.
+        self._released_at: dict[str, float] = {}
 
     def enter(self, waiter: LocalWaiter) -> None:
         """Add a waiter, inside the `try` whose `finally` leaves."""
@@ -111,6 +116,24 @@ class LocalWaiters:
                 crowd.waiters.pop(waiter.claim.token, None)
                 if not crowd.waiters:
                     del self._crowds[waiter.claim.lock_id]
+
+    # --- demand -----------------------------------------------------------------------------
+
+    def expect_queue(self, lock_id: str) -> None:
+        """Note that a lock was released to others."""
+        now = self._clock.now()
+        if len(self._released_at) >= _MOST_KEPT:
+            kept = {each: at for each, at in self._released_at.items() if now - at < _QUEUE_SECONDS}
+            self._released_at = kept if len(kept) < _MOST_KEPT else {}
+        self._released_at[lock_id] = now
+
+    def expects_queue(self, lock_id: str) -> bool:
+        """Return whether a lock was released to others a short time ago.
+
+        Its record is likely to be there, so that a caller need not try to create it first.
+        """
+        released_at = self._released_at.get(lock_id)
+        return released_at is not None and self._clock.now() - released_at < _QUEUE_SECONDS
 
     # --- readings ---------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from userlock.clock import Clock
 from userlock.ids import quoted
 from userlock.lock.lease import (
     RELEASED,
+    RELEASED_TO_QUEUE,
     Claim,
     Fenced,
     Granted,
@@ -330,7 +331,7 @@ class LeaseProtocol:
             # Append and read are not one step in every store: the next waiter
             # may have taken over in between.
             if record.succeeds_released(lease.token):
-                return RELEASED
+                return RELEASED_TO_QUEUE
             return self._lost(lease, record)
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
@@ -360,10 +361,11 @@ class LeaseProtocol:
 
     def _ended(self, lease: Lease, record: Record) -> Released:
         """Remove a record that shows the release, if nobody waits."""
-        if record.empty:
-            # Best effort: the record shows a free lock, and ends by itself.
-            with contextlib.suppress(StoreUnavailable):
-                self.store.remove(lease.lock_id, record.stored.version)
+        if not record.empty:
+            return RELEASED_TO_QUEUE
+        # Best effort: the record shows a free lock, and ends by itself.
+        with contextlib.suppress(StoreUnavailable):
+            self.store.remove(lease.lock_id, record.stored.version)
         return RELEASED
 
     def _end_after(
@@ -383,7 +385,7 @@ class LeaseProtocol:
                 return self._ended(lease, record)  # the entry whose answer was lost is there
             return self._end(lease)
         if record.succeeds_released(lease.token):
-            return RELEASED  # and the next waiter has read it
+            return RELEASED_TO_QUEUE  # and the next waiter has read it
         if record.succeeds_broken(lease.token):
             return self._lost(lease, record)
         return None  # it was forgotten, or our command has ended it and others came and went

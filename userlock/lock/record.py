@@ -186,12 +186,14 @@ class Record:
     """
 
     __slots__ = (
-        "__dict__",
         "_again",
         "_aged",
         "_blocked",
         "_done",
         "_entries",
+        "_found_positions",
+        "_found_queue",
+        "_holder",
         "_holder_line",
         "_known",
         "_predecessor",
@@ -202,6 +204,9 @@ class Record:
 
     def __init__(self, stored: Stored, seen: Record | None = None) -> None:
         self.stored = stored
+        self._holder: Holder | None = None
+        self._found_queue: list[_Entry] | None = None
+        self._found_positions: dict[bytes, int] | None = None
         if seen is not None:
             more = seen._appended_in(stored.record)
             if more is not None:
@@ -232,7 +237,8 @@ class Record:
 
     def _grow(self, seen: Record, lines: list[bytes]) -> None:
         """Begin with a record that was parsed already, and read the lines behind it."""
-        self._holder_line, self._predecessor = seen._holder_line, seen._predecessor
+        self._holder_line, self._holder = seen._holder_line, seen._holder
+        self._predecessor = seen._predecessor
         self._done, self._aged = seen._done.copy(), seen._aged.copy()
         self._blocked, self._known = seen._blocked.copy(), seen._known.copy()
         self._reserved, self._again = seen._reserved, seen._again
@@ -271,10 +277,14 @@ class Record:
 
     # --- the holder -------------------------------------------------------------------------
 
-    @functools.cached_property
+    # (Kept by hand: until Python 3.12 `cached_property` takes a lock each time.)
+
+    @property
     def holder(self) -> Holder:
         """Return the holder that the record names."""
-        return Holder.decode(self._holder_line)
+        if self._holder is None:
+            self._holder = Holder.decode(self._holder_line)
+        return self._holder
 
     @property
     def lapsed(self) -> bool:
@@ -326,9 +336,14 @@ class Record:
 
     # --- the queue --------------------------------------------------------------------------
 
-    @functools.cached_property
+    @property
     def _queue(self) -> list[_Entry]:
         """Return the waiters, in the order of service."""
+        if self._found_queue is None:
+            self._found_queue = self._waiting()
+        return self._found_queue
+
+    def _waiting(self) -> list[_Entry]:
         done = self._done
         waiting = [entry for entry in self._entries if entry.token not in done]
         front = [entry for entry in waiting if self._ranks_as_interactive(entry)]
@@ -339,16 +354,15 @@ class Record:
     def _ranks_as_interactive(self, entry: _Entry) -> bool:
         return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
 
-    @functools.cached_property
-    def _positions(self) -> dict[bytes, int]:
-        return {entry.token: position for position, entry in enumerate(self._queue)}
-
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
         own = token.encode()
-        if self._queue and self._queue[0].token == own:
+        queue = self._queue
+        if queue and queue[0].token == own:
             return 0
-        return self._positions.get(own)
+        if self._found_positions is None:
+            self._found_positions = {each.token: index for index, each in enumerate(queue)}
+        return self._found_positions.get(own)
 
     def next_token(self, served: Iterable[str] = ()) -> str:
         """Return the token of the first waiter that was not `served`; empty if there is none."""

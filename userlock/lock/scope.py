@@ -34,7 +34,7 @@ from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope, NoService
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, check_heartbeat, participants
-from userlock.lock.lease import Lease, Priority, check_lock_id
+from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
@@ -126,7 +126,7 @@ class LockScope:
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | str | None = None,
+        priority: Priority | PriorityName | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
     ) -> HeldLock:
@@ -360,7 +360,7 @@ class LockScope:
             tenure.lock_id,
             wait_timeout=wait_timeout,
             lock_timeout=tenure.lock_timeout,
-            priority=tenure.lease.priority,
+            priority=Priority(tenure.lease.priority),
             heartbeat=tenure.heartbeat,
             # It had the lock, and must get it back.
             max_waiting=sys.maxsize,
@@ -540,7 +540,7 @@ def scope(
     service: LockService | None = None,
     *,
     settings: Settings | None = None,
-    priority: Priority | str = Priority.INTERACTIVE,
+    priority: Priority | PriorityName = Priority.INTERACTIVE,
     request: str = "",
 ) -> Iterator[LockScope]:
     """Open a scope. Leaving it releases the locks that were taken inside.

@@ -19,7 +19,7 @@ from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
-    RELEASED,
+    RELEASED_TO_QUEUE,
     Claim,
     Fenced,
     Granted,
@@ -28,6 +28,7 @@ from userlock.lock.lease import (
     Lease,
     Lost,
     Priority,
+    PriorityName,
     Unavailable,
     check_lock_id,
     check_lock_timeout,
@@ -171,7 +172,7 @@ class LockService:
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | str = Priority.INTERACTIVE,
+        priority: Priority | PriorityName = Priority.INTERACTIVE,
         max_waiting: int | None = None,
         request: str = "",
         holding: Iterable[Lease] = (),
@@ -217,7 +218,7 @@ class LockService:
                 if lease.unsettled:
                     self.client.release_later(lease)
                 attempt.unavailable(trouble.reason)
-                raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+                raise trouble.for_callers(lock_id) from None
             self.listeners.emit(Degraded(lock_id, trouble.reason))
         if attempt.blocked_by or self.listeners.watched():
             try:
@@ -233,28 +234,33 @@ class LockService:
         Raises:
             StoreUnavailable: neither of them answers.
         """
-        claim = attempt.claim
         try:
-            try:
-                lease = self.client.call(claim.lock_id, self.protocol.take, claim)
-            except StoreUnavailable as trouble:
-                if not trouble.of_demand:
-                    raise
-                lease = None  # others want it too
-                if trouble.sent:
-                    self.client.release_later(attempt.lease_without_store(unsettled=True))
-            except BaseException:  # the thread is being stopped; it may have been granted
-                self.client.give_back(attempt.lease_without_store(unsettled=True))
-                raise
-            if lease is None:
-                # With a token of its own: a request with the first one may be late.
-                attempt.claim = claim.afresh()
-                lease = self._waiting.lease_for(attempt, holding)
-            return lease
+            expected = self.local_waiters.expects_queue(attempt.claim.lock_id)
+            lease = None if expected and attempt.may_queue_first else self._taken(attempt)
+            return lease or self._waiting.lease_for(attempt, holding)
         except StoreUnavailable as trouble:
             if self.fallback is None:
                 raise
             return self._from_fallback(self.fallback, attempt, trouble)
+
+    def _taken(self, attempt: Attempt) -> Lease | None:
+        """Take the lock if there is no record of it."""
+        claim = attempt.claim
+        lease = None
+        try:
+            lease = self.client.call(claim.lock_id, self.protocol.take, claim)
+        except StoreUnavailable as trouble:
+            if not trouble.of_demand:  # (otherwise others want it too)
+                raise
+            if trouble.sent:
+                self.client.release_later(attempt.lease_without_store(unsettled=True))
+        except BaseException:  # the thread is being stopped; it may have been granted
+            self.client.give_back(attempt.lease_without_store(unsettled=True))
+            raise
+        if lease is None:
+            # With a token of its own from here on: a request with the first one may be late.
+            attempt.claim = claim.afresh()
+        return lease
 
     def _from_fallback(
         self, fallback: LockService, attempt: Attempt, trouble: StoreUnavailable
@@ -323,6 +329,8 @@ class LockService:
                 self.client.release_later(lease)
             raise
         ended = handed_over or self.give_back(lease)
+        if isinstance(ended, StoreReleased) and ended.to_queue:
+            self.local_waiters.expect_queue(lease.lock_id)
         match ended:
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
@@ -336,7 +344,7 @@ class LockService:
     def _hand_over(self, lease: Lease) -> StoreReleased | Lost | None:
         """Hand the lock over within this process; None if the lease is to be given back."""
         if self.local_waiters.hand_over(lease):
-            return RELEASED
+            return RELEASED_TO_QUEUE
         # A caller that releases it twice must not end the hold of the next one.
         return None if self.local_waiters.owns(lease) else Lost("handed over")
 
@@ -491,7 +499,7 @@ class LockService:
         try:
             return self.client.call(lock_id, self.protocol.look, lock_id)
         except StoreUnavailable as trouble:
-            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+            raise trouble.for_callers(lock_id) from None
 
     def holder(self, lock_id: str | int) -> Holder | None:
         """Return the holder of the lock, or None. In an outage: the holder in the fallback store.
@@ -547,7 +555,7 @@ class LockService:
             if not service.client.call(lock_id, service.protocol.break_, lock_id, record, by):
                 return None
         except StoreUnavailable as trouble:
-            raise LockServiceUnavailable(lock_id=lock_id, reason=trouble.reason) from trouble
+            raise trouble.for_callers(lock_id) from None
         self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
         return record.holder
 

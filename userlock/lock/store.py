@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from userlock.bell import Bell
+from userlock.errors import LockServiceUnavailable
 from userlock.words import legible
 
 #: For how long a record stays after its time to live is over, where the store can tell the
@@ -62,6 +63,15 @@ class StoreUnavailable(Exception):
     def of_demand(self) -> bool:
         """Return whether others ask for this record so much that the server is late with it."""
         return self.serves_others and self.slow
+
+    def for_callers(self, lock_id: str) -> LockServiceUnavailable:
+        """Return the error of the service. Raise it `from None`: the reason says it all."""
+        error = LockServiceUnavailable(lock_id=lock_id, reason=self.reason)
+        if self.__cause__ is not None:
+            kind = type(self.__cause__)
+            name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            error.add_note(f"The store's client raised {name}.")
+        return error
 
 
 class RecordRefused(StoreUnavailable):

@@ -98,6 +98,13 @@ class Attempt:
         self._clock = clock
 
     @property
+    def may_queue_first(self) -> bool:
+        """Return whether it may queue up before it has tried to take the lock."""
+        most = self.max_waiting
+        has_room = most is None or self.admission.waiting(self.claim.lock_id) < most
+        return self.wait_seconds > 0 and has_room
+
+    @property
     def elapsed(self) -> float:
         """Return the time since the call, in seconds."""
         return self._clock.now() - self.started
@@ -504,7 +511,8 @@ class _Wait:
         record = None
         if self._seen is None or not self._seen.full:
             record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
-        if record is None:  # it is gone or full, or in such demand that this entry did not get in
+        if record is None and (self._seen is not None or self._prevented):
+            # It is gone or full, or in such demand that this entry did not get in.
             record = self._look()
         if record is not None:
             if not attempt.blocked_by:

@@ -66,12 +66,15 @@ def check_put(
         if finding is not None:
             _report_put(entity, finding, None, stamp, now)
         return None, ()
+    missing: LockIdError | None = None
     try:
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
-        lock_id = None
-        if now.checked and not projection_of(entity):  # `check_whole` has reported those
-            _report_put(entity, (LockIdMissing, error.reason), None, stamp, now)
+        lock_id, missing = None, error
+    if missing is not None and now.checked and not projection_of(entity):
+        # `check_whole` has reported projections. The cause is an error of the application's rule.
+        cause = missing.__cause__
+        _report_put(entity, (LockIdMissing, missing.reason), None, stamp, now, cause=cause)
     if lock_id is None:
         return None, ()
     held = now.held
@@ -186,21 +189,27 @@ def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
 
 
 def _report_put(
-    entity: Any, finding: Finding, lock_id: str | None, stamp: Stamp | None, now: Moment
+    entity: Any,
+    finding: Finding,
+    lock_id: str | None,
+    stamp: Stamp | None,
+    now: Moment,
+    *,
+    cause: BaseException | None = None,
 ) -> None:
     cls = type(entity)
     kind, detail = finding
-    report(
-        kind(
-            key=entity._key,
-            kind=cls._get_kind(),
-            lock_id=lock_id,
-            policy=policy_for_message(cls),
-            read_at=None if stamp is None else stamp.place,
-            put_at=now.at,
-            detail=detail,
-        )
+    violation = kind(
+        key=entity._key,
+        kind=cls._get_kind(),
+        lock_id=lock_id,
+        policy=policy_for_message(cls),
+        read_at=None if stamp is None else stamp.place,
+        put_at=now.at,
+        detail=detail,
     )
+    violation.__cause__ = cause
+    report(violation)
 
 
 def check_delete(

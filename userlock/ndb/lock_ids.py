@@ -141,7 +141,7 @@ def _checked(value: object, what: str, source: str) -> str:
         gives = f"{source} gives {said}, not a non-empty string or a number"
         if isinstance(value, str) and value:
             gives = f"{source}: {error}"
-        raise _no_lock_id(what, gives) from error
+        raise _no_lock_id(what, gives) from None
 
 
 def _failed(what: str, source: str, error: Exception) -> LockIdError:

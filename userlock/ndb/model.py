@@ -9,7 +9,7 @@ import contextlib
 import copy
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from google.cloud import ndb
 from google.cloud.ndb import polymodel, tasklets
@@ -18,7 +18,7 @@ from google.cloud.ndb.exceptions import ContextError
 from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
-from userlock.lock.lease import Priority
+from userlock.lock.lease import Priority, PriorityName
 from userlock.lock.scope import current_scope
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_whole
@@ -33,6 +33,11 @@ from userlock.ndb.policies import WritePolicy, settle_policy, watch
 from userlock.ndb.provenance import ATTRIBUTES, DELETED, Stamped, restamp, stamp_of
 from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
+
+if TYPE_CHECKING:
+    from userlock.ndb.typed import Query
+
+_Entity = TypeVar("_Entity", bound="UserModel")
 
 
 class WriteIdProperty(ndb.IntegerProperty):
@@ -110,6 +115,21 @@ class Model(Stamped, ndb.Model):
     _userlock_allocated: Any = None
     #: Set in a new entity that `get_or_insert` is about to put.
     _userlock_creator: _Creator | None = None
+
+    if TYPE_CHECKING:  # ndb's own methods, which have no types
+        key: Any
+
+        @classmethod
+        def get_by_id(
+            cls,
+            id: str | int,  # noqa: A002 (ndb's name)
+            parent: Any = None,
+            namespace: str | None = None,
+            **options: Any,
+        ) -> Self | None: ...
+        @classmethod
+        def query(cls, *filters: Any, **options: Any) -> Query[Self]: ...
+        def put(self, **options: Any) -> ndb.Key: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -192,9 +212,10 @@ class Model(Stamped, ndb.Model):
         return watch_over(found, () if scope is None else scope.held.values())
 
     @classmethod
-    def get_or_insert(cls, *args: Any, **kwargs: Any) -> Any:
+    def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:
         """Get the entity, or create it: `get_or_insert_async`, and wait."""
-        return cls.get_or_insert_async(*args, **kwargs).result()
+        entity: Self = cls.get_or_insert_async(*args, **kwargs).result()
+        return entity
 
     # --- copies -----------------------------------------------------------------------------
 
@@ -366,13 +387,13 @@ def models_without_policy(package: str) -> list[type]:
 
 @contextlib.contextmanager
 def fetch_under_user_write_lock(
-    entity: UserModel,
+    entity: _Entity,
     *,
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
-    priority: Priority | str | None = None,
+    priority: Priority | PriorityName | None = None,
     max_waiting: int | None = None,
-) -> Iterator[Any]:
+) -> Iterator[_Entity]:
     """Hold the entity's lock for a block, and give an object that may be put in it.
 
     That is the entity itself if it is new or was read under the current tenure,
@@ -401,7 +422,7 @@ def fetch_under_user_write_lock(
         if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version != DELETED):
             yield entity
             return
-        fresh = entity._key.get()
+        fresh: _Entity | None = entity._key.get()
         if fresh is None:
             raise EntityNotFound(entity._key)
         yield fresh

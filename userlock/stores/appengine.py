@@ -315,7 +315,9 @@ def _failed(status: str) -> StoreUnavailable:
 
 
 def _reason(error: Exception) -> str:
-    return f"App Engine memcache: {type(error).__name__}: {error}"
+    # Its other errors are of classes that say more than their texts.
+    said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    return f"App Engine memcache: {said}"
 
 
 # --- values ---------------------------------------------------------------------------------

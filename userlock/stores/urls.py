@@ -11,11 +11,12 @@ a URL than `shown_url` gives: errors of urllib and of clients quote their input.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from userlock.words import meant
 
 _T = TypeVar("_T")
 
@@ -80,8 +81,8 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
         problem = str(error)
     except ImportError:
         raise
-    except Exception as error:
-        problem = f"it is refused ({type(error).__name__}){_names_in(url)}"
+    except Exception:
+        problem = f"the client of the store refuses it{_names_in(url)}"
     # Outside of the handler: the other error may quote the password, also as a context.
     raise ValueError(f"{shown_url(url, schemes)!r}: {problem}")
 
@@ -104,27 +105,32 @@ def _split(url: str, schemes: Collection[str]) -> SplitResult:
 
 def unknown_scheme(url: str) -> AddressError:
     """Return the error for a URL of no known scheme."""
-    near = difflib.get_close_matches(url.partition(":")[0].lower()[:40], SCHEMES, 1)
+    near = meant(url.partition(":")[0].lower(), SCHEMES, "{}://")
     known = ", ".join(f"{name}://" for name in SCHEMES)
-    meant = f" (did you mean {near[0]}://?)" if near else ""
-    return AddressError(f"it names no lease store: it must begin with one of {known}{meant}")
+    end = f" ({near})" if near else ""
+    return AddressError(f"it names no lease store: it must begin with one of {known}{end}")
 
 
-def options_of(parts: SplitResult, **defaults: str) -> dict[str, str]:
-    """Return the options of a store's URL, by name.
+def options_of(
+    parts: SplitResult, *, without_default: Collection[str] = (), **defaults: str
+) -> dict[str, str]:
+    """Return the options of a store's URL, by name; those that are not named by their defaults.
 
-    An `AddressError`: an option is unknown (if `defaults` names those that there
-    are) or named twice. Passed over silently, the locks would be elsewhere than
-    meant.
+    An `AddressError`: an option is unknown or named twice. Passed over silently,
+    the locks would be elsewhere than meant.
     """
     named = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(named)
     if len(options) < len(named):
         raise AddressError("an option is named twice")
-    if defaults and not options.keys() <= defaults.keys():
-        unknown = ", ".join(name for name in _plain_names(parts.query) if name not in defaults)
-        there = ", ".join(defaults)
-        raise AddressError(f"unknown option {unknown or '…'}; there are: {there}")
+    known = [*defaults, *without_default]
+    if not options.keys() <= set(known):
+        unknown = [name for name in _plain_names(parts.query) if name not in known]
+        near = meant(unknown[0], known) if unknown else ""
+        raise AddressError(
+            f"unknown option {', '.join(unknown) or '…'}{f' ({near})' if near else ''}; "
+            f"there are: {', '.join(known)}"
+        )
     return defaults | options
 
 

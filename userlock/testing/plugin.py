@@ -12,7 +12,8 @@ empty, test code is checked like any other. Two markers:
                                            no put site is tolerated
     @pytest.mark.allow_unlocked("reason")  no write is checked in this test
 
-Each test begins without the violations of others, so each test logs its own.
+Each test begins without the violations of others, so each test logs its own. The traceback of a
+test that fails by an error of the library ends at the application's line.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 import pytest
 
-from userlock.errors import WriteViolation
+from userlock.errors import UserLockError, WriteViolation
 from userlock.events import LISTENERS
 from userlock.reports import REPORTS
 from userlock.sites import DEFAULT_NAME, Baseline, BaselineError
@@ -37,6 +38,7 @@ from userlock.testing.fixtures import (
     userlock_service,
 )
 from userlock.testing.test_code import USUAL, TestCode
+from userlock.testing.tracebacks import hidden_frames
 
 __all__ = ["allow_unlocked", "held_lock", "userlock_clock", "userlock_faults", "userlock_service"]
 
@@ -153,6 +155,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if item.get_closest_marker("allow_unlocked") is not None:
             REPORTS.checks = False
             stack.callback(setattr, REPORTS, "checks", True)
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is None or not isinstance(call.excinfo.value, UserLockError):
+        return (yield)
+    with hidden_frames():
         return (yield)
 
 

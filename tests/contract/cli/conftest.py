@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.cli.process import Cli
 from tests.servers import Memcached, RedisServer
 from userlock.lock.lease import Holder
@@ -36,8 +36,8 @@ class Scene:
 
 
 @pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
-    with emulator.start() as server:
+def datastore() -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start() as server:
         yield server
 
 
@@ -61,7 +61,7 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         redis_server: RedisServer = request.getfixturevalue("redis_server")
         url = f"{redis_server.url}?prefix={prefix}"
     else:
-        running: emulator.Emulator = request.getfixturevalue("datastore")
+        running: userlock_emulator.Emulator = request.getfixturevalue("datastore")
         env = dict(running.env)
         for name, value in env.items():
             monkeypatch.setenv(name, value)

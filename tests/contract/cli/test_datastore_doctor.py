@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import emulator
+import userlock_emulator
 from tests.contract.cli.process import Cli
 
 
 @pytest.fixture
-def cli(datastore: emulator.Emulator) -> Cli:
+def cli(datastore: userlock_emulator.Emulator) -> Cli:
     cli = Cli("", datastore.env)
     del cli.env["USERLOCK_STORE"]  # not needed
     return cli

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-import emulator
+import userlock_emulator
 from tests.contract.cli.conftest import Scene
 from tests.contract.cli.process import Cli, Outcome
 from tests.documents import Block
@@ -43,7 +43,7 @@ def test_doctor_of_a_server_that_was_just_started(own_memcached: Memcached) -> N
     assert words(outcome.out) == words(shown)
 
 
-def test_doctor_of_datastore(datastore: emulator.Emulator) -> None:
+def test_doctor_of_datastore(datastore: userlock_emulator.Emulator) -> None:
     cli = Cli("", datastore.env)
     del cli.env["USERLOCK_STORE"]  # not needed
     outcome, shown = run(cli, DOCTOR_OF_DATASTORE)

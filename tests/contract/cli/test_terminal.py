@@ -17,7 +17,7 @@ def test_watch_is_drawn_in_place_until_ctrl_c(on_memcached: Scene) -> None:
         screen.process.send_signal(signal.SIGINT)
         assert screen.end() == 130
     assert "Traceback" not in screen.text
-    plain = re.sub(r"\x1b\[[0-9]*[A-Z]", "", screen.text)
+    plain = re.sub(r"\x1b\[[0-9]*[A-Za-z]", "", screen.text)
     assert all(len(line) < 80 for line in plain.splitlines())
     assert "ann" in plain
 
@@ -32,6 +32,18 @@ def test_watch_in_a_pipe_is_appended_until_ctrl_c(on_memcached: Scene) -> None:
     assert process.returncode == 130
     assert "\x1b" not in out
     assert err == "\n"
+
+
+def test_colours_are_for_terminals(on_memcached: Scene) -> None:
+    on_memcached.hold("ann")
+    with on_memcached.cli.on_terminal("holder", "ann") as screen:
+        assert screen.end() == 0
+    assert "\x1b[33mheld\x1b[0m" in screen.text
+    assert "\x1b" not in on_memcached.cli.run("holder", "ann").out
+    with on_memcached.cli.on_terminal("holder", "ann", "--store", "nothing://") as screen:
+        assert screen.end() == 2
+    assert screen.text.startswith("\x1b[31;1muserlock holder:\x1b[0m ")
+    assert "\x1b" not in on_memcached.cli.run("holder", "ann", "--store", "nothing://").err
 
 
 def test_the_reader_may_stop(on_memcached: Scene) -> None:

@@ -9,8 +9,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.constraints.models import (
     Campaign,
     MarkedCampaign,
@@ -46,7 +46,7 @@ def rename(found: Any, title: str, *, in_transaction: bool) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 class TestLostReplies:
     def test_of_a_creation(
-        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
     ) -> None:
         datastore.faults.drop_reply(count, kind=claim_rows.KIND)
         one = campaign("Summer", model=model)
@@ -61,7 +61,7 @@ class TestLostReplies:
         check_claims(model)
 
     def test_of_a_rename(
-        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
     ) -> None:
         one = put("Summer", model=model)
         datastore.faults.drop_reply(count, kind=claim_rows.KIND)
@@ -70,7 +70,7 @@ class TestLostReplies:
         check_claims(model)
 
     def test_of_a_delete(
-        self, datastore: emulator.Emulator, in_transaction: bool, model: Any, count: int
+        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
     ) -> None:
         one = put("Summer", model=model)
         ndb.get_context().clear_cache()
@@ -92,7 +92,7 @@ class TestLostReplies:
 class TestLostRepliesOfBatches:
     """Each entity gets its own result, whichever commit of the batch was answered."""
 
-    def test_of_a_creation_beside_a_change(self, datastore: emulator.Emulator) -> None:
+    def test_of_a_creation_beside_a_change(self, datastore: userlock_emulator.Emulator) -> None:
         old = put("Winter")
         old.points = 5
         new = campaign("Summer")
@@ -105,7 +105,7 @@ class TestLostRepliesOfBatches:
         check_claims(Campaign)
 
     @pytest.mark.parametrize("replies", [1, 3])
-    def test_of_several_commits(self, datastore: emulator.Emulator, replies: int) -> None:
+    def test_of_several_commits(self, datastore: userlock_emulator.Emulator, replies: int) -> None:
         many = [campaign(f"Number {number}") for number in range(plain_commits._MOST_CLAIMING + 1)]
         datastore.faults.drop_reply(replies, kind=claim_rows.KIND)
         with userlock.global_lock("ann"):
@@ -117,7 +117,7 @@ class TestLostRepliesOfBatches:
 
     @pytest.mark.parametrize("replies", [1, 3])
     def test_what_proves_one_proves_the_others(
-        self, datastore: emulator.Emulator, replies: int
+        self, datastore: userlock_emulator.Emulator, replies: int
     ) -> None:
         """An archived entity has no row that would tell."""
         old, new = put("Winter"), campaign("Summer")
@@ -155,7 +155,7 @@ class TestRefusedCommits:
         check_claims(Campaign)
 
 
-def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: emulator.Emulator) -> None:
+def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: userlock_emulator.Emulator) -> None:
     """An archived entity has no row, so only a write id would tell."""
     one = put("Summer")
     with userlock.global_lock("ann"):
@@ -168,7 +168,7 @@ def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: emulator.Emulator)
     check_claims(Campaign)
 
 
-def test_with_a_write_id_it_is_not(datastore: emulator.Emulator) -> None:
+def test_with_a_write_id_it_is_not(datastore: userlock_emulator.Emulator) -> None:
     one = put("Summer", model=MarkedCampaign)
     with userlock.global_lock("ann"):
         one = one.key.get(use_cache=False)
@@ -180,7 +180,9 @@ def test_with_a_write_id_it_is_not(datastore: emulator.Emulator) -> None:
 
 @pytest.mark.parametrize("rpc", ["Lookup", "Commit", "AllocateIds", "Rollback"])
 @pytest.mark.parametrize("kind", ["abort", "unavailable"])
-def test_other_failures_end_well(datastore: emulator.Emulator, rpc: str, kind: str) -> None:
+def test_other_failures_end_well(
+    datastore: userlock_emulator.Emulator, rpc: str, kind: str
+) -> None:
     put("Summer")
     getattr(datastore.faults, kind)(2, rpc=rpc)
     with userlock.global_lock("ann"):
@@ -190,7 +192,7 @@ def test_other_failures_end_well(datastore: emulator.Emulator, rpc: str, kind: s
     check_claims(Campaign)
 
 
-def test_when_datastore_stays_away_nothing_is_stored(datastore: emulator.Emulator) -> None:
+def test_when_datastore_stays_away_nothing_is_stored(datastore: userlock_emulator.Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.unavailable(None, rpc="Commit")
         with pytest.raises(google_errors.RetryError):

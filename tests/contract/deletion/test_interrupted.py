@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.deletion.conftest import (
     Albums,
@@ -117,7 +117,7 @@ def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", ["TestedPicture", "TestedRemark", "UserLockDeletion"])
-def test_lost_replies(albums: Albums, datastore: emulator.Emulator, kind: str) -> None:
+def test_lost_replies(albums: Albums, datastore: userlock_emulator.Emulator, kind: str) -> None:
     albums.fill()
     datastore.faults.drop_reply(3, kind=kind)
     albums.delete(album_key())

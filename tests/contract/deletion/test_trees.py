@@ -9,8 +9,8 @@ import pytest
 from google.cloud import ndb
 from google.cloud.ndb import polymodel
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.deletion.conftest import (
     Album,
@@ -207,7 +207,9 @@ def test_nothing_goes_if_the_job_cannot_be_staged(
     assert rows() == []
 
 
-def test_nothing_goes_if_the_commit_fails(albums: Albums, datastore: emulator.Emulator) -> None:
+def test_nothing_goes_if_the_commit_fails(
+    albums: Albums, datastore: userlock_emulator.Emulator
+) -> None:
     key = albums.fill()
     before = albums.left()
     datastore.faults.unavailable(None, rpc="Commit")
@@ -536,7 +538,7 @@ def test_an_owner_that_the_root_does_not_tell(albums: Albums) -> None:
     assert tree.name == "TestedRemark"
 
 
-def test_datastore_does_not_answer(albums: Albums, datastore: emulator.Emulator) -> None:
+def test_datastore_does_not_answer(albums: Albums, datastore: userlock_emulator.Emulator) -> None:
     albums.delete(albums.fill())
     datastore.faults.unavailable(None, rpc="RunQuery")
     albums.run_jobs()

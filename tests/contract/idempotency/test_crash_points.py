@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request
 from tests.contract.idempotency.paid import Paid, once
@@ -57,7 +57,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_commit_without_a_reply(
-    paid: Paid, datastore: emulator.Emulator, refused: bool, commit: int, fault: str
+    paid: Paid, datastore: userlock_emulator.Emulator, refused: bool, commit: int, fault: str
 ) -> None:
     """Applied or not, known to the attempt or not: the client sends it again."""
     paid.refused = refused

@@ -294,3 +294,20 @@ def test_a_key_that_is_no_text(app: flask.Flask) -> None:
     app.post("/key")(once(lambda flow: "text"))
     with pytest.raises(userlock.ConfigurationError, match="return a text or None"):
         post(app.test_client(), "/key")
+
+
+def test_a_violation_is_logged_once(
+    app: flask.Flask, client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    flows: Flows = app.extensions["flows"]
+
+    @app.post("/unlocked")
+    @flows.idempotent(user=lambda: "ann")
+    def unlocked(flow: Flow) -> str:
+        Ride(id="new", user_id="bob").put()
+        return "never sent"
+
+    answer = client.post("/unlocked", headers={"Idempotency-Key": KEY})
+    assert answer.status_code == 500
+    assert caplog.text.count("is new and was put without its lock") == 1
+    assert "unfinished" in caplog.text

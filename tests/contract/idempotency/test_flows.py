@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import GoogleAPIError
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.idempotency.conftest import (
     KEY,
     CardDeclined,
@@ -195,7 +195,7 @@ def test_a_last_block_without_an_answer(flows: Flows) -> None:
 def test_a_commit_that_fails(
     flows: Flows,
     ride: Function,
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
     provider: Provider,
     monkeypatch: pytest.MonkeyPatch,
     number: int,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.actions import DELETES, PUTS, Put
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
@@ -64,7 +64,7 @@ def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
 
 @pytest.fixture
 def beside(
-    ndb_client: ndb.Client, datastore: emulator.Emulator
+    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
 ) -> Callable[[Callable[[], None]], Started]:
     """Act as `elsewhere` does, and go on if that has to wait for a transaction of ours."""
 

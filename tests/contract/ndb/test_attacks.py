@@ -11,8 +11,8 @@ import pytest
 from google.api_core import exceptions as core_exceptions
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere
 from userlock.ndb.model import _Creator
@@ -103,7 +103,9 @@ def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
     assert notes(new.key) == ["theirs"]
 
 
-def test_a_lost_transaction_that_deletes_a_missing_entity(datastore: emulator.Emulator) -> None:
+def test_a_lost_transaction_that_deletes_a_missing_entity(
+    datastore: userlock_emulator.Emulator,
+) -> None:
     runs: list[int] = []
 
     def work() -> None:
@@ -374,7 +376,9 @@ def test_two_get_or_inserts_at_once_under_the_lock() -> None:
     assert len(numbers) == 1
 
 
-def test_a_new_object_that_keeps_the_id_of_an_attempt(datastore: emulator.Emulator) -> None:
+def test_a_new_object_that_keeps_the_id_of_an_attempt(
+    datastore: userlock_emulator.Emulator,
+) -> None:
     """No other request can know the id that was allocated in an attempt that was rolled back."""
     new = LockedHooked(number=7)
     datastore.faults.abort()

@@ -10,8 +10,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
@@ -34,7 +34,7 @@ def _ann(context: Any) -> None:
 class TestEachAttempt:
     """A lock around a transaction that meets contention."""
 
-    def run(self, datastore: emulator.Emulator, meanwhile: Callable[[], None]) -> int:
+    def run(self, datastore: userlock_emulator.Emulator, meanwhile: Callable[[], None]) -> int:
         """Run a transaction under the lock; the first commit is aborted after `meanwhile`."""
         runs: list[int] = []
 
@@ -53,7 +53,7 @@ class TestEachAttempt:
         return self.runs
 
     def test_a_lease_that_ran_out_in_between(
-        self, datastore: emulator.Emulator, clock: ManualClock
+        self, datastore: userlock_emulator.Emulator, clock: ManualClock
     ) -> None:
         with pytest.raises(userlock.LeaseRanOut, match="about to be run again"):
             self.run(datastore, lambda: clock.advance(61))
@@ -61,7 +61,7 @@ class TestEachAttempt:
         assert stored_points() == 0
 
     def test_a_lease_that_was_found_lost(
-        self, datastore: emulator.Emulator, store: MemoryStore
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore
     ) -> None:
         def lose() -> None:
             store.evict("ann")
@@ -74,14 +74,14 @@ class TestEachAttempt:
             self.run(datastore, lose)
         assert self.runs == 1
 
-    def test_a_lock_that_is_still_held(self, datastore: emulator.Emulator) -> None:
+    def test_a_lock_that_is_still_held(self, datastore: userlock_emulator.Emulator) -> None:
         """The control."""
         assert self.run(datastore, lambda: None) == 2
         assert stored_points() == 1
 
     def test_without_the_check_the_function_would_run_once_more(
         self,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -92,7 +92,7 @@ class TestEachAttempt:
         assert self.runs == 2
 
     def test_a_transaction_that_writes_nothing_under_a_lock_needs_none(
-        self, datastore: emulator.Emulator, clock: ManualClock
+        self, datastore: userlock_emulator.Emulator, clock: ManualClock
     ) -> None:
         runs: list[int] = []
 
@@ -107,7 +107,7 @@ class TestEachAttempt:
         assert len(runs) == 2
 
     def test_a_lock_that_is_taken_inside_is_taken_again(
-        self, datastore: emulator.Emulator, store: MemoryStore
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore
     ) -> None:
         tenures: list[object] = []
 

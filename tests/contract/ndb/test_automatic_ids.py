@@ -8,8 +8,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.models import Marked, VideoLog
 from userlock.ndb import commits
 
@@ -33,7 +33,7 @@ def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
         return log
 
 
-def test_a_put_that_has_landed_is_not_sent_again(datastore: emulator.Emulator) -> None:
+def test_a_put_that_has_landed_is_not_sent_again(datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.drop_reply()
     with pytest.raises(userlock.CommitInDoubt) as caught:
         put_a_log()
@@ -45,7 +45,7 @@ def test_a_put_that_has_landed_is_not_sent_again(datastore: emulator.Emulator) -
 
 
 def test_ndb_alone_puts_it_twice(
-    datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
     monkeypatch.setattr(commits, "DOUBTFUL", ())
@@ -54,14 +54,16 @@ def test_ndb_alone_puts_it_twice(
     assert VideoLog.query().count() == 2
 
 
-def test_out_of_time(datastore: emulator.Emulator) -> None:
+def test_out_of_time(datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
     with pytest.raises(userlock.CommitInDoubt):
         put_a_log()
     assert VideoLog.query().count() == 1
 
 
-def test_a_put_that_did_not_arrive_is_in_doubt_as_well(datastore: emulator.Emulator) -> None:
+def test_a_put_that_did_not_arrive_is_in_doubt_as_well(
+    datastore: userlock_emulator.Emulator,
+) -> None:
     """The library cannot tell: the caller has to look it up and decide."""
     datastore.faults.unavailable(rpc="Commit")
     with pytest.raises(userlock.CommitInDoubt):
@@ -69,13 +71,15 @@ def test_a_put_that_did_not_arrive_is_in_doubt_as_well(datastore: emulator.Emula
     assert VideoLog.query().count() == 0
 
 
-def test_a_put_that_was_certainly_not_applied_is_sent_again(datastore: emulator.Emulator) -> None:
+def test_a_put_that_was_certainly_not_applied_is_sent_again(
+    datastore: userlock_emulator.Emulator,
+) -> None:
     datastore.faults.abort(2)
     log = put_a_log()
     assert VideoLog.query().fetch(keys_only=True) == [log.key]
 
 
-def test_in_doubt_after_that(datastore: emulator.Emulator) -> None:
+def test_in_doubt_after_that(datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.abort()
     datastore.faults.drop_reply()
     with pytest.raises(userlock.CommitInDoubt):
@@ -88,7 +92,7 @@ def test_other_errors_are_raised_as_they_are() -> None:
         put_a_log(id=None, parent=ndb.Key("x" * 2000, 1))
 
 
-def test_the_others_of_a_batch_are_sent_again(datastore: emulator.Emulator) -> None:
+def test_the_others_of_a_batch_are_sent_again(datastore: userlock_emulator.Emulator) -> None:
     """They go in a commit of their own."""
     with userlock.global_lock("ann"):
         Marked(id="ann").put()
@@ -104,7 +108,9 @@ def test_the_others_of_a_batch_are_sent_again(datastore: emulator.Emulator) -> N
     assert Marked.get_by_id("ann", use_cache=False).points == 5
 
 
-def test_with_an_id_that_was_allocated_before_it_is_certain(datastore: emulator.Emulator) -> None:
+def test_with_an_id_that_was_allocated_before_it_is_certain(
+    datastore: userlock_emulator.Emulator,
+) -> None:
     """The advice of docs/fencing.md."""
     (key,) = MarkedLog.allocate_ids(1)
     datastore.faults.drop_reply()
@@ -112,13 +118,13 @@ def test_with_an_id_that_was_allocated_before_it_is_certain(datastore: emulator.
     assert MarkedLog.query().fetch(keys_only=True) == [log.key]
 
 
-def test_in_a_transaction_it_is_certain(datastore: emulator.Emulator) -> None:
+def test_in_a_transaction_it_is_certain(datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.drop_reply()
     ndb.transaction(put_a_log)
     assert VideoLog.query().count() == 1
 
 
-def test_an_object_that_is_in_doubt_can_be_put_again(datastore: emulator.Emulator) -> None:
+def test_an_object_that_is_in_doubt_can_be_put_again(datastore: userlock_emulator.Emulator) -> None:
     """The caller has looked it up, and it was missing."""
     with userlock.global_lock("ann"):
         log = VideoLog(learner_id="ann")
@@ -131,7 +137,7 @@ def test_an_object_that_is_in_doubt_can_be_put_again(datastore: emulator.Emulato
     assert [each.seconds for each in VideoLog.query()] == [3]
 
 
-def test_without_fencing_too(datastore: emulator.Emulator) -> None:
+def test_without_fencing_too(datastore: userlock_emulator.Emulator) -> None:
     """Nothing is compared here; the write is only not repeated."""
     userlock.configure(fencing=False)
     datastore.faults.drop_reply()

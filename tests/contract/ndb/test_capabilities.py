@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from userlock.admin.findings import Finding, Verdict
 from userlock.admin.ndb import examine_client
@@ -96,7 +96,7 @@ def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: se
 @pytest.mark.parametrize("skip", range(12))
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup", "RunQuery"])
 def test_an_rpc_that_fails_is_a_finding(
-    ndb_client: ndb.Client, datastore: emulator.Emulator, rpc: str, skip: int
+    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str, skip: int
 ) -> None:
     """This holds for each of them, and the entity is removed as far as possible."""
     fault = datastore.faults.unavailable(rpc=rpc, skip=skip)
@@ -111,7 +111,9 @@ def test_an_rpc_that_fails_is_a_finding(
     assert left_over(ndb_client) == 0 or (rpc == "Commit" and fault.hits)
 
 
-def test_a_named_database_and_a_namespace(datastore: emulator.Emulator, ndb_client: Any) -> None:
+def test_a_named_database_and_a_namespace(
+    datastore: userlock_emulator.Emulator, ndb_client: Any
+) -> None:
     client = ndb.Client(database="other", namespace="tenant")
     findings = probe(client)
     assert verdicts(findings) == FINE
@@ -140,7 +142,7 @@ class TestAskingOnce:
         assert not wire.rpcs
 
     def test_a_server_that_does_not_answer_is_asked_again(
-        self, ndb_client: ndb.Client, datastore: emulator.Emulator
+        self, ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
     ) -> None:
         """Without an answer, the result is neither yes nor no."""
         wire = connect(ndb_client, WithoutBaseVersion)

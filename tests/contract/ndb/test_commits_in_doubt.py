@@ -8,16 +8,16 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
-from emulator.datastore.errors import Code
-from emulator.datastore.faults import Rule
+import userlock_emulator
 from tests.contract.constraints.models import campaign
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
+from userlock_emulator.datastore.errors import Code
+from userlock_emulator.datastore.faults import Rule
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -63,7 +63,9 @@ def test_a_mixin_may_give_the_write_id() -> None:
 
 
 class TestPuts:
-    def test_a_put_that_met_itself_has_landed(self, key: Any, datastore: emulator.Emulator) -> None:
+    def test_a_put_that_met_itself_has_landed(
+        self, key: Any, datastore: userlock_emulator.Emulator
+    ) -> None:
         with userlock.global_lock("ann"):
             learner = key.get()
             for _ in range(3):
@@ -72,7 +74,7 @@ class TestPuts:
                 learner.put()
         assert stored(key) == 15
 
-    def test_twice_in_a_row(self, key: Any, datastore: emulator.Emulator) -> None:
+    def test_twice_in_a_row(self, key: Any, datastore: userlock_emulator.Emulator) -> None:
         datastore.faults.drop_reply(2)
         with userlock.global_lock("ann"):
             learner = key.get()
@@ -80,7 +82,7 @@ class TestPuts:
             learner.put()
         assert stored(key) == 5
 
-    def test_without_a_write_id_it_is_in_doubt(self, datastore: emulator.Emulator) -> None:
+    def test_without_a_write_id_it_is_in_doubt(self, datastore: userlock_emulator.Emulator) -> None:
         """The negative control, and the error's message."""
         key = new(Learner)
         with userlock.global_lock("ann"):
@@ -96,7 +98,7 @@ class TestPuts:
     def test_another_requests_write_is_not_taken_for_ours(
         self,
         key: Any,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
@@ -115,7 +117,7 @@ class TestPuts:
     def test_by_the_content_it_would_be(
         self,
         key: Any,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
         monkeypatch: pytest.MonkeyPatch,
@@ -132,7 +134,11 @@ class TestPuts:
         assert stored(key) == 5
 
     def test_a_refusal_without_a_lost_reply_is_certain(
-        self, key: Any, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self,
+        key: Any,
+        datastore: userlock_emulator.Emulator,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
     ) -> None:
         """An abort leaves no doubt: nothing was applied."""
         with userlock.global_lock("ann"):
@@ -145,7 +151,7 @@ class TestPuts:
         assert not caught.value.may_have_landed
 
     def test_when_the_look_up_fails_it_is_in_doubt(
-        self, key: Any, datastore: emulator.Emulator
+        self, key: Any, datastore: userlock_emulator.Emulator
     ) -> None:
         with userlock.global_lock("ann"):
             learner = key.get()
@@ -156,7 +162,7 @@ class TestPuts:
         assert caught.value.may_have_landed
 
     def test_a_batch_of_which_one_is_stale(
-        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         names = [f"learner-{number}" for number in range(20)]
         with userlock.suppress("arranging data"):
@@ -173,7 +179,7 @@ class TestPuts:
         assert [stored(each) for each in keys] == [1] * 7 + [1000] + [1] * 12
 
     def test_a_look_up_of_claims_that_fails_is_the_error_of_its_put_alone(
-        self, datastore: emulator.Emulator, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
     ) -> None:
         with userlock.suppress("arranging data"):
             keys = ndb.put_multi([Marked(id="ann"), Marked(id="ben")])
@@ -188,7 +194,7 @@ class TestPuts:
         assert isinstance(errors[1], userlock.StaleWriteError)
         assert isinstance(errors[2], google_errors.RetryError)
 
-    def test_the_service_stays_away(self, key: Any, datastore: emulator.Emulator) -> None:
+    def test_the_service_stays_away(self, key: Any, datastore: userlock_emulator.Emulator) -> None:
         """As in ndb, the last error is raised: the outcome is not known."""
         datastore.faults.unavailable(None, rpc="Commit")
         with userlock.global_lock("ann"):
@@ -199,7 +205,7 @@ class TestPuts:
         assert stored(key) == 0
 
     def test_other_errors_are_raised_as_they_are(
-        self, key: Any, datastore: emulator.Emulator
+        self, key: Any, datastore: userlock_emulator.Emulator
     ) -> None:
         """While another call is under way, ndb would disguise them."""
         wrong = Rule(name="wrong", code=Code.INVALID_ARGUMENT, rpc="Commit")
@@ -215,7 +221,7 @@ class TestPuts:
 class TestCreations:
     @pytest.mark.parametrize("count", [1, 30])
     def test_creations_that_met_themselves_have_landed(
-        self, datastore: emulator.Emulator, count: int
+        self, datastore: userlock_emulator.Emulator, count: int
     ) -> None:
         datastore.faults.drop_reply()
         learners = [Marked(id=f"learner-{number}") for number in range(count)]
@@ -226,14 +232,14 @@ class TestCreations:
             ndb.put_multi(learners)
         assert [stored(learner.key) for learner in learners] == [1] * count
 
-    def test_without_a_write_id_it_is_in_doubt(self, datastore: emulator.Emulator) -> None:
+    def test_without_a_write_id_it_is_in_doubt(self, datastore: userlock_emulator.Emulator) -> None:
         datastore.faults.drop_reply()
         with userlock.global_lock("ann"), pytest.raises(userlock.EntityExistsError) as caught:
             Learner(id="ann").put()
         assert caught.value.may_have_landed
 
     def test_of_two_creators_one_wins_although_a_request_was_lost(
-        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         def create() -> None:
             with userlock.global_lock("ann"):
@@ -246,7 +252,9 @@ class TestCreations:
             with pytest.raises(userlock.EntityExistsError):
                 Marked(id="ann").put()
 
-    def test_of_a_batch_the_existing_one_gets_the_error(self, datastore: emulator.Emulator) -> None:
+    def test_of_a_batch_the_existing_one_gets_the_error(
+        self, datastore: userlock_emulator.Emulator
+    ) -> None:
         taken = new(Marked, "learner-3", 7)
         datastore.faults.drop_reply()
         datastore.faults.drop_reply(2, skip=2)
@@ -303,7 +311,7 @@ class TestLegacyMode:
     def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
+        with userlock_emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
             monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
             client = ndb.Client(project="legacy")
             # Within the context of the other client.
@@ -318,7 +326,9 @@ class TestLegacyMode:
 
 
 class TestDeletes:
-    def test_an_entity_that_is_gone_counts_as_deleted(self, datastore: emulator.Emulator) -> None:
+    def test_an_entity_that_is_gone_counts_as_deleted(
+        self, datastore: userlock_emulator.Emulator
+    ) -> None:
         key = new(Learner)
         with userlock.global_lock("ann"):
             key.get()
@@ -327,7 +337,7 @@ class TestDeletes:
         assert stored(key) is None
 
     def test_an_entity_that_was_created_again_does_not(
-        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         key = new(Learner)
 
@@ -348,7 +358,7 @@ class TestDeletes:
 
 
 class TestWithoutAFence:
-    def test_plain_models_behave_as_in_ndb(self, datastore: emulator.Emulator) -> None:
+    def test_plain_models_behave_as_in_ndb(self, datastore: userlock_emulator.Emulator) -> None:
         plain = Plain(id="ann", number=1)
         datastore.faults.drop_reply()
         plain.put()

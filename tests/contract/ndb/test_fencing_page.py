@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.documents import Page
 
 PAGE = Page("docs/fencing.md")
@@ -39,7 +39,7 @@ class VideoLog(userlock.UserModel):
 
 @pytest.mark.usefixtures("context", "_quick_retries")
 def test_a_write_is_recognised_after_a_lost_reply(
-    names: dict[str, Any], datastore: emulator.Emulator
+    names: dict[str, Any], datastore: userlock_emulator.Emulator
 ) -> None:
     with userlock.global_lock("ann"):
         learner = names["Learner"](id="ann")
@@ -49,7 +49,7 @@ def test_a_write_is_recognised_after_a_lost_reply(
 
 
 @pytest.mark.usefixtures("context", "_quick_retries")
-def test_a_key_of_its_own(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+def test_a_key_of_its_own(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply(kind="VideoLog")
         ALLOCATED.run(names)
@@ -57,7 +57,9 @@ def test_a_key_of_its_own(names: dict[str, Any], datastore: emulator.Emulator) -
 
 
 @pytest.mark.usefixtures("context", "_quick_retries")
-def test_without_one_it_is_in_doubt(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+def test_without_one_it_is_in_doubt(
+    names: dict[str, Any], datastore: userlock_emulator.Emulator
+) -> None:
     """The negative control."""
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply(kind="VideoLog")
@@ -65,7 +67,7 @@ def test_without_one_it_is_in_doubt(names: dict[str, Any], datastore: emulator.E
             names["VideoLog"](learner_id="ann").put()
 
 
-def test_the_command(datastore: emulator.Emulator) -> None:
+def test_the_command(datastore: userlock_emulator.Emulator) -> None:
     program, *arguments = shlex.split(DOCTOR.text)
     assert program == "userlock"
     done = subprocess.run(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import DELETES, PUTS, READS, RIVALS, under_lock
 from tests.contract.ndb.models import Learner
@@ -24,13 +24,13 @@ MODES = ["pessimistic", "optimistic", "optimistic-with-entity-groups"]
 
 
 @pytest.fixture(scope="module", params=MODES)
-def server(request: pytest.FixtureRequest) -> Iterator[emulator.Emulator]:
-    with emulator.start(concurrency_mode=request.param) as running:
+def server(request: pytest.FixtureRequest) -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start(concurrency_mode=request.param) as running:
         yield running
 
 
 @pytest.fixture
-def ndb_client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+def ndb_client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
     """Return a client of an empty server."""
     server.reset()
     for name, value in server.env.items():
@@ -122,7 +122,7 @@ def _ran_out(store: MemoryStore, clock: ManualClock) -> None:
 
 
 def _extended(store: MemoryStore, clock: ManualClock) -> None:
-    userlock.current_scope().held["ann"].extend(300)  # type: ignore[union-attr]
+    userlock.current_scope().held["ann"].extend(300)
     clock.advance(299)
     store.evict("ann")
 
@@ -130,7 +130,7 @@ def _extended(store: MemoryStore, clock: ManualClock) -> None:
 def _found_lost(store: MemoryStore, clock: ManualClock) -> None:
     store.evict("ann")
     with pytest.raises(userlock.LockNotHeld):
-        userlock.current_scope().held["ann"].extend(60)  # type: ignore[union-attr]
+        userlock.current_scope().held["ann"].extend(60)
 
 
 def _broken(store: MemoryStore, clock: ManualClock) -> None:

@@ -13,8 +13,8 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.ndb import _datastore_api, tasklets
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.gates import (
     BELOW_THE_MODEL,
@@ -458,7 +458,7 @@ class TestOneOfABatch:
 
     @pytest.mark.usefixtures("_quick_retries")
     def test_also_when_the_commit_is_tried_again(
-        self, server: Wire, datastore: emulator.Emulator
+        self, server: Wire, datastore: userlock_emulator.Emulator
     ) -> None:
         fault = datastore.faults.unavailable(2, rpc="Commit")
         self.check(self.put())

@@ -16,8 +16,8 @@ import pytest
 from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.gates import (
     BELOW_THE_MODEL,
@@ -391,7 +391,7 @@ print(json.dumps(results))
 
 
 def test_clients_and_contexts_that_are_older_than_the_import(
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
 ) -> None:
     """In a process of its own, as this one has imported userlock."""
     datastore.reset()

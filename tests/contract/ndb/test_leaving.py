@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
-from emulator.datastore.faults import Fault
+import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.ndb import transactions
 from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
+from userlock_emulator.datastore.faults import Fault
 
 
 def begin_a_stale_put(store: MemoryStore, elsewhere: Elsewhere) -> Any:
@@ -135,7 +135,7 @@ def in_a_transaction(act: Callable[[], None]) -> None:
 def test_a_context_that_is_over(
     ndb_client: ndb.Client,
     service: userlock.LockService,
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
     caplog: pytest.LogCaptureFixture,
     where: Callable[[Callable[[], None]], None],
     sent: bool,
@@ -188,7 +188,7 @@ def test_a_transaction_that_is_over(ndb_client: ndb.Client, service: userlock.Lo
 class TestAnotherThread:
     """It shares the scope, as in `asyncio.to_thread`; the lock is left while it still puts."""
 
-    def leave(self, client: ndb.Client, datastore: emulator.Emulator) -> Fault:
+    def leave(self, client: ndb.Client, datastore: userlock_emulator.Emulator) -> Fault:
         """Leave the lock while another thread puts. Returns the fault that delays its commit."""
 
         def put() -> None:
@@ -206,7 +206,7 @@ class TestAnotherThread:
         self,
         ndb_client: ndb.Client,
         service: userlock.LockService,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -230,7 +230,7 @@ class TestAnotherThread:
         self,
         ndb_client: ndb.Client,
         service: userlock.LockService,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:

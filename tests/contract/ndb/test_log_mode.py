@@ -11,7 +11,7 @@ import userlock
 from tests.contract.ndb import helper
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, Note
-from userlock.events import BlindOverwrite, Event, Violation
+from userlock.events import LISTENERS, BlindOverwrite, Event, Violation, log_event
 from userlock.reports import REPORTS
 
 pytestmark = pytest.mark.usefixtures("context", "_logging")
@@ -26,7 +26,8 @@ def _logging(context: object, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def read_ann() -> Learner:
-    learner: Learner = Learner.get_by_id("ann", use_cache=False)
+    learner = Learner.get_by_id("ann", use_cache=False)
+    assert learner is not None
     return learner
 
 
@@ -71,9 +72,20 @@ class TestOnce:
         """The negative control: the mode logs once, not the logger."""
         userlock.configure(enforcement="raise")
         for _ in range(3):
-            with pytest.raises(userlock.PutWithoutLock):
+            with pytest.raises(userlock.PutWithoutLock) as caught:
                 add_one(read_ann())
+            assert caught.value.logged
         assert len(caplog.records) == 3
+
+    def test_one_that_nobody_logs(self) -> None:
+        userlock.configure(enforcement="raise")
+        LISTENERS.remove(log_event)
+        try:
+            with pytest.raises(userlock.PutWithoutLock) as caught:
+                add_one(read_ann())
+        finally:
+            LISTENERS.add(log_event)
+        assert not caught.value.logged
 
     def test_the_others_are_there_at_debug(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, logger="userlock")

@@ -9,16 +9,16 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
-from emulator.datastore.errors import Code
-from emulator.datastore.faults import Fault, Rule
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
+from userlock_emulator.datastore.errors import Code
+from userlock_emulator.datastore.faults import Fault, Rule
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
@@ -79,15 +79,15 @@ def create_it() -> None:
     Learner(id="ann-2").put()
 
 
-def drop_reply(datastore: emulator.Emulator) -> Fault:
+def drop_reply(datastore: userlock_emulator.Emulator) -> Fault:
     return datastore.faults.drop_reply()
 
 
-def out_of_time(datastore: emulator.Emulator) -> Fault:
+def out_of_time(datastore: userlock_emulator.Emulator) -> Fault:
     return datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
 
 
-def internal(datastore: emulator.Emulator) -> Fault:
+def internal(datastore: userlock_emulator.Emulator) -> Fault:
     rule = Rule(name="internal", code=Code.INTERNAL, rpc="Commit", applied=True)
     return datastore.faults.plant(rule)
 
@@ -98,7 +98,9 @@ LOSSES = [drop_reply, out_of_time, internal]
 @pytest.mark.parametrize("lose", LOSSES)
 class TestApplied:
     def test_is_recognised_by_a_write_id(
-        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+        self,
+        datastore: userlock_emulator.Emulator,
+        lose: Callable[[userlock_emulator.Emulator], Fault],
     ) -> None:
         work = Work(add_to_unmarked, add_to_marked)
         lose(datastore)
@@ -107,7 +109,9 @@ class TestApplied:
         assert (stored(Marked), stored(Learner)) == (5, 5)
 
     def test_is_recognised_by_an_id_that_was_allocated_for_it(
-        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+        self,
+        datastore: userlock_emulator.Emulator,
+        lose: Callable[[userlock_emulator.Emulator], Fault],
     ) -> None:
         work = Work(add_to_unmarked, log_it)
         lose(datastore)
@@ -116,7 +120,9 @@ class TestApplied:
         assert (VideoLog.query().count(), stored(Learner)) == (1, 5)
 
     def test_is_done_where_all_its_entities_are_gone(
-        self, datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+        self,
+        datastore: userlock_emulator.Emulator,
+        lose: Callable[[userlock_emulator.Emulator], Fault],
     ) -> None:
         work = Work(delete_it)
         lose(datastore)
@@ -127,8 +133,8 @@ class TestApplied:
     @pytest.mark.parametrize("step", [add_to_unmarked, create_it])
     def test_is_in_doubt_otherwise_and_not_run_again(
         self,
-        datastore: emulator.Emulator,
-        lose: Callable[[emulator.Emulator], Fault],
+        datastore: userlock_emulator.Emulator,
+        lose: Callable[[userlock_emulator.Emulator], Fault],
         step: Callable[[], None],
     ) -> None:
         work = Work(step)
@@ -143,7 +149,7 @@ class TestApplied:
 
 @pytest.mark.parametrize("lose", [drop_reply, internal])
 def test_with_plain_models_ndb_applies_it_twice(
-    datastore: emulator.Emulator, lose: Callable[[emulator.Emulator], Fault]
+    datastore: userlock_emulator.Emulator, lose: Callable[[userlock_emulator.Emulator], Fault]
 ) -> None:
     """The negative control: the same with models that are not watched."""
 
@@ -162,7 +168,7 @@ def test_with_plain_models_ndb_applies_it_twice(
 class TestNotApplied:
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it, create_it])
     def test_arrives_when_it_is_sent_again(
-        self, datastore: emulator.Emulator, step: Callable[[], None], wire: Wire
+        self, datastore: userlock_emulator.Emulator, step: Callable[[], None], wire: Wire
     ) -> None:
         """The request was lost, not the reply. ndb alone would run the function again."""
         work = Work(step)
@@ -171,7 +177,7 @@ class TestNotApplied:
         assert work.runs == 1
         assert wire.names.count("begin_transaction") == 1
 
-    def test_is_run_again_after_contention(self, datastore: emulator.Emulator) -> None:
+    def test_is_run_again_after_contention(self, datastore: userlock_emulator.Emulator) -> None:
         """It is certain that nothing was applied."""
         work = Work(add_to_unmarked, add_to_marked)
         datastore.faults.abort(2)
@@ -181,7 +187,7 @@ class TestNotApplied:
 
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it])
     def test_is_run_again_when_its_entities_are_unchanged(
-        self, datastore: emulator.Emulator, step: Callable[[], None]
+        self, datastore: userlock_emulator.Emulator, step: Callable[[], None]
     ) -> None:
         """The request was lost, and then the transaction was given up."""
         work = Work(step)
@@ -193,7 +199,7 @@ class TestNotApplied:
         assert stored(Learner) == {add_to_unmarked: 5, delete_it: None}.get(step, 0)
 
     def test_is_in_doubt_where_nothing_would_have_changed(
-        self, datastore: emulator.Emulator
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         """An unchanged entity looks the same, whether its put was applied or not."""
 
@@ -209,7 +215,7 @@ class TestNotApplied:
 
 
 class TestInDoubt:
-    def test_the_service_stays_away(self, datastore: emulator.Emulator) -> None:
+    def test_the_service_stays_away(self, datastore: userlock_emulator.Emulator) -> None:
         """A request may still be on its way."""
         work = Work(add_to_marked)
         datastore.faults.unavailable(None, rpc="Commit")
@@ -218,7 +224,7 @@ class TestInDoubt:
         assert work.runs == 1
         assert isinstance(caught.value.__cause__, google_errors.ServiceUnavailable)
 
-    def test_the_look_up_fails(self, datastore: emulator.Emulator) -> None:
+    def test_the_look_up_fails(self, datastore: userlock_emulator.Emulator) -> None:
         work = Work(add_to_marked)
         datastore.faults.drop_reply()
         datastore.faults.unavailable(None, rpc="Lookup", skip=1)
@@ -227,7 +233,7 @@ class TestInDoubt:
         assert work.runs == 1
 
     def test_somebody_else_has_written_since(
-        self, datastore: emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         """The write id is gone with the overwritten entity."""
 
@@ -253,7 +259,9 @@ class TestInDoubt:
 
 
 class TestAfterwards:
-    def test_an_object_that_has_landed_can_be_put_again(self, datastore: emulator.Emulator) -> None:
+    def test_an_object_that_has_landed_can_be_put_again(
+        self, datastore: userlock_emulator.Emulator
+    ) -> None:
         learner: list[Any] = []
 
         def add() -> None:
@@ -270,7 +278,7 @@ class TestAfterwards:
         assert stored(Marked) == 10
 
     def test_so_can_the_other_objects_of_the_transaction(
-        self, datastore: emulator.Emulator
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         others: list[Any] = []
 
@@ -289,7 +297,7 @@ class TestAfterwards:
         assert stored(Learner) == 10
 
     def test_in_doubt_the_objects_leave_the_context_cache(
-        self, datastore: emulator.Emulator
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         with userlock.global_lock("ann"):
             datastore.faults.drop_reply()
@@ -298,13 +306,13 @@ class TestAfterwards:
             assert Learner.get_by_id("ann").points == 5
 
     def test_no_stale_write_is_reported(
-        self, datastore: emulator.Emulator, events: list[Event]
+        self, datastore: userlock_emulator.Emulator, events: list[Event]
     ) -> None:
         datastore.faults.drop_reply()
         Work(add_to_marked).under_lock()
         assert not [event for event in events if isinstance(event, StaleWrite)]
 
-    def test_callbacks_on_commit_run_once(self, datastore: emulator.Emulator) -> None:
+    def test_callbacks_on_commit_run_once(self, datastore: userlock_emulator.Emulator) -> None:
         called: list[int] = []
 
         def add() -> None:
@@ -316,7 +324,7 @@ class TestAfterwards:
         assert called == [1]
 
     def test_the_lock_is_held_until_it_is_known(
-        self, datastore: emulator.Emulator, service: userlock.LockService
+        self, datastore: userlock_emulator.Emulator, service: userlock.LockService
     ) -> None:
         """A lock that was taken inside."""
         held: list[bool] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Any
 
 import pytest
@@ -168,3 +169,9 @@ def test_each_site_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     DELETES["delete"](nobodys().get())
     (record,) = caplog.records
     assert "deleted at: " in record.getMessage()
+
+
+def test_the_traceback_is_not_longer_than_it_needs_to_be() -> None:
+    with pytest.raises(userlock.LockIdMissing) as caught:
+        Loan(id="new", days=1).put()
+    assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1

@@ -216,6 +216,7 @@ class TestFetchUnderUserWriteLock:
                 other.put()
 
         early = Learner.get_by_id("ann")
+        assert early is not None
         elsewhere(add_five)
         with userlock.fetch_under_user_write_lock(early) as learner:
             assert learner is not early
@@ -229,6 +230,7 @@ class TestFetchUnderUserWriteLock:
     ) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
+            assert learner is not None
             with userlock.fetch_under_user_write_lock(learner) as same:
                 assert same is learner
             assert service.holder("ann") is not None
@@ -236,6 +238,7 @@ class TestFetchUnderUserWriteLock:
 
     def test_the_lock_is_held_inside_only(self, service: userlock.LockService) -> None:
         learner = Learner.get_by_id("ann")
+        assert learner is not None
         with userlock.fetch_under_user_write_lock(learner):
             assert service.holder("ann") is not None
         assert service.holder("ann") is None
@@ -246,6 +249,7 @@ class TestFetchUnderUserWriteLock:
 
     def test_a_deleted_entity_is_an_error(self, service: userlock.LockService) -> None:
         learner = Learner.get_by_id("ann")
+        assert learner is not None
         with userlock.global_lock("ann"):
             learner.key.delete()
         with (
@@ -261,6 +265,7 @@ class TestFetchUnderUserWriteLock:
         self, service: userlock.LockService, clock: ManualClock
     ) -> None:
         learner = Learner.get_by_id("ann")
+        assert learner is not None
         lease = service.acquire("ann")
         with (
             pytest.raises(userlock.LockTimeout),
@@ -272,6 +277,6 @@ class TestFetchUnderUserWriteLock:
     def test_anything_else_is_refused(self) -> None:
         with (
             pytest.raises(TypeError, match="takes a UserModel"),
-            userlock.fetch_under_user_write_lock("ann"),  # type: ignore[arg-type]
+            userlock.fetch_under_user_write_lock("ann"),  # type: ignore[type-var]
         ):
             pass

@@ -10,10 +10,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
-from emulator.datastore.errors import Code
-from emulator.datastore.faults import Rule
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner
@@ -22,6 +20,8 @@ from userlock.lock.held_lock import HeldLock
 from userlock.ndb import transactions
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.stores import MemoryStore
+from userlock_emulator.datastore.errors import Code
+from userlock_emulator.datastore.faults import Rule
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
@@ -87,7 +87,9 @@ class TestOwnErrors:
             ndb.transaction(add_points)
         slow.get_result()
 
-    def test_a_rollback_that_fails_does_not_hide_them(self, datastore: emulator.Emulator) -> None:
+    def test_a_rollback_that_fails_does_not_hide_them(
+        self, datastore: userlock_emulator.Emulator
+    ) -> None:
         runs: list[int] = []
 
         def work() -> None:
@@ -100,7 +102,7 @@ class TestOwnErrors:
             ndb.transaction(work)
         assert runs == [1]
 
-    def test_nor_does_one_that_is_not_answered(self, datastore: emulator.Emulator) -> None:
+    def test_nor_does_one_that_is_not_answered(self, datastore: userlock_emulator.Emulator) -> None:
         datastore.faults.unavailable(None, rpc="Rollback")
         with pytest.raises(userlock.PutWithoutLock):
             ndb.transaction(add_points)
@@ -108,7 +110,7 @@ class TestOwnErrors:
 
 class TestNotRepeated:
     def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
-        self, datastore: emulator.Emulator
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         runs: list[int] = []
         with userlock.global_lock("ann"):
@@ -124,7 +126,7 @@ class TestNotRepeated:
         assert runs == [1]
         assert stored_points() == 1
 
-    def test_nor_when_it_keeps_failing(self, datastore: emulator.Emulator) -> None:
+    def test_nor_when_it_keeps_failing(self, datastore: userlock_emulator.Emulator) -> None:
         runs: list[int] = []
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")

@@ -10,8 +10,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import RIVALS, under_lock
 from tests.contract.ndb.models import Learner
@@ -60,7 +60,7 @@ class TestASecondAttempt:
         key: Any,
         rival: Callable[[Any], None],
         locked: bool,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
@@ -87,7 +87,7 @@ class TestASecondAttempt:
 
 
 def test_an_entity_is_renamed_in_a_second_attempt(
-    key: Any, datastore: emulator.Emulator, elsewhere: Elsewhere
+    key: Any, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
 ) -> None:
     """The object has another key in the second attempt."""
     learner = key.get()
@@ -124,7 +124,7 @@ def test_a_put_after_a_rolled_back_delete_is_deleted(key: Any) -> None:
 
 
 def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
-    key: Any, datastore: emulator.Emulator
+    key: Any, datastore: userlock_emulator.Emulator
 ) -> None:
     with userlock.global_lock("ann"):
         key.get()

@@ -11,9 +11,7 @@ import pytest
 from google.cloud import ndb
 from google.cloud.ndb import _datastore_api
 
-import emulator
-from emulator.datastore.errors import Code
-from emulator.datastore.faults import Rule
+import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from tests.contract.ndb.test_capabilities import FINE, connect, verdicts
 from tests.contract.ndb.test_gate import CHANGES, other_deletes
@@ -22,6 +20,8 @@ from userlock.admin.findings import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
 from userlock.ndb import capabilities, commits, plain_commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
+from userlock_emulator.datastore.errors import Code
+from userlock_emulator.datastore.faults import Rule
 
 
 def through_ndb(client: ndb.Client) -> Finding:
@@ -55,7 +55,7 @@ def test_there_is_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "could not be determined" in finding.says
 
 
-def test_all_findings(datastore: emulator.Emulator, ndb_client: ndb.Client) -> None:
+def test_all_findings(datastore: userlock_emulator.Emulator, ndb_client: ndb.Client) -> None:
     findings = examine()
     assert verdicts(findings) == {**FINE, THROUGH_NDB: "ok"}
     assert list(verdicts(findings))[-2:] == [THROUGH_NDB, "emulator"]
@@ -87,7 +87,7 @@ def test_each_kind_of_server(
 @pytest.mark.parametrize("skip", range(12))
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup"])
 def test_an_rpc_that_fails(
-    ndb_client: ndb.Client, datastore: emulator.Emulator, rpc: str, skip: int
+    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str, skip: int
 ) -> None:
     wrong = Rule(name="wrong", code=Code.FAILED_PRECONDITION, rpc=rpc, skip=skip, count=None)
     fault = datastore.faults.plant(wrong)
@@ -167,7 +167,9 @@ class TestAnotherNdb:
         ("_NonTransactionalCommitBatch", "ended with NameError"),  # which userlock does not touch
     ],
 )
-def test_an_ndb_that_lacks_something(datastore: emulator.Emulator, name: str, says: str) -> None:
+def test_an_ndb_that_lacks_something(
+    datastore: userlock_emulator.Emulator, name: str, says: str
+) -> None:
     """In a process of its own, as this one has another ndb."""
     code = (
         f"from google.cloud.ndb import _datastore_api; del _datastore_api.{name};"

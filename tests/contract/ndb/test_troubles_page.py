@@ -11,10 +11,10 @@ from unittest import mock
 import pytest
 from google.cloud import ndb
 
-from emulator.datastore import locks
-from emulator.datastore.server import CONCURRENCY_MODES
 from tests.documents import Page
 from userlock.ndb import policies
+from userlock_emulator.datastore import locks
+from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 PAGE = Page("docs/troubles.md")
 SETUP, *EXAMPLES = PAGE.take_all("python")

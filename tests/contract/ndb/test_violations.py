@@ -56,7 +56,8 @@ def check_message(
 
 
 def read_ann() -> Learner:
-    learner: Learner = Learner.get_by_id("ann")
+    learner = Learner.get_by_id("ann")
+    assert learner is not None
     return learner
 
 

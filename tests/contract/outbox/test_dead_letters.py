@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Mailbox, rows
 from userlock.errors import LockTimeout
@@ -144,7 +144,7 @@ def test_faults_at_the_commit_of_a_redrive(
     dead: list[str],
     errors: Errors,
     ran: list[str],
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
     fault: str,
 ) -> None:
     errors.clear()

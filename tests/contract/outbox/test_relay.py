@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Mailbox, rows
 from userlock.ndb.owners import shard_of
@@ -193,7 +193,7 @@ def test_faults_at_each_commit(
     outbox: Outbox,
     mailbox: Mailbox,
     job: Any,
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
     fault: str,
     skip: int,
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import (
     Learner,
@@ -224,7 +224,7 @@ class TestTransactional:
         mailbox: Mailbox,
         outbox: Outbox,
         clock: ManualClock,
-        datastore: emulator.Emulator,
+        datastore: userlock_emulator.Emulator,
         fault: str,
         skip: int,
     ) -> None:

@@ -10,8 +10,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Learner, Mailbox, in_transaction, rows
@@ -60,7 +60,7 @@ class TestTheTransaction:
         assert (rows(), mailbox.messages) == ([], [])
 
     def test_run_again_by_ndb_it_is_staged_once(
-        self, job: Any, mailbox: Mailbox, datastore: emulator.Emulator
+        self, job: Any, mailbox: Mailbox, datastore: userlock_emulator.Emulator
     ) -> None:
         with datastore.faults.abort(2, kind="UserLockJob"):
             in_transaction(lambda: job.stage("ann"))
@@ -68,7 +68,7 @@ class TestTheTransaction:
 
     @pytest.mark.usefixtures("quick_retries")
     def test_a_lost_reply_stages_it_once(
-        self, job: Any, mailbox: Mailbox, datastore: emulator.Emulator
+        self, job: Any, mailbox: Mailbox, datastore: userlock_emulator.Emulator
     ) -> None:
         attempts = []
 
@@ -339,7 +339,7 @@ class TestBadInput:
                 outbox.run(wrong)
 
     def test_datastore_being_away_is_an_error_of_the_message(
-        self, job: Any, outbox: Outbox, datastore: emulator.Emulator, ran: list[Any]
+        self, job: Any, outbox: Outbox, datastore: userlock_emulator.Emulator, ran: list[Any]
     ) -> None:
         """The engine then comes again."""
         staged = job.stage_now("ann")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb again)
+import userlock_emulator
 from userlock.reports import REPORTS
 
 LEARNERS = """
@@ -127,9 +127,9 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
+def datastore() -> Iterator[userlock_emulator.Emulator]:
     """Start an emulator in one concurrency mode: no test here uses transactions."""
-    with emulator.start() as server:
+    with userlock_emulator.start() as server:
         yield server
 
 

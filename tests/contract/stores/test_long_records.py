@@ -11,7 +11,7 @@ import redis
 from google.cloud import ndb
 from pymemcache.client.base import Client
 
-import emulator
+import userlock_emulator
 from tests.servers import Memcached, RedisServer
 from userlock.admin import diagnostics
 from userlock.lock.store import MAX_RECORD_BYTES, LeaseStore
@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     elif request.param == "memory":
         made = MemoryStore()
     else:
-        with emulator.start() as running:
+        with userlock_emulator.start() as running:
             for name, value in running.env.items():
                 monkeypatch.setenv(name, value)
             yield DatastoreStore(ndb.Client(), prefix=prefix, timeout=10)

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pymemcache.client.base import Client
 
-from emulator import memcache as embedded_memcached
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
@@ -28,6 +27,7 @@ from userlock.testing import (
     TimeContract,
     VerbContract,
 )
+from userlock_emulator import memcache as embedded_memcached
 
 
 def store_on(address: str, **options: object) -> MemcacheStore:

@@ -175,6 +175,7 @@ class TestAProvider:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ("ssl_ca_cert=/a.pem", "did you mean ssl_ca_certs"),
         ("credentials=iam", "is google, or names a provider"),
         ("credentials=json:dumps", "is a function, no"),
         ("credentials=nowhere:provider", "there is no module nowhere"),
@@ -185,7 +186,7 @@ class TestAProvider:
 )
 def test_malformed(options: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        RedisStore.from_url(f"redis://127.0.0.1:6379?{options}")
+        RedisStore.from_url(f"rediss://127.0.0.1:6379?{options}")
 
 
 def test_a_password_and_a_provider() -> None:

@@ -188,7 +188,7 @@ def test_a_put_without_the_lock_is_refused(ask: Ask, caplog: pytest.LogCaptureFi
     assert answer.status == 500
     assert answer.headers["content-type"] == "application/problem+json"
     assert "Wallet" not in answer.text
-    assert "CreatedWithoutLock" in caplog.text
+    assert caplog.text.count("CreatedWithoutLock:") == 1
 
 
 def test_a_lock_that_is_not_free_is_a_problem_document(

@@ -14,15 +14,16 @@ import werkzeug.test
 from google.cloud import ndb
 
 import userlock
-from emulator import memcache
 from tests.contract.web.djangos import django_client
 from tests.documents import Block, Page
 from userlock.contrib.flask import UserLock
 from userlock.contrib.problems import problem_of
 from userlock.events import LISTENERS
+from userlock_emulator import memcache
 
 PAGE = Page("docs/web.md")
 FLASK = PAGE.take("python", "import flask")
+FACTORY = PAGE.take("python", "def create_app")
 DJANGO = PAGE.take("python", "# settings.py")
 WSGI = PAGE.take("python", "userlock.contrib.wsgi")
 INSPECTOR = PAGE.take("python", "inspector=")
@@ -47,6 +48,14 @@ def test_flask(run: Any) -> None:
     client = run(FLASK)["app"].test_client()
     assert client.post("/wallets/ann/points").get_json() == {"points": 5}
     assert client.post("/wallets/ann/points").get_json() == {"points": 10}
+
+
+def test_an_app_factory(run: Any, service: userlock.LockService) -> None:
+    names = run(FACTORY, flask=flask, ndb=ndb, service=service, UserLock=UserLock)
+    for _ in range(2):  # tests make many apps
+        app = names["create_app"]()
+        app.add_url_rule("/a", view_func=scope_and_lock)
+        assert app.test_client().get("/a").text == "interactive GET /a"
 
 
 def scope_and_lock() -> str:

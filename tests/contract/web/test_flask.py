@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import flask
@@ -9,9 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from userlock.contrib.flask import UserLock
+from userlock.events import LISTENERS, log_event
 from userlock.stores import MemoryStore
 
 
@@ -157,7 +159,10 @@ def test_a_refused_write_that_the_handler_did_not_wait_for_is_409(client: FlaskC
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_write_in_doubt_is_not_to_be_sent_again(
-    app: flask.Flask, client: FlaskClient, datastore: emulator.Emulator, transactional: bool
+    app: flask.Flask,
+    client: FlaskClient,
+    datastore: userlock_emulator.Emulator,
+    transactional: bool,
 ) -> None:
     """The write has landed: a client that repeats the request would add the points twice."""
 
@@ -212,11 +217,39 @@ def test_a_violation_is_a_bug_of_the_app(
     answer = client.post("/no-lock")
     assert answer.status_code == 500
     assert "Account" not in answer.text
-    assert "CreatedWithoutLock" in caplog.text
+    assert caplog.text.count("CreatedWithoutLock:") == 1
     assert __file__ in caplog.text
     app.testing = True
     with pytest.raises(userlock.CreatedWithoutLock):
         app.test_client().post("/no-lock")
+
+
+def test_a_violation_that_no_listener_logs_is_logged_with_its_text(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    LISTENERS.remove(log_event)
+    try:
+        client.post("/no-lock")
+    finally:
+        LISTENERS.add(log_event)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert caplog.text.count("CreatedWithoutLock:") == 1
+
+
+def test_a_violation_that_the_app_drops_is_in_the_log(
+    app: flask.Flask, client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.post("/dropped")
+    def dropped() -> str:
+        with contextlib.suppress(Exception):
+            app.view_functions["no_lock"]()
+        return "fine"
+
+    assert client.post("/dropped").text == "fine"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("CreatedWithoutLock: ")
 
 
 def test_enforcement_and_fencing_can_be_set_for_the_app(

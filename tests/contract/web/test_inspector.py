@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from userlock.admin.diagnostics import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event, Rejected
+from userlock.lock.lease import process_label
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -446,3 +448,62 @@ def test_names_are_escaped(client: FlaskClient, service: userlock.LockService) -
     assert "<script>" not in page
     assert "<img" not in page
     assert "&lt;script&gt;ann" in page
+
+
+# --- looking on ---------------------------------------------------------------------------------
+
+
+def test_a_page_comes_again_until_it_is_paused(client: FlaskClient) -> None:
+    page = client.get("/userlock/contention?a=%22%3E&_scheme=x")
+    assert "Refresh" not in page.headers
+    assert 'href="?a=%22%3E&amp;_scheme=x&amp;refresh=5"' in page.text
+    page = client.get("/userlock/contention?a=b&refresh=5")
+    assert page.headers["Refresh"] == "5"
+    assert '<a href="?a=b">Pause</a>' in page.text
+    for other in ("0", "1", "5;url=https://example.com"):
+        assert "Refresh" not in client.get(f"/userlock/?refresh={other}").headers
+
+
+def test_an_answer_to_a_form_does_not(client: FlaskClient) -> None:
+    answer = client.post("/userlock/break?refresh=5", data={"lock_id": "ann"})
+    assert answer.status_code == 200
+    assert "Refresh" not in answer.headers
+
+
+def test_the_navigation_tells_which_pages_are_of_this_process(client: FlaskClient) -> None:
+    text = client.get("/userlock/").text
+    shared, own = text.index("All processes"), text.index(f"This process only: {process_label()}")
+    assert shared < text.index("/userlock/locks") < own < text.index("/userlock/contention")
+
+
+def test_the_way_back(ndb_client: ndb.Client, service: userlock.LockService) -> None:
+    inspector = Inspector(lambda request: "olga", back_to="/start")
+    client = app_with(ndb_client, service, inspector).test_client()
+    assert '<a href="/start">Back to the app</a>' in client.get("/userlock/violations").text
+
+
+def test_without_one_there_is_no_link(client: FlaskClient) -> None:
+    assert "Back to the app" not in client.get("/userlock/").text
+
+
+def test_waits_are_drawn(
+    client: FlaskClient, service: userlock.LockService, clock: ManualClock
+) -> None:
+    assert "<svg" not in client.get("/userlock/contention").text
+    lease = service.acquire("ann")
+    clock.after(0.3, lambda: service.release(lease))
+    client.post("/users/ann/coins")
+    text = client.get("/userlock/contention").text
+    assert (
+        'aria-label="Waits by length: ≤ 10ms: 0, ≤ 100ms: 0, ≤ 1.0s: 1, ≤ 5.0s: 0, &gt; 5.0s: 0"'
+        in text
+    )
+
+
+def test_outages_are_drawn(client: FlaskClient, store: MemoryStore) -> None:
+    assert "<svg" not in client.get("/userlock/outages").text
+    store.go_down()
+    client.post("/users/ann/coins")
+    text = client.get("/userlock/outages").text
+    assert re.search('aria-label="1 outage in [^"]+"', text)
+    assert text.count('<rect class="trouble"') == 1

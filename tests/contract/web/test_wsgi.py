@@ -99,7 +99,7 @@ def test_a_violation_is_logged_and_tells_the_client_nothing(
     assert answer.status_code == 500
     assert "Set-Cookie" not in answer.headers
     assert "Purse" not in answer.text
-    assert "CreatedWithoutLock" in caplog.text
+    assert caplog.text.count("CreatedWithoutLock:") == 1
     assert __file__ in caplog.text
 
 

@@ -20,6 +20,8 @@ from userlock.cli.entry import COMMANDS, _parser
 
 PAGE = Page("docs/cli.md")
 SETTING = PAGE.take("sh", "export USERLOCK_STORE")
+#: `tests/contract/cli/test_completion.py` runs it.
+COMPLETION = PAGE.take("sh", "completion")
 HOLDER = PAGE.take("console", "holder ann")
 BREAK = PAGE.take("console", "break ann")
 WATCH = PAGE.take("console", "watch")

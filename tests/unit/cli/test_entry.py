@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+
 import pytest
 
 import userlock
+from tests.documents import ROOT
 from tests.unit.cli.terminal import Terminal
-from userlock.cli.command import Parser
+from userlock.cli.command import VARIABLES, Parser, seconds
 from userlock.cli.console import Console
 from userlock.cli.entry import COMMANDS, main
 
@@ -33,9 +37,24 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["frobnicate"], "Choose from: holder, break, watch, doctor"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
-        (["holder", "ann", "--jsn"], "unrecognized arguments: --jsn"),
+        (
+            ["holder", "ann", "--jsn"],
+            "userlock holder: there is no option --jsn; did you mean --json?",
+        ),
+        (
+            ["--sotre=memory://u:pw@x", "holder", "ann"],
+            "no option --sotre; did you mean --store? (see",
+        ),
+        (["--stor", "memory://u:pw@x", "holder"], "no option --stor; did you mean --store? (see"),
+        (
+            ["outbox", "list", "--deda"],
+            "outbox list: there is no option --deda; did you mean --dead?",
+        ),
+        (["holder", "ann", "--once"], "no option --once. There are: --help, --store, --json (see"),
+        (["watch", "--interval", "-5"], "argument --interval: "),
+        (["watch", "-x"], "there is no option -x. There are: "),
         (["holder", "\x1b[2J", "\x1b[2J"], "unrecognized arguments: …"),
-        (["watch", "--interval", "fast"], "'fast' is not a number of seconds"),
+        (["watch", "--interval", "fast"], "'fast' is not a duration from 0.1 seconds"),
     ],
 )
 def test_a_mistyped_command_line(
@@ -54,7 +73,7 @@ def test_a_mistyped_command_on_any_python(quote: str, capsys: pytest.CaptureFixt
 
 
 #: They work on files, or on an app.
-_OTHERS = ("baseline", "outbox", "flows", "reap", "unique", "quota")
+_OTHERS = ("baseline", "outbox", "flows", "reap", "unique", "quota", "completion")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in _OTHERS])
@@ -146,3 +165,38 @@ def test_a_process_without_standard_streams(monkeypatch: pytest.MonkeyPatch) -> 
     assert main(["--store", "memory://", "holder", "ann"], console=console) == 1
     for stream in (console.stdin, console.stdout, console.stderr):
         stream.close()
+
+
+def test_a_misspelt_variable_is_named(terminal: Terminal) -> None:
+    del terminal.environ["USERLOCK_STORE"]
+    terminal.environ |= {"USERLOCK_STROE": "memory://u:pw@x", "USERLOCK_FALLBACK": "of the app"}
+    _, _, err = terminal.run("holder", "ann")
+    assert err.splitlines()[0] == (
+        "userlock: the environment variable USERLOCK_STROE has no effect; "
+        "did you mean USERLOCK_STORE?"
+    )
+    assert err.count("\n") == 2
+    assert "pw" not in err
+    terminal.environ = {"USERLOCK_SHOWIDS": "masked", "USERLOCK_STORE": "memory://"}
+    assert "did you mean USERLOCK_SHOW_IDS?" in terminal.run("--json", "holder", "ann").err
+
+
+def test_all_variables_of_the_library_are_known() -> None:
+    sources = [path.read_text() for path in (ROOT / "userlock").rglob("*.py")]
+    assert set(re.findall(r"USERLOCK_[A-Z_]*[A-Z]", "".join(sources))) == set(VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("90", 90), ("0.5", 0.5), ("90s", 90), ("5m", 300), ("1.5h", 5400), ("24h", 86400)],
+)
+def test_durations(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.05", "25h", "5 m", "m", "1e3", "nan", "-5", "5d", "\u0665"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="as in 90, 90s, 5m or 2h"):
+        seconds(text)

@@ -24,7 +24,7 @@ def test_it_shows_the_holder_and_the_queue_in_order(terminal: Terminal) -> None:
     assert "ann: held" in out
     assert "request   POST /answers" in out
     assert "3.5s ago" in out
-    assert "60 s at a time; 56s left" in out
+    assert "60s at a time; 56s left" in out
     person, batch = out.index("GET /badges"), out.index("nightly")
     assert person < batch
 
@@ -195,7 +195,7 @@ class _Plain(LeaseStore):
 def test_a_store_that_does_not_tell_the_time(clock: ManualClock) -> None:
     terminal = Terminal(_Plain(MemoryStore(clock=clock)), clock)
     terminal.hold("ann")
-    assert "60 s at a time\n" in terminal.run("holder", "ann").out
+    assert "60s at a time\n" in terminal.run("holder", "ann").out
     assert terminal.run("holder", "ann", "--json").document["seconds_left"] is None
     assert terminal.run("watch", "--once").code == 2
     assert "name the locks to watch" in terminal.run("watch", "--once").err

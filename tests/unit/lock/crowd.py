@@ -10,7 +10,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.watch import Watch
 from tests.simulation.world import Process, World
 from userlock import LockPolicy, LockTimeout
-from userlock.lock.lease import Lease
+from userlock.lock.lease import Lease, PriorityName
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -56,7 +56,7 @@ class Crowd:
         after: float = 0.0,
         hold: float = 0.02,
         process: Process | None = None,
-        priority: str = "interactive",
+        priority: PriorityName = "interactive",
         wait_timeout: float | None = None,
         lock_timeout: float = 60.0,
     ) -> Process:

@@ -67,7 +67,7 @@ class TestUse:
             with userlock.scope(request="POST /mine") as scope:
                 async with userlock.global_lock("ann") as lock:
                     assert lock.scope is scope
-                    assert userlock.holder("ann").request == "POST /mine"  # type: ignore[union-attr]
+                    assert userlock.holder("ann").request == "POST /mine"
                 assert current_scope() is scope
 
         run(work())

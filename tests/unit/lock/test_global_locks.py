@@ -12,6 +12,7 @@ import pytest
 import userlock
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Event
+from userlock.lock.lease import PriorityName
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -163,7 +164,7 @@ class TestOneWait:
 
     @pytest.mark.parametrize(("priority", "seconds"), [("interactive", 10), ("batch", 60)])
     def test_by_default_as_long_as_for_one(
-        self, service: LockService, clock: ManualClock, priority: str, seconds: float
+        self, service: LockService, clock: ManualClock, priority: PriorityName, seconds: float
     ) -> None:
         service.acquire("b", lock_timeout=1000)
         started = clock.now()

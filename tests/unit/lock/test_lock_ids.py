@@ -83,7 +83,7 @@ def test_times_that_are_no_numbers_are_refused(seconds: Any) -> None:
 
 def test_a_priority_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="'interactive' or 'batch', not 'urgent'"):
-        userlock.global_lock("learner", priority="urgent")
+        userlock.global_lock("learner", priority="urgent")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,16 @@ def test_a_priority_that_does_not_exist_is_refused() -> None:
         ("redis://h?socket_timeout=0", "socket_timeout must be"),
         ("redis://h?socket_connect_timeout=nan", "socket_connect_timeout must be"),
         ("redis://h?prefix=a&prefix=b", "named twice"),
+        ("redis://h?prefix=", "prefix must not be empty"),
+        ("redis://h?wakeups=no", r"unknown option wakeups \(did you mean wake_ups\?\)"),
+        ("redis://h?decode_responses=true", "unknown option decode_responses; there are: prefix"),
+        ("redis://h?ssl_ca_certs=/a", "ssl_ca_certs needs rediss://"),
+        ("valkey://h?ssl_keyfile=/a", "ssl_keyfile needs valkeys://"),
         ("redis://h?prefix=team#1", "%23"),
         ("redis://h/٣", "database must be a number"),
         ("memcache://h?prefix=a%20b", "key prefix"),
         ("memcache://h?timeout=3", "unknown option timeout"),
+        ("memcache://h?prefx=a", r"unknown option prefx \(did you mean prefix\?\)"),
         ("memory://x", "takes no options"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 import pytest
 
@@ -16,7 +17,7 @@ from userlock.events import (
     Released,
     TimedOut,
 )
-from userlock.lock.lease import Granted, Lost
+from userlock.lock.lease import Granted, Lost, Priority
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -113,7 +114,7 @@ def test_an_evicted_lease_is_reported_as_such(
 
 def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> None:
     service.acquire("ann", lock_timeout=1000)
-    for priority, wait in (("interactive", 10), ("batch", 60)):
+    for priority, wait in ((Priority.INTERACTIVE, 10), (Priority.BATCH, 60)):
         started = clock.now()
         with pytest.raises(LockTimeout):
             service.acquire("ann", priority=priority)
@@ -130,7 +131,7 @@ def test_a_service_needs_a_store() -> None:
 def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore) -> None:
     policy = LockPolicy().with_lock_timeout(7)
     service = LockService(store, clock=store.clock, policy=policy)
-    for number, priority in enumerate(("interactive", "batch")):
+    for number, priority in enumerate(Priority):
         lease = service.acquire(f"learner-{number}", priority=priority)
         assert lease.ttl_seconds == 7
     assert policy.batch.polling == LockPolicy().batch.polling
@@ -310,3 +311,15 @@ def test_a_failing_listener_breaks_nothing(
     service.listeners.add(broken)
     service.release(service.acquire("ann"))
     assert "listener is broken" in caplog.text
+
+
+def test_the_error_of_an_outage_has_a_note_instead_of_a_chain() -> None:
+    service = LockService.from_url("memcache://127.0.0.1:1", outage="fail")
+    with pytest.raises(LockServiceUnavailable) as caught:
+        service.acquire("ann")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback") == 1
+    assert shown.endswith(
+        "(memcached at 127.0.0.1:1: [Errno 111] Connection refused)\n"
+        "The store's client raised ConnectionRefusedError.\n"
+    )

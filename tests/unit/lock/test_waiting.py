@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.leases import record_of, taken
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Event, TimedOut
 from userlock.lock.lease import Lease
+from userlock.lock.local_waiters import LocalWaiters
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store_client import StoreClient
@@ -26,6 +28,73 @@ def others(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
+
+
+class TestExpectedQueue:
+    """A process that has just released a lock to others does not try to create its record."""
+
+    @pytest.fixture
+    def released_to_another(
+        self, service: LockService, others: LeaseProtocol, store: MemoryStore
+    ) -> Record:
+        """Release a lock for which another process waits; return the record with its queue."""
+        holder = service.acquire("ann")
+        waiter = others.join(make_claim("ann"))
+        service.release(holder)
+        store.asked.clear()
+        assert waiter is not None
+        return waiter
+
+    @pytest.mark.usefixtures("released_to_another")
+    def test_it_queues_up_at_once(self, service: LockService, store: MemoryStore) -> None:
+        service.acquire("ann")
+        assert store.asked["create"] == 0
+        assert store.asked["append"] == 1
+
+    @pytest.mark.usefixtures("released_to_another")
+    def test_among_a_limited_number_of_waiters_too(
+        self, service: LockService, store: MemoryStore
+    ) -> None:
+        service.acquire("ann", max_waiting=1)
+        assert store.asked["create"] == 0
+
+    @pytest.mark.parametrize("options", [{"wait_timeout": 0}, {"max_waiting": 0}])
+    @pytest.mark.usefixtures("released_to_another")
+    def test_not_without_a_wait(
+        self, service: LockService, store: MemoryStore, options: dict[str, Any]
+    ) -> None:
+        """A caller that may not wait takes a free lock."""
+        with contextlib.suppress(LockTimeout):
+            service.acquire("ann", **options)
+        assert store.asked["create"] == 1
+
+    @pytest.mark.usefixtures("released_to_another")
+    def test_not_for_long(
+        self, service: LockService, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        clock.advance(2.0)
+        service.acquire("ann")
+        assert store.asked["create"] == 1
+
+    @pytest.mark.usefixtures("released_to_another")
+    def test_they_have_gone(self, service: LockService, store: MemoryStore) -> None:
+        """It is free, and costs one request more than without the expectation."""
+        store.forget_everything()
+        lease = service.acquire("ann", wait_timeout=1)
+        assert store.asked == {"append": 1, "create": 1}
+        store.asked.clear()
+        service.release(lease)
+        assert store.asked == {"remove": 1}
+        service.release(service.acquire("ann"))
+
+    def test_of_many_locks_the_old_ones_are_forgotten(self, clock: ManualClock) -> None:
+        known = LocalWaiters(clock)
+        for number in range(3000):
+            known.expect_queue(f"learner-{number}")
+            clock.advance(0.0005)
+        assert known.expects_queue("learner-2999")
+        assert not known.expects_queue("learner-0")
+        assert not known.expects_queue("learner-3000")
 
 
 class TestBatch:

@@ -17,6 +17,8 @@ from tests.documents import Page
 PAGE = Page("docs/models.md")
 POLICIES = PAGE.take("python", "class VideoLog")
 TEST = PAGE.take("python", "def test_each_model_has_a_write_policy")
+#: Run by `tests/unit/docs/test_types.py`.
+MYPY = PAGE.take("toml", "google.cloud")
 WARNINGS = PAGE.take("python", "userlock.configure")
 
 

@@ -149,7 +149,7 @@ def test_all_replies_of_an_exchange_are_bounded(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "MOST_BYTES", 100_000)
-    made, server = stream_of(clock, *[b"STAT a b\r\n"] * 1_000_000)
+    made, server = stream_of(clock, *[b"STAT a b\r\n"] * 20_000)
     made.begin()
     with pytest.raises(Refused, match="more than 100,000 bytes"):
         all(iter(made.read_line, b""))

@@ -6,6 +6,7 @@ import datetime
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import flask
 from werkzeug.exceptions import NotFound
@@ -33,6 +34,8 @@ Authorise = Callable[[flask.Request], bool | str | None]
 #: Facts of rows that are for forms.
 _OF_FORMS = ("token", "breaks")
 _NAME = "userlock_inspector"
+#: The seconds after which a page comes again, if that is wished.
+_EVERY = "5"
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -50,7 +53,8 @@ class Inspector:
 
     They show holders and waiters, contention by lock and by endpoint,
     violations with both call sites, outages and heartbeats, each also as JSON
-    (`/userlock/locks.json`). An operator can break a lock, after a question;
+    (`/userlock/locks.json`), and anew every five seconds (`?refresh=5`) until
+    that is paused. An operator can break a lock, after a question;
     that is an event (`Broken`) with the operator's name. Locks, jobs and requests
     are those of all processes. All other facts are of the process that answers.
 
@@ -65,6 +69,7 @@ class Inspector:
             `UserLock` has an outbox.
         flows: the app's flows, for the pages of requests with an idempotency key. None: there
             are none.
+        back_to: the address of a page of the app, for a link back. None: there is no link.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Inspector:
         url_prefix: str = "/userlock",
         outbox: Outbox | None = None,
         flows: Flows | None = None,
+        back_to: str | None = None,
     ) -> None:
         if not callable(authorise):
             raise TypeError(
@@ -84,6 +90,7 @@ class Inspector:
         self._url_prefix = url_prefix
         self._outbox = outbox
         self._flows = flows
+        self._back_to = back_to
 
     def init_app(
         self, app: flask.Flask, service: LockService | None, outbox: Outbox | None = None
@@ -101,6 +108,7 @@ class Inspector:
             app,
             outbox,
             self._flows,
+            self._back_to,
         )
         app.register_blueprint(pages.blueprint(self._url_prefix))
         address = _Address(self._url_prefix)
@@ -146,19 +154,23 @@ class _Pages:
         app: flask.Flask,
         outbox: Outbox | None,
         flows: Flows | None,
+        back_to: str | None,
     ) -> None:
         self._authorise = authorise
+        self._back_to = back_to
         self._service = service
         self._tally = tally
         self._views = Views(service, tally, app)
-        self._names = list(self._views.by_name)
+        #: The pages of all processes, and those of the one that answers.
+        self._shared = ["locks"]
+        self._local = [name for name in self._views.by_name if name not in self._shared]
         self._others: list[JobPages | RequestPages] = []
         if flows is not None:
             self._others.append(RequestPages(flows, service, tally, self._render))
-            self._names.insert(1, "requests")
+            self._shared.append("requests")
         if outbox is not None:
             self._others.append(JobPages(outbox, lambda: self._service().clock, self._render))
-            self._names.insert(1, "outbox")
+            self._shared.insert(1, "outbox")
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(
@@ -284,12 +296,38 @@ class _Pages:
     def _render(self, template: str, **facts: Any) -> str:
         page = flask.render_template(
             f"userlock/{template}",
-            names=self._names,
-            process=process_label(),
+            names={
+                "All processes": self._shared,
+                f"This process only: {process_label()}": self._local,
+            },
+            back_to=self._back_to,
+            refresh=_refresh(),
             **facts,
         )
         # A lock id may be any string, even one that UTF-8 cannot encode.
         return page.encode("utf-8", "backslashreplace").decode()
+
+
+def _refresh() -> tuple[bool, str] | None:
+    """Return whether this page comes again by itself, and the address that changes that.
+
+    None for pages that answer a form. A page comes again by a header: its forms and links need no
+    script, and none runs here.
+    """
+    if flask.request.method != "GET":
+        return None
+    args = flask.request.args.to_dict()
+    on = args.pop("refresh", "") == _EVERY
+    if on:
+        flask.after_this_request(_again)
+    else:
+        args["refresh"] = _EVERY
+    return on, f"?{urlencode(args)}"
+
+
+def _again(response: flask.Response) -> flask.Response:
+    response.headers["Refresh"] = _EVERY
+    return response
 
 
 def _endpoint() -> str:

@@ -6,6 +6,7 @@ latest that were served.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import threading
@@ -31,6 +32,8 @@ _MOST = 1_000
 _MOST_OUTAGES = 100
 #: The longest gap between two degraded or refused locks of one outage, in seconds.
 _ONE_OUTAGE = 5.0
+#: The longest wait of each group of waits but the last, in seconds.
+WAIT_LIMITS = (0.01, 0.1, 1.0, 5.0)
 
 
 @dataclasses.dataclass
@@ -82,6 +85,7 @@ class Tally:
     Attributes:
         since: the begin of the counts, in seconds since 1970.
         by_lock, by_endpoint: the waits, the latest last.
+        waits: the number of waits in each group of `WAIT_LIMITS`, and of longer ones.
         outages: the outages, the latest last.
         troubles: the numbers of other events that should be rare, by their names.
         requests: the numbers of requests with an idempotency key, by flow and outcome, the latest
@@ -99,11 +103,17 @@ class Tally:
         self.since = self._clock.wall()
         self.by_lock: collections.OrderedDict[str, Waits] = collections.OrderedDict()
         self.by_endpoint: collections.OrderedDict[str, Waits] = collections.OrderedDict()
+        self.waits = [0] * (len(WAIT_LIMITS) + 1)
         self.outages: collections.deque[Outage] = collections.deque(maxlen=_MOST_OUTAGES)
         self.troubles: collections.Counter[str] = collections.Counter()
         self.requests: collections.OrderedDict[str, collections.Counter[str]] = (
             collections.OrderedDict()
         )
+
+    @property
+    def now(self) -> float:
+        """Return the time, in seconds since 1970."""
+        return self._clock.wall()
 
     def listen(self, event: Event) -> None:
         """Count an event: a listener."""
@@ -127,6 +137,8 @@ class Tally:
     def _count_wait(self, lock_id: str, seconds: float, *, granted: bool) -> None:
         endpoint = self._endpoint()
         with self._mutex:
+            if seconds or not granted:
+                self.waits[bisect.bisect_left(WAIT_LIMITS, seconds)] += 1
             for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
                 # Locks without any wait would push out the others.
                 if not seconds and granted and table is self.by_lock and name not in table:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import flask
+from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 import userlock.ids as ids
 from userlock.admin import snapshot
-from userlock.contrib.inspector.tally import Tally, Waits
+from userlock.contrib.inspector import charts
+from userlock.contrib.inspector.tally import WAIT_LIMITS, Tally, Waits
 from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
-from userlock.words import counted
+from userlock.words import counted, span
 
 #: The most rows of a table. A note gives the number of the others.
 _MOST_ROWS = 200
@@ -41,11 +43,13 @@ class View:
         rows: the facts.
         notes: what is missing, and other remarks.
         local: whether the facts are about this process only.
+        chart: a drawing of them, with a heading, if there is one.
     """
 
     rows: list[Row]
     notes: list[str] = dataclasses.field(default_factory=list)
     local: bool = True
+    chart: tuple[str, Markup] | None = None
 
 
 def route_of(app: flask.Flask, request: str) -> str | None:
@@ -139,10 +143,17 @@ class Views:
 
     def contention(self) -> View:
         """Return the locks that requests of this process waited for."""
-        return _contention(
-            (ids.show(lock_id), waits)
-            for lock_id, waits in self._tally.by_lock.copy().items()
-            if waits.waited or waits.rejected
+        waits = self._tally.waits.copy()
+        names = [f"≤ {span(limit)}" for limit in WAIT_LIMITS] + [f"> {span(WAIT_LIMITS[-1])}"]
+        heading = "Waits by length"
+        chart = charts.bars(heading, list(zip(names, waits, strict=True)))
+        return dataclasses.replace(
+            _contention(
+                (ids.show(lock_id), waits)
+                for lock_id, waits in self._tally.by_lock.copy().items()
+                if waits.waited or waits.rejected
+            ),
+            chart=(heading, chart) if any(waits) else None,
         )
 
     def endpoints(self) -> View:
@@ -155,15 +166,24 @@ class Views:
 
     def outages(self) -> View:
         """Return the periods without the store, and counts of other events that should be rare."""
+        outages, since, now = self._tally.outages.copy(), self._tally.since, self._tally.now
+        chart = charts.periods(
+            f"{counted(len(outages), 'outage')} in {span(now - since)}",
+            since,
+            now,
+            [(each.since, each.until) for each in outages],
+            (f"{span(now - since)} ago: this process started", "now"),
+        )
         return View(
             [
                 {**dataclasses.asdict(each), "seconds": each.until - each.since}
-                for each in reversed(self._tally.outages.copy())
+                for each in reversed(outages)
             ],
             [
                 f"{name}: {count:,} since this process started."
                 for name, count in sorted(self._tally.troubles.copy().items())
             ],
+            chart=("Outages since this process started", chart) if outages else None,
         )
 
     def heartbeats(self) -> View:

@@ -94,7 +94,11 @@ class Connection:
 
     def ask(self, *command: bytes | str | int) -> Any:
         """Return the reply to one command; raise Redis's error."""
-        self._stream.send(packed(command))
+        return self.ask_packed(packed(command))
+
+    def ask_packed(self, wire: bytes) -> Any:
+        """Return the reply to a packed command; raise Redis's error."""
+        self._stream.send(wire)
         reply = self._replies.read(self._stream)
         self._stream.finish()
         if isinstance(reply, redis.RedisError):

@@ -70,9 +70,27 @@ _MOST_NEWS = 65_536
 
 
 class _Script:
-    def __init__(self, body: str) -> None:
+    """A script of one key.
+
+    Args:
+        body: its text.
+        arguments: how many it takes, besides the key.
+        brief: whether it is answered in one line.
+    """
+
+    def __init__(self, body: str, arguments: int, *, brief: bool = False) -> None:
         self.body = body.encode()
         self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
+        self._brief = brief
+        self._form = form("EVALSHA", self.sha, "1", None, *[None] * arguments)
+
+    def run(self, connection: Connection, key: bytes, *args: bytes) -> Any:
+        """Run it; return the reply. The script itself is sent only if the server lacks it."""
+        wire = self._form % tuple(part for arg in (key, *args) for part in (len(arg), arg))
+        try:
+            return connection.ask_briefly(wire) if self._brief else connection.ask_packed(wire)
+        except redis.exceptions.NoScriptError:  # so it was not carried out
+            return connection.ask("EVAL", self.body, 1, key, *args)
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
@@ -93,32 +111,44 @@ end
 local found = redis.call('get', KEYS[1])
 return found and {{found, redis.call('pttl', KEYS[1])}}
 """
-_READ = _Script(_GET)
-_SWAP = _Script(f"""{_COMPARE}
+_READ = _Script(_GET, 0)
+_SWAP = _Script(
+    f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
-""")
-_REWRITE = _Script(f"""{_COMPARE}
+""",
+    4,
+    brief=True,
+)
+_REWRITE = _Script(
+    f"""{_COMPARE}
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then return 0 end
 redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
-""")
-_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
+""",
+    3,
+    brief=True,
+)
+_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])", 2, brief=True)
 _ADD = f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
 if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
     redis.call('append', KEYS[1], ARGV[1])
 end
 """
-_APPEND = _Script(_ADD + _GET)
-_FENCE = _Script(f"""{_ADD}
+_APPEND = _Script(_ADD + _GET, 1)
+_FENCE = _Script(
+    f"""{_ADD}
 local function read() {_GET} end
 return {{redis.call('time'), read()}}
-""")
+""",
+    1,
+)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
-_APPEND_AND_WAKE = _Script(f"""
+_APPEND_AND_WAKE = _Script(
+    f"""
 local size = redis.call('strlen', KEYS[1])
 if size == 0 and redis.call('exists', KEYS[1]) == 0 then return false end
 if size + #ARGV[1] <= {_MOST_BYTES} then size = redis.call('append', KEYS[1], ARGV[1]) end
@@ -143,11 +173,12 @@ if first then
     redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
 end
 return {{record, left}}
-""")
+""",
+    2,
+)
 
-#: The commands of an uncontended lock, with room for key, value and time, and for key and version.
+#: The command of a free lock, with room for key, value and time.
 _CREATE = form("SET", None, None, "NX", "PX", None)
-_REMOVE_WIRE = form("EVALSHA", _REMOVE.sha, "1", None, None, None)
 
 
 class _Version(NamedTuple):
@@ -215,8 +246,9 @@ class RedisStore(LeaseStore):
         the same for a Valkey server. Options: `credentials=google` for access
         tokens of the environment's service account (Memorystore with IAM), or
         `credentials=MODULE:NAME` for a credential provider of the app's;
-        `wake_ups=no` for waiters that poll. Others go to redis-py
-        (`ssl_ca_certs`). Nothing is sent yet. A malformed URL is a `ValueError`.
+        `wake_ups=no` for waiters that poll; `socket_timeout`,
+        `socket_connect_timeout`, `ssl_ca_certs` and others as redis-py names
+        them. Nothing is sent yet. A malformed URL is a `ValueError`.
         """
         return open_url(url, cls._of_parts)
 
@@ -249,14 +281,14 @@ class RedisStore(LeaseStore):
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.key(lock_id)
         return self.connections.ask_to_read(
-            lambda connection: stored(_run(connection, _READ, key)), hurry=hurry
+            lambda connection: stored(_READ.run(connection, key)), hurry=hurry
         )
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         value, new = _fresh(record)
-        done = self._change(_SWAP, lock_id, version, value, _lifetime(ttl_seconds))
+        done = self._change(_SWAP, lock_id, version, value, b"%d" % _lifetime(ttl_seconds))
         return new if done else None
 
     def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
@@ -293,17 +325,7 @@ class RedisStore(LeaseStore):
         return new if self._change(_REWRITE, lock_id, version, value) else None
 
     def remove(self, lock_id: str, version: object) -> bool:
-        key, (head, length) = self.key(lock_id), _own(version)
-        size = b"%d" % length
-        wire = _REMOVE_WIRE % (len(key), key, len(head), head, len(size), size)
-
-        def exchange(connection: Connection) -> bool:
-            try:
-                return _done(connection.ask_briefly(wire))
-            except redis.exceptions.NoScriptError:  # so it was not carried out
-                return _done(connection.ask("EVAL", _REMOVE.body, 1, key, head, length))
-
-        return self.connections.ask(exchange)
+        return self._change(_REMOVE, lock_id, version)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         return self._append(_APPEND, lock_id, line)
@@ -313,7 +335,7 @@ class RedisStore(LeaseStore):
         key = self.key(lock_id)
 
         def exchange(connection: Connection) -> tuple[Stored, int] | None:
-            match _run(connection, _FENCE, key, line):
+            match _FENCE.run(connection, key, line):
                 case None:
                     return None
                 case [[bytes(seconds), bytes(fraction)], list(record)]:
@@ -347,15 +369,16 @@ class RedisStore(LeaseStore):
         key = self.key(lock_id)
         # An append is sent again after a break, so a dead connection does no harm.
         return self.connections.ask(
-            lambda connection: stored(_run(connection, script, key, *args)),
+            lambda connection: stored(script.run(connection, key, *args)),
             self.connections.take_unchecked,
         )
 
-    def _change(self, script: _Script, lock_id: str, version: object, *args: bytes | int) -> bool:
+    def _change(self, script: _Script, lock_id: str, version: object, *args: bytes) -> bool:
         """Run a script that changes a record of that version; return whether it did."""
-        key, own = self.key(lock_id), _own(version)
+        key, (head, length) = self.key(lock_id), _own(version)
+        size = b"%d" % length
         return self.connections.ask(
-            lambda connection: _done(_run(connection, script, key, *own, *args))
+            lambda connection: _done(script.run(connection, key, head, size, *args))
         )
 
 
@@ -366,13 +389,6 @@ def read_commands(keys: Sequence[bytes]) -> list[Command]:
         ("EVALSHA", _READ.sha, 1, key) if number else ("EVAL", _READ.body, 1, key)
         for number, key in enumerate(keys)
     ]
-
-
-def _run(connection: Connection, script: _Script, key: bytes, *args: bytes | int) -> Any:
-    try:
-        return connection.ask("EVALSHA", script.sha, 1, key, *args)
-    except redis.exceptions.NoScriptError:  # so it was not carried out
-        return connection.ask("EVAL", script.body, 1, key, *args)
 
 
 def _own(version: object) -> _Version:

@@ -13,6 +13,18 @@ from userlock.stores.urls import AddressError, options_of
 
 #: The schemes, and those that redis-py knows for them. Valkey speaks the protocol of Redis.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
+#: Options besides the store's own, as redis-py names them. It would take any.
+_TIMES = ("socket_connect_timeout", "socket_timeout")
+_OPTIONS = (*_TIMES, "credentials", "client_name", "db", "username", "password", "socket_keepalive")
+_OF_TLS = (
+    *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
+    *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
+)
+#: For pools and retries of redis-py's, which the store does not use.
+_IGNORED = (
+    *("health_check_interval", "max_connections", "protocol", "retry_on_error"),
+    *("retry_on_timeout", "timeout"),
+)
 
 
 class Named(NamedTuple):
@@ -40,8 +52,14 @@ def parse(parts: SplitResult) -> Named:
         raise AddressError("port 0 does not exist")
     if not re.fullmatch(r"/?[0-9]*", parts.path):
         raise AddressError("the database must be a number")
-    options = options_of(parts)
-    prefix = options.pop("prefix", "userlock")
+    known = (*_OPTIONS, *_OF_TLS, *_IGNORED)
+    options = options_of(parts, prefix="userlock", wake_ups="yes", without_default=known)
+    options = {name: value for name, value in options.items() if name not in _IGNORED}
+    over_tls = _CLIENTS[parts.scheme] == "rediss"
+    for name in () if over_tls else _OF_TLS:
+        if name in options:
+            raise AddressError(f"{name} needs {parts.scheme}s://")
+    prefix = options.pop("prefix")
     if not prefix:
         raise AddressError("the prefix must not be empty")
     credentials = options.pop("credentials", "")
@@ -52,10 +70,10 @@ def parse(parts: SplitResult) -> Named:
         raise AddressError("ssl_ca_certs= must be a readable file")
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
-    wakes = options.pop("wake_ups", "yes")
+    wakes = options.pop("wake_ups")
     if wakes not in ("yes", "no"):
         raise AddressError("wake_ups is yes or no")
-    times = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
+    times = dict(zip(_TIMES, (CONNECT_TIMEOUT, REPLY_TIMEOUT), strict=True))
     for name in times.keys() & options.keys():
         text = options.pop(name)
         if not _is_time(text):

@@ -199,7 +199,7 @@ class RedisWakeUps(WakeUps):
                         line.interrupts.recv(4096)
                     if line.connection.fileno() not in ready:
                         continue
-                self._hear(line)
+                self._hear(line, bell)
         finally:
             bell.disturb = None
 
@@ -212,12 +212,15 @@ class RedisWakeUps(WakeUps):
         elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
             raise ConnectionError("the server is silent")
 
-    def _hear(self, line: _Line) -> None:
+    def _hear(self, line: _Line, own: Bell) -> None:
+        """Read one message; ring the bell that it names."""
         line.connection.begin()
         message = line.connection.hear()
         if isinstance(message, bytes):
             token, _, rest = message.partition(b" ")
             bell = self._bells.get(token)
+            if bell is own:
+                bell.disturb = None  # it is awake
             if bell is not None:
                 left, _, value = rest.partition(b" ")
                 self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)

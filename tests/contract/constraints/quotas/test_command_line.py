@@ -118,7 +118,7 @@ def test_an_owner_that_cannot_be_counted(
     monkeypatch.setattr(shelves.quota, "_limit", limit)
     outcome = terminal.run("quota", "check")
     assert outcome.code == 1
-    assert "ann: cannot be counted: LookupError" in outcome.out
+    assert "ann: cannot be counted: a \\x1b[2J plan" in outcome.out
     assert "\x1b" not in outcome.out
 
 

@@ -11,8 +11,8 @@ import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from userlock.constraints import Quota, quota
 from userlock.constraints.quota import QuotaRow
@@ -217,7 +217,7 @@ def test_a_lost_message_costs_nothing(shelves: Shelves) -> None:
 
 
 @pytest.mark.parametrize("kind", ["UserLockQuota", "TestedBook"])
-def test_lost_replies(shelves: Shelves, datastore: emulator.Emulator, kind: str) -> None:
+def test_lost_replies(shelves: Shelves, datastore: userlock_emulator.Emulator, kind: str) -> None:
     datastore.faults.drop_reply(3, kind=kind)
     add(shelves, 0, 1, 2)
     datastore.faults.drop_reply(3, kind=kind)
@@ -320,7 +320,7 @@ def test_one_owners_error_stops_no_others(
     assert "cannot be checked" in caplog.text
 
 
-def test_without_datastore_it_ends(shelves: Shelves, datastore: emulator.Emulator) -> None:
+def test_without_datastore_it_ends(shelves: Shelves, datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.unavailable(None)
     with pytest.raises(google_errors.GoogleAPIError):
         shelves.quota.check_recent()

@@ -9,8 +9,8 @@ from google.cloud import ndb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.contract.constraints.quotas.test_quota import Killed, kill_at
 from userlock.constraints.quota import QuotaRow
@@ -39,7 +39,7 @@ STEPS = st.lists(
 )
 def test_the_flags_are_right_after_two_runs(
     shelves: Shelves,
-    datastore: emulator.Emulator,
+    datastore: userlock_emulator.Emulator,
     store: MemoryStore,
     steps: list[tuple[str, Any, int]],
 ) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 
 
 @pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
+def datastore() -> Iterator[userlock_emulator.Emulator]:
     """Provide one emulator: ways in and out do not depend on the concurrency mode."""
-    with emulator.start(concurrency_mode="optimistic") as server:
+    with userlock_emulator.start(concurrency_mode="optimistic") as server:
         yield server
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator import tasks
 from sample_app.stack import ports
 from sample_app.stack.children import Child
 from sample_app.stack.services import accepts
@@ -20,6 +19,7 @@ from userlock.outbox.authentication import AppEngineHeader, Refused
 from userlock.outbox.engines import Engine, EngineError, Wake
 from userlock.outbox.engines.cloudtasks import EMULATOR_VARIABLE, CloudTasksEngine, parse
 from userlock.testing import EngineContract, EngineForkContract
+from userlock_emulator import tasks
 
 QUEUE = "projects/shop/locations/here/queues/jobs"
 ACCOUNT = "jobs@shop.iam.gserviceaccount.com"
@@ -37,7 +37,7 @@ class Emulator:
         self.child = Child(
             "the emulator of Cloud Tasks",
             [
-                *(sys.executable, "-m", "emulator", "start", "--port", "0"),
+                *(sys.executable, "-m", "userlock_emulator", "start", "--port", "0"),
                 *("--tasks", str(self.port), "--tasks-queue", QUEUE),
             ],
             answers=lambda: accepts(self.port),

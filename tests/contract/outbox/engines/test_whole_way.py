@@ -18,12 +18,12 @@ import werkzeug.serving
 from google.cloud import ndb
 
 import userlock
-from emulator import tasks
 from sample_app.stack import ports
 from tests.servers import RedisServer
 from userlock.contrib.flask import UserLock
 from userlock.outbox import Outbox
 from userlock.stores import MemoryStore
+from userlock_emulator import tasks
 
 QUEUE = "projects/shop/locations/here/queues/jobs"
 ROOT = Path(__file__).parents[4]

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.cli.process import Cli
 from tests.contract.outbox.operators.app import UNGUARDED, pay
 from tests.servers import Memcached
@@ -36,7 +36,7 @@ APP = ("--app", "tests.contract.outbox.operators.app:outbox")
 
 @pytest.fixture
 def cli(
-    ndb_client: ndb.Client, datastore: emulator.Emulator, memcached: Memcached
+    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, memcached: Memcached
 ) -> Iterator[Cli]:
     """Provide a command line on the emulator, with locks in a real memcached."""
     url = memcached.url(f"outbox{uuid.uuid4().hex[:8]}")

@@ -14,8 +14,8 @@ from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 from google.cloud.ndb import _retry
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
@@ -274,7 +274,7 @@ def test_jobs_too_large_for_one_transaction(shop: Shop) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", ["abort", "drop_reply", "unavailable"])
 def test_a_fault_at_the_commit_of_a_batch(
-    shop: Shop, datastore: emulator.Emulator, fault: str
+    shop: Shop, datastore: userlock_emulator.Emulator, fault: str
 ) -> None:
     shop.put_dead(OWNERS)
     with getattr(datastore.faults, fault)(rpc="Commit") as planted:
@@ -287,7 +287,7 @@ def test_a_fault_at_the_commit_of_a_batch(
 
 @pytest.mark.usefixtures("quick")
 def test_a_commit_in_doubt_ends_it_and_none_is_redriven_twice(
-    shop: Shop, datastore: emulator.Emulator
+    shop: Shop, datastore: userlock_emulator.Emulator
 ) -> None:
     shop.put_dead(OWNERS)
     with (
@@ -325,7 +325,7 @@ def test_an_owner_in_conflict_all_the_time_stops_no_other(
 
 
 @pytest.mark.usefixtures("quick")
-def test_datastore_is_down(shop: Shop, datastore: emulator.Emulator) -> None:
+def test_datastore_is_down(shop: Shop, datastore: userlock_emulator.Emulator) -> None:
     """It ends, and does not take each row for malformed."""
     shop.put_dead(OWNERS)
     with (
@@ -506,7 +506,7 @@ def held_up_again(shop: Shop, row: Any) -> str:
 
 
 def test_a_purge_whose_message_fails_is_done(
-    shop: Shop, clock: ManualClock, datastore: emulator.Emulator
+    shop: Shop, clock: ManualClock, datastore: userlock_emulator.Emulator
 ) -> None:
     blocker = held_up(shop, clock)
     with (

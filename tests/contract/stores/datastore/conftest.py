@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 from tests.contract.stores.datastore.faulty import FaultyClient
 from userlock.lock.store import LeaseStore, Stored
 from userlock.stores.datastore import DatastoreStore
@@ -49,13 +49,13 @@ def concurrency_mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(concurrency_mode: str) -> Iterator[emulator.Emulator]:
-    with emulator.start(concurrency_mode=concurrency_mode, now=SERVER_CLOCK) as running:
+def server(concurrency_mode: str) -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start(concurrency_mode=concurrency_mode, now=SERVER_CLOCK) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+def client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
     """A client for an emulator with nothing in it."""
     server.reset()
     for name, value in server.env.items():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from tests.contract.stores.datastore.conftest import read
@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_and_comes_back(monkeypatch: pytest.MonkeyPatch)
 
 class TestClients:
     def test_a_client_of_its_own_is_made_when_it_is_needed(
-        self, client: ndb.Client, server: emulator.Emulator
+        self, client: ndb.Client, server: userlock_emulator.Emulator
     ) -> None:
         made: list[ndb.Client] = []
 
@@ -205,7 +205,11 @@ class TestFork:
     """In a process of its own: this one has a server's threads in it."""
 
     def run(
-        self, server: emulator.Emulator, *arguments: str, script: str = FORK, **environment: str
+        self,
+        server: userlock_emulator.Emulator,
+        *arguments: str,
+        script: str = FORK,
+        **environment: str,
     ) -> int:
         done = subprocess.run(
             [sys.executable, "-c", script, *arguments],
@@ -218,22 +222,22 @@ class TestFork:
 
     @pytest.mark.parametrize("whose", ["given", "made"])
     def test_the_store_works_in_parent_and_child(
-        self, client: ndb.Client, server: emulator.Emulator, whose: str
+        self, client: ndb.Client, server: userlock_emulator.Emulator, whose: str
     ) -> None:
         assert self.run(server, whose) == 0
 
-    def test_the_contract(self, client: ndb.Client, server: emulator.Emulator) -> None:
+    def test_the_contract(self, client: ndb.Client, server: userlock_emulator.Emulator) -> None:
         assert self.run(server, script=CONTRACT) == 0
 
     def test_the_contract_where_grpc_does_not_support_it(
-        self, client: ndb.Client, server: emulator.Emulator
+        self, client: ndb.Client, server: userlock_emulator.Emulator
     ) -> None:
         """The negative control."""
         assert self.run(server, script=CONTRACT, GRPC_ENABLE_FORK_SUPPORT="0") != 0
 
     @pytest.mark.parametrize("whose", ["given", "made"])
     def test_where_grpc_does_not_support_it(
-        self, client: ndb.Client, server: emulator.Emulator, whose: str
+        self, client: ndb.Client, server: userlock_emulator.Emulator, whose: str
     ) -> None:
         """An RPC would hang for ever, so none is sent."""
         assert self.run(server, whose, GRPC_ENABLE_FORK_SUPPORT="0") == 3
