@@ -13,6 +13,7 @@ from sample_app.api import api
 from sample_app.config import Settings
 from sample_app.flows import flows, new_key
 from sample_app.lab.bench import bench
+from sample_app.lab.crashes import bench as crashes
 from sample_app.lab.pages import pages as lab_pages
 from sample_app.pages import views
 from sample_app.protection import lock_service, model_layer, ndb_client
@@ -83,12 +84,13 @@ def create_app(config: Mapping[str, object] | None = None) -> flask.Flask:
         max_waiting=None,
         enforcement=checks.enforcement,
         fencing=checks.fencing,
-        inspector=Inspector(_is_here, flows=flows) if settings.inspector else None,
+        inspector=Inspector(_is_here, flows=flows, back_to="/") if settings.inspector else None,
     )
     for blueprint in (views, api, tasks):
         app.register_blueprint(blueprint)
     if settings.lab_bench:
         app.register_blueprint(bench)
+        crashes.install(app, outbox)
     if settings.lab_dir:
         app.register_blueprint(lab_pages)
     problems.install(app)

@@ -28,6 +28,8 @@ class Refused(Exception):
 
     status = 400
     code = "bad_request"
+    #: Nothing is wrong: the page says so in a notice.
+    expected = False
 
 
 class BadInput(Refused):
@@ -106,6 +108,7 @@ class TooEarly(Refused):
 
     status = 409
     code = "too_early"
+    expected = True
 
     def __init__(self, *, seconds: int, seconds_left: int) -> None:
         super().__init__(

@@ -92,7 +92,7 @@ def _refused(error: Refused) -> Answer:
         return flask.redirect(flask.url_for("views.home"), 303)
     if flask.request.method == "POST" and not isinstance(error, Unknown | ElsewhereForm):
         # Back to the page with the form, which shows the message.
-        flask.flash(str(error), "problem")
+        flask.flash(str(error), "notice" if error.expected else "problem")
         return flask.redirect(_form_of(flask.request), 303)
     return _page("Not here", str(error)), error.status
 

@@ -40,6 +40,7 @@ class Stopwatch:
         self.began: float | None = None
         self.attempts = 0
         self.degraded = False
+        self.count: int | None = None
 
     def inside(self) -> None:
         """Record that the critical section begins, or begins again."""
@@ -53,6 +54,7 @@ class Stopwatch:
             "ended": time.monotonic(),
             "attempts": self.attempts,
             "degraded": self.degraded,
+            "count": self.count,
             "accepted": accepted,
         }
 
@@ -64,6 +66,7 @@ def _one_more(model: type[ndb.Model], name: str, seconds: float, watch: Stopwatc
     counter = model.get_by_id(name, use_cache=False) or model(id=name)
     time.sleep(seconds)
     counter.count += 1
+    watch.count = counter.count
     counter.put()
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sample_app.lab import timeline
+from sample_app.lab.crashes import runs as crashes
+from sample_app.lab.crashes.outcome import verdict as told
 from sample_app.lab.crew import Visit
-from sample_app.lab.plan import MODES, Between, Plan, PlanError
+from sample_app.lab.outcome import lost_visits
+from sample_app.lab.plan import MODES, Between, CrashPlan, Plan, PlanError, Scenario
 from sample_app.lab.runs import run
 from sample_app.stack import ChildDied, PortTaken
 from sample_app.words import counted
@@ -44,7 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode", default=MODES[0], help=f"concurrency mode of the emulator: {', '.join(MODES)}"
     )
-    parser.add_argument("--clients", default="8", help="concurrent clients (default: 8)")
+    parser.add_argument(
+        "--scenario",
+        metavar="SCENARIO",
+        help=f"instead of a counter: {' or '.join(Scenario)} whose workers are killed, without the "
+        "library's protection and with it",
+    )
+    parser.add_argument("--orders", help="with --scenario: number of orders (default: 20)")
+    parser.add_argument(
+        "--kill-percent",
+        help="with --scenario: percentage of orders whose worker is killed (default: 25)",
+    )
+    parser.add_argument("--clients", help="concurrent clients (default: 8; 4 with --scenario)")
     parser.add_argument("--requests", default="10", help="requests per client (default: 10)")
     parser.add_argument(
         "--hold-ms", default="20", help="milliseconds between reading and writing (default: 20)"
@@ -63,6 +79,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--svg", type=Path, metavar="FOLDER", help="write a timeline of each run to this folder"
     )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FOLDER",
+        help="write the timelines of all runs as lab-light.svg and lab-dark.svg to this folder",
+    )
+
+
+def _write_picture(folder: Path, runs: list[dict[str, Any]]) -> None:
+    """Write the timelines of all runs as one picture, in each colour scheme."""
+    seconds = max(found["outcome"]["seconds"] for found in runs)
+    pictures = [
+        _drawn(found, seconds, title="{}: {lost:,} of {accepted:,} updates lost", styled=False)
+        for found in runs
+    ]
+    for scheme in timeline.SCHEMES:
+        (folder / f"lab-{scheme}.svg").write_text(timeline.together(pictures, scheme))
+
+
+def _drawn(
+    found: dict[str, Any], seconds: float = 0.0, *, title: str = "{}", styled: bool = True
+) -> str:
+    """Return the timeline of a run."""
+    visits = [Visit(**each) for each in found["visits"]]
+    return timeline.svg(
+        visits,
+        title.format(Plan(**found["plan"]).title, **found["outcome"]),
+        seconds,
+        lost=lost_visits(visits, found["outcome"]["stored"]),
+        killed_at=found["killed_at"],
+        styled=styled,
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -70,16 +118,20 @@ def main(options: argparse.Namespace) -> int:
 
     Returns 0; 1 if a server does not start; 2 for an invalid plan.
     """
+    if options.scenario is not None:
+        return _crashes(options)
     given = {
-        name: str(getattr(options, name))
+        name: str(getattr(options, name) or "")
         for name in ("mode", "clients", "requests", "hold_ms", "batch_percent")
     }
     try:
         plans = [
             Plan.of({**given, "between": between}) for between in options.between or list(Between)
         ]
-        if options.svg is not None and not options.svg.is_dir():
-            raise PlanError(f"--svg: there is no folder {options.svg}")
+        for name in ("svg", "picture"):
+            folder = getattr(options, name)
+            if folder is not None and not folder.is_dir():
+                raise PlanError(f"--{name}: there is no folder {folder}")
     except PlanError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -92,12 +144,46 @@ def main(options: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    if options.picture is not None:
+        _write_picture(options.picture, runs)
     if not options.json:
         print(_table(plans, runs))
     return 0
 
 
-def _run(plan: Plan, options: argparse.Namespace) -> dict[str, Any]:
+def _crashes(options: argparse.Namespace) -> int:
+    """Run a plan with orders. Returns as `main`."""
+    try:
+        plan = CrashPlan.of(
+            {
+                name: str(getattr(options, name) or "")
+                for name in ("scenario", "orders", "clients", "kill_percent")
+            }
+        )
+        with _progress(plan, options) as progress:
+            found = crashes.run(plan, progress)
+    except PlanError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (ChildDied, PortTaken) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if options.json:
+        print(json.dumps(found), flush=True)
+        return 0
+    print(f"{plan.title.capitalize()}: {plan.about}\n")
+    for way, title in plan.scenario.ways.items():
+        print(f"{title}: {told(plan.scenario, found['outcome'][way])}")
+    return 0
+
+
+@contextlib.contextmanager
+def _progress(
+    plan: Plan | CrashPlan, options: argparse.Namespace
+) -> Iterator[Callable[[str, int], None]]:
+    """Show the progress of a run: to programs each tenth, to people all of it."""
     live = sys.stderr.isatty()
     tenth = max(plan.in_all // 10, 1)
 
@@ -107,13 +193,16 @@ def _run(plan: Plan, options: argparse.Namespace) -> dict[str, Any]:
         if live:
             print(f"\r\033[K{plan.title}: {what}, {done} of {plan.in_all}", end="", file=sys.stderr)
 
-    found = run(plan, progress)
+    yield progress
     if live:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _run(plan: Plan, options: argparse.Namespace) -> dict[str, Any]:
+    with _progress(plan, options) as progress:
+        found = run(plan, progress)
     if options.svg is not None:
-        visits = [Visit(**each) for each in found["visits"]]
-        file = options.svg / f"{plan.between}-{plan.mode}.svg"
-        file.write_text(timeline.svg(visits, plan.title))
+        (options.svg / f"{plan.between}-{plan.mode}.svg").write_text(_drawn(found))
     if options.json:
         print(json.dumps(found), flush=True)
     return found

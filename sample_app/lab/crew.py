@@ -30,6 +30,7 @@ class Visit:
         status: HTTP status of the reply; 0 if there was none.
         accepted: whether the reply confirmed the change.
         degraded: whether it ran with a degraded lease.
+        count: the count that it wrote, or tried to; None if it did not get so far.
     """
 
     client: int
@@ -41,6 +42,7 @@ class Visit:
     status: int
     accepted: bool
     degraded: bool
+    count: int | None = None
 
     @property
     def waited(self) -> float:
@@ -105,6 +107,7 @@ def _visit(plan: Plan, host: str, name: str, number: int, *, batch: bool) -> Vis
         status=status,
         accepted=facts.get("accepted", False),
         degraded=facts.get("degraded", False),
+        count=facts.get("count"),
     )
 
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sample_app.lab.plan import Plan
+from sample_app.lab.plan import CrashPlan, Plan, options_of, stored_plan
 from sample_app.stack.services import ROOT
 
-_MOST_KEPT = 20
+MOST_KEPT = 20
 _NAME = re.compile(r"\d{10}-[0-9a-f]{6}")
 
 
@@ -36,25 +36,40 @@ class Busy(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """The state of a run.
+    """The state of a run of one plan, or of several that differ in their protection.
 
     Attributes:
         name: the name in URLs.
-        plan: the plan of the run.
-        done: number of answered requests.
-        document: the result, as from `outcome.document`; None before the end.
+        plans: the plans, which run one after the other.
+        done: number of answered requests, of all plans.
+        documents: the results so far, as from `outcome.document`, in the order of the plans.
         trouble: the reason for a failure; empty if there is none.
     """
 
     name: str
-    plan: Plan
+    plans: tuple[Plan | CrashPlan, ...]
     done: int
-    document: dict[str, Any] | None
+    documents: tuple[dict[str, Any], ...]
     trouble: str
 
     @property
     def over(self) -> bool:
-        return self.document is not None or bool(self.trouble)
+        return self.complete or bool(self.trouble)
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all results are there."""
+        return len(self.documents) == len(self.plans)
+
+    @property
+    def in_all(self) -> int:
+        """Return the total number of requests."""
+        return sum(plan.in_all for plan in self.plans)
+
+    @property
+    def title(self) -> str:
+        """Return a readable name."""
+        return self.plans[0].title if len(self.plans) == 1 else "all four protections"
 
 
 class Desk:
@@ -67,7 +82,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def start(self, plan: Plan) -> str:
+    def start(self, *plans: Plan | CrashPlan) -> str:
         """Start a run and return its name.
 
         Raises:
@@ -81,12 +96,13 @@ class Desk:
             name = f"{int(time.time()):010d}-{secrets.token_hex(3)}"
             with (self._folder / f"{name}.jsonl").open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # inherited with the file
-                file.write(json.dumps({"plan": dataclasses.asdict(plan)}) + "\n")
+                header = {"plans": [dataclasses.asdict(plan) for plan in plans]}
+                file.write(json.dumps(header) + "\n")
                 file.flush()
                 subprocess.Popen(
                     [
                         *(sys.executable, "-m", "sample_app", "lab"),
-                        *("--json", "--progress", *plan.options),
+                        *("--json", "--progress", *options_of(plans)),
                     ],
                     cwd=ROOT,
                     stdin=subprocess.DEVNULL,
@@ -110,10 +126,10 @@ class Desk:
         at_work = self._is_at_work(name)
         try:
             lines = (self._folder / f"{name}.jsonl").read_text().splitlines()
-            plan = Plan.of({key: str(value) for key, value in json.loads(lines[0])["plan"].items()})
+            plans = tuple(stored_plan(each) for each in json.loads(lines[0])["plans"])
         except (OSError, ValueError, LookupError):
             return None
-        done, document, said = 0, None, ""
+        done, documents, said = 0, list[dict[str, Any]](), ""
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
@@ -121,13 +137,15 @@ class Desk:
                 said = line
                 continue
             if "outcome" in entry:
-                document = entry
+                documents.append(entry)
+                done = sum(plan.in_all for plan in plans[: len(documents)])
             else:
-                done = entry.get("done", done)
+                before = sum(plan.in_all for plan in plans[: len(documents)])
+                done = before + entry.get("done", 0)
         trouble = ""
-        if document is None and not at_work:
+        if len(documents) < len(plans) and not at_work:
             trouble = said.removeprefix("error: ") or "The run was stopped before its end."
-        return Run(name=name, plan=plan, done=done, document=document, trouble=trouble)
+        return Run(name=name, plans=plans, done=done, documents=tuple(documents), trouble=trouble)
 
     def _is_at_work(self, name: str) -> bool:
         try:
@@ -147,5 +165,5 @@ class Desk:
             yield
 
     def _forget_the_oldest(self) -> None:
-        for file in sorted(self._folder.glob("*.jsonl"), reverse=True)[_MOST_KEPT:]:
+        for file in sorted(self._folder.glob("*.jsonl"), reverse=True)[MOST_KEPT:]:
             file.unlink(missing_ok=True)

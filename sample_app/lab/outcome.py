@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sample_app.lab.crew import Visit
 from sample_app.lab.plan import Plan
+from sample_app.words import counted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +86,73 @@ def _nearest(values: Sequence[float], percent: int) -> float:
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
-def document(plan: Plan, visits: Sequence[Visit], outcome: Outcome) -> dict[str, Any]:
-    """Return a run as JSON, for programs and for later display."""
+def lost_visits(visits: Sequence[Visit], stored: int) -> list[bool]:
+    """Return for each visit whether its update was accepted and then lost.
+
+    Backwards from the stored count: that was written by the last one to write it, which had read
+    one less, written by the last one before that read, and so on. The others were overwritten.
+    """
+    kept: set[int] = set()
+    before = math.inf
+    for count in range(stored, 0, -1):
+        wrote = [
+            (visit.ended <= before, visit.ended, number)
+            for number, visit in enumerate(visits)
+            if visit.accepted and visit.count == count
+        ]
+        if not wrote:
+            break
+        *_, number = max(wrote)
+        kept.add(number)
+        before = visits[number].began or before
+    return [visit.accepted and number not in kept for number, visit in enumerate(visits)]
+
+
+def verdict(outcome: Mapping[str, Any]) -> str:
+    """Return the result of a run in one sentence, and what it cost in another."""
+    accepted, lost = outcome["accepted"], outcome["lost"]
+    if lost:
+        first = (
+            f"{lost:,} of {counted(accepted, 'accepted update')} "
+            f"{'was' if lost == 1 else 'were'} lost: the counter says {outcome['stored']:,}."
+        )
+    elif accepted == 1:
+        first = "No update was lost: the accepted one is in the counter."
+    else:
+        first = f"No update was lost: all {accepted:,} accepted ones are in the counter."
+    others = [
+        f"{counted(outcome[key], 'request')} {words}"
+        for key, words in (
+            ("refused", "refused"),
+            ("timed_out", "timed out"),
+            ("failed", "failed"),
+            ("degraded", "without an answer from memcached"),
+        )
+        if outcome[key]
+    ]
+    price = f"The longest wait was {milliseconds(outcome['wait_longest'])}"
+    return f"{first} {'; '.join([price, *others])}."
+
+
+def milliseconds(value: float) -> str:
+    """Return a time in the unit that people use: 215 ms, 4.9 s."""
+    return f"{value:,.0f} ms" if value < 999.5 else f"{value / 1000:,.1f} s"
+
+
+def document(
+    plan: Plan, visits: Sequence[Visit], outcome: Outcome, killed_at: float | None = None
+) -> dict[str, Any]:
+    """Return a run as JSON, for programs and for later display.
+
+    Args:
+        plan: the plan of the run.
+        visits: its requests.
+        outcome: its figures.
+        killed_at: the time when memcached was killed, on the visits' clock; None if it was not.
+    """
     return {
         "plan": dataclasses.asdict(plan),
         "outcome": dataclasses.asdict(outcome),
+        "killed_at": killed_at,
         "visits": [dataclasses.asdict(visit) for visit in visits],
     }

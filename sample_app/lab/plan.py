@@ -1,12 +1,13 @@
-"""The plan of a run."""
+"""The plans of runs: of a counter that many change, and of orders whose workers are killed."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sample_app.numbers import whole_number
+from sample_app.words import counted
 
 
 class Between(enum.StrEnum):
@@ -34,6 +35,8 @@ _RANGES = {
     "requests": (1, 200),
     "hold_ms": (0, 500),
     "batch_percent": (0, 100),
+    "orders": (1, 100),
+    "kill_percent": (0, 100),
 }
 
 
@@ -67,7 +70,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise PlanError(f"mode is {self.mode!r:.40}; it is one of: {', '.join(MODES)}")
-        for name in _RANGES:
+        for name in ("clients", "requests", "hold_ms", "batch_percent"):
             _number(name, getattr(self, name))
 
     @property
@@ -92,12 +95,10 @@ class Plan:
         return what[self.between]
 
     @property
-    def options(self) -> list[str]:
-        """Return the same plan as options of `python -m sample_app lab`."""
-        return [
-            f"--{field.name.replace('_', '-')}={getattr(self, field.name)}"
-            for field in dataclasses.fields(self)
-        ]
+    def about(self) -> str:
+        """Return its numbers in a few words."""
+        clients, requests = counted(self.clients, "client"), counted(self.requests, "request")
+        return f"{clients}, {requests} each, {self.hold_ms} ms"
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Plan:
@@ -124,6 +125,112 @@ class Plan:
                 values[field.name] = _number(field.name, text)
         values.setdefault("between", Between.LOCK)
         return cls(**values)  # type: ignore[arg-type]  # checked above, and by the class
+
+
+class Scenario(enum.StrEnum):
+    """An order, and its effect in another service."""
+
+    #: The order is stored, and the warehouse is told.
+    ORDERS = "orders"
+    #: The card is charged, and the order is stored.
+    PAYMENTS = "payments"
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """Return the ways of the bench endpoint: one without the library's protection, one with."""
+        ways = {
+            Scenario.ORDERS: {"told": "stored, then told", "outbox": "stored with a job"},
+            Scenario.PAYMENTS: {"charged": "charged, then stored", "once": "idempotent request"},
+        }
+        return ways[self]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class CrashPlan:
+    """The plan of one run with orders.
+
+    Attributes:
+        scenario: the order and its effect.
+        orders: number of orders with each protection.
+        clients: number of concurrent clients; each sends an order until it is confirmed.
+        kill_percent: percentage of the orders whose first request kills its worker.
+
+    Raises:
+        PlanError: a value is invalid.
+    """
+
+    scenario: Scenario
+    orders: int = 20
+    clients: int = 4
+    kill_percent: int = 25
+
+    def __post_init__(self) -> None:
+        for name in ("orders", "clients", "kill_percent"):
+            _number(name, getattr(self, name))
+
+    @property
+    def in_all(self) -> int:
+        """Return the number of orders, with and without protection."""
+        return self.orders * len(self.scenario.ways)
+
+    @property
+    def title(self) -> str:
+        """Return a readable name."""
+        return {
+            Scenario.ORDERS: "orders and the warehouse",
+            Scenario.PAYMENTS: "orders and payments",
+        }[self.scenario]
+
+    @property
+    def about(self) -> str:
+        """Return its numbers in a few words."""
+        return f"{counted(self.orders, 'order')}, {self.kill_percent} % killed"
+
+    def kills(self, number: int) -> bool:
+        """Return whether the order of this number kills its worker. They are spread evenly."""
+        return (number + 1) * self.kill_percent // 100 > number * self.kill_percent // 100
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> CrashPlan:
+        """Parse a plan from a form or a command line. Missing values get their defaults.
+
+        Raises:
+            PlanError: a value is invalid.
+        """
+        scenario = given.get("scenario") or Scenario.ORDERS
+        if scenario not in list(Scenario):
+            raise PlanError(f"scenario is {scenario!r:.40}; it is one of: {', '.join(Scenario)}")
+        numbers = {
+            name: _number(name, given[name])
+            for name in ("orders", "clients", "kill_percent")
+            if given.get(name)
+        }
+        return cls(scenario=Scenario(scenario), **numbers)
+
+
+def stored_plan(given: Mapping[str, object]) -> Plan | CrashPlan:
+    """Return a plan that `dataclasses.asdict` has written.
+
+    Raises:
+        PlanError: it is none.
+    """
+    text = {key: str(value) for key, value in given.items()}
+    return CrashPlan.of(text) if "scenario" in text else Plan.of(text)
+
+
+def with_each(plan: Plan) -> list[Plan]:
+    """Return the plan with each protection."""
+    return [dataclasses.replace(plan, between=between) for between in Between]
+
+
+def options_of(plans: Sequence[Plan | CrashPlan]) -> list[str]:
+    """Return plans that differ in their protection as options of `python -m sample_app lab`."""
+    first = plans[0]
+    rest = [field.name for field in dataclasses.fields(first) if field.name != "between"]
+    return [
+        *(f"--between={plan.between}" for plan in plans if isinstance(plan, Plan)),
+        *(f"--{name.replace('_', '-')}={getattr(first, name)}" for name in rest),
+    ]
 
 
 def _number(name: str, value: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def run(plan: Plan, progress: Callable[[str, int], None]) -> dict[str, Any]:
 
             visits = crew.send(plan, stack.site_address, name, on_answer)
             stored = crew.count(plan, stack.site_address, name)
-    return outcome.document(plan, visits, outcome.Outcome.of(visits, stored))
+    figures = outcome.Outcome.of(visits, stored)
+    return outcome.document(plan, visits, figures, killing.at)
 
 
 class _Killing:
@@ -52,9 +54,12 @@ class _Killing:
     def __init__(self, stack: Stack, plan: Plan) -> None:
         self._stack = stack
         wanted = plan.between is Between.LOCK_WITHOUT_MEMCACHED
-        self._at = plan.in_all // 3 if wanted else plan.in_all + 1
+        self._after = plan.in_all // 3 if wanted else plan.in_all + 1
         self._once = threading.Lock()
+        #: The time when it was done, on the clock of the visits.
+        self.at: float | None = None
 
     def after(self, done: int) -> None:
-        if done >= self._at and self._once.acquire(blocking=False):
+        if done >= self._after and self._once.acquire(blocking=False):
             self._stack.memcached.kill()
+            self.at = time.monotonic()

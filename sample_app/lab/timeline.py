@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -10,19 +11,30 @@ from sample_app.lab.crew import Visit
 
 STYLE_SHEET = Path(__file__).parents[1] / "static" / "timeline.css"
 
-_LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 26, 18, 52
+_LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 38, 18, 52
 _WIDTH = 960
 
 
-def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0, *, styled: bool = True) -> str:
+def svg(
+    visits: Sequence[Visit],
+    title: str,
+    seconds: float = 0.0,
+    *,
+    lost: Sequence[bool] = (),
+    killed_at: float | None = None,
+    styled: bool = True,
+) -> str:
     """Return the picture. Its colours are CSS classes, so that the page's own scheme decides.
 
     Args:
         visits: the requests to draw.
         title: the heading.
         seconds: the time span of the width, or the visits' own span if that is longer.
+        lost: for each visit, whether its update was lost.
+        killed_at: the time when memcached was killed, if it was.
         styled: include the style sheet. A page links `static/timeline.css` instead.
     """
+    lost = lost or [False] * len(visits)
     start = min(visit.asked for visit in visits)
     seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
     lanes = max(visit.client for visit in visits) + 1
@@ -45,18 +57,49 @@ def svg(visits: Sequence[Visit], title: str, seconds: float = 0.0, *, styled: bo
             f'<text class="lane" x="{_LEFT - 8}" y="{y + 12}">{priority} {lane + 1}</text>'
             f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 15}" y2="{y + 15}"/>'
         )
-    for visit in visits:
-        parts += _marks(visit, _TOP + visit.client * _LANE, x)
+    for visit, is_lost in zip(visits, lost, strict=True):
+        parts += _marks(visit, _TOP + visit.client * _LANE, x, lost=is_lost)
+    if killed_at is not None:
+        parts += _killed(x(killed_at), _TOP + lanes * _LANE)
     parts += _axis(seconds, _TOP + lanes * _LANE, x, start)
     return "\n".join([*parts, "</svg>"])
 
 
-def _marks(visit: Visit, y: float, x: Callable[[float], float]) -> list[str]:
+#: Background and text of a picture that stands alone, by colour scheme.
+SCHEMES = {"light": ("#ffffff", "#1f2328"), "dark": ("#0d1117", "#e6edf3")}
+
+
+def together(pictures: Sequence[str], scheme: str) -> str:
+    """Return pictures one below the other as one, for a page that has no style sheet of ours."""
+    background, text = SCHEMES[scheme]
+    placed, top = [], 0
+    for picture in pictures:
+        height = int(re.findall(rf'viewBox="0 0 {_WIDTH} (\d+)"', picture)[0])
+        placed.append(picture.replace("<svg ", f'<svg y="{top}" height="{height}" ', 1))
+        top += height
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" color="{text}">'
+        f"<style>{STYLE_SHEET.read_text()}</style>"
+        f'<rect width="{_WIDTH}" height="{top}" fill="{background}"/>{"".join(placed)}</svg>\n'
+    )
+
+
+def _killed(x: float, bottom: float) -> list[str]:
+    # Beside the line where there is more room.
+    anchor, aside = ("start", 5) if x < _WIDTH / 2 else ("end", -5)
+    return [
+        f'<line class="killed" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 8}" y2="{bottom}"/>',
+        f'<text class="killed" x="{x + aside:.1f}" y="{_TOP - 4}" text-anchor="{anchor}">'
+        f"memcached killed</text>",
+    ]
+
+
+def _marks(visit: Visit, y: float, x: Callable[[float], float], *, lost: bool = False) -> list[str]:
     kind = "of-batch" if visit.batch else "of-interactive"
     inside = visit.ended if visit.began is None else visit.began
     marks = [_bar("waits", x(visit.asked), x(inside), y + 6, 4)]
     if visit.began is not None:
-        fate = "" if visit.accepted else " refused"
+        fate = " lost" if lost else "" if visit.accepted else " refused"
         degraded = " degraded" if visit.degraded else ""
         marks.append(_bar(f"{kind}{fate}{degraded}", x(visit.began), x(visit.ended), y + 2, 12))
     return marks
@@ -83,6 +126,7 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         ("of-batch", "batch request"),
         ("of-interactive degraded", "without memcached"),
         ("of-interactive refused", "refused"),
+        ("of-interactive lost", "lost update"),
     ]
     at = float(_LEFT)
     for kind, text in key:

@@ -8,7 +8,7 @@ from typing import Any
 import flask
 from werkzeug.wrappers import Response
 
-from sample_app import lock_notes, signed_in, streaks
+from sample_app import badges, lock_notes, signed_in, streaks
 from sample_app.models import Learner
 from sample_app.web import today
 
@@ -53,6 +53,16 @@ def report(answer: flask.Response, words: Callable[[dict[str, Any]], str]) -> No
 def is_replay(answer: flask.Response) -> bool:
     """Return whether an answer was given before."""
     return "Idempotent-Replayed" in answer.headers
+
+
+def of_learner(learner: Learner) -> dict[str, Any]:
+    """Return what the pages about a learner show of streak and badges."""
+    return {
+        "learner": learner,
+        "streak": shown_streak(learner),
+        "badges": badges.BADGES,
+        "earned": badges.newly_earned(learner, learner.badges),
+    }
 
 
 def shown_streak(learner: Learner) -> int:

@@ -7,10 +7,10 @@ from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 from werkzeug.wrappers import Response
 
-from sample_app import badges, catalogue, signed_in, validation
+from sample_app import catalogue, signed_in, validation
 from sample_app.learning import learners, projects
 from sample_app.models import Certificate, Coach, Learner
-from sample_app.pages.blueprint import done, shown_streak, to, views
+from sample_app.pages.blueprint import done, of_learner, shown_streak, to, views
 from sample_app.web import field, today
 
 LEARNERS_PER_PAGE = 24
@@ -29,10 +29,8 @@ def home() -> str | Response:
         return _choice()
     return flask.render_template(
         "today.html",
-        learner=learner,
-        streak=shown_streak(learner),
+        **of_learner(learner),
         today=today(),
-        badges=badges.BADGES,
         exercises=catalogue.EXERCISES,
         videos=catalogue.VIDEOS,
         courses=catalogue.COURSES,

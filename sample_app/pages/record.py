@@ -5,10 +5,10 @@ from __future__ import annotations
 import flask
 from google.cloud import ndb
 
-from sample_app import badges, catalogue, validation
+from sample_app import catalogue, validation
 from sample_app.learning import learners
 from sample_app.models import Bonus, Certificate, ExerciseLog, Mail, VideoLog
-from sample_app.pages.blueprint import shown_streak, views
+from sample_app.pages.blueprint import of_learner, views
 
 LOG_LINES = 8
 
@@ -19,9 +19,7 @@ def record(learner_id: str) -> str:
     learner = learners.find_learner(validation.learner_id(learner_id))
     return flask.render_template(
         "record.html",
-        learner=learner,
-        streak=shown_streak(learner),
-        badges=badges.BADGES,
+        **of_learner(learner),
         titles={
             each.slug: each.title
             for each in (*catalogue.EXERCISES, *catalogue.VIDEOS, *catalogue.COURSES)

@@ -46,7 +46,7 @@ def emulator(
     tasks = [] if tasks_port is None else ["--tasks", str(tasks_port), "--tasks-queue", queue]
     return Child(
         "the emulator",
-        [sys.executable, "-m", "emulator", "start", "--port", str(port), *mode, *tasks],
+        [sys.executable, "-m", "userlock_emulator", "start", "--port", str(port), *mode, *tasks],
         answers=lambda: accepts(port) and (tasks_port is None or accepts(tasks_port)),
         log_file=log_file,
         cwd=ROOT,
@@ -85,7 +85,7 @@ def memcached_binary() -> str | None:
 def memcached(port: int, *, log_file: Path, binary: str | None) -> Child:
     """Return memcached: the real `binary`, or the embedded server if that is None."""
     if binary is None:
-        command = [sys.executable, "-m", "emulator.memcache", "--port", str(port)]
+        command = [sys.executable, "-m", "userlock_emulator.memcache", "--port", str(port)]
     else:
         # -U 0: no UDP. 64 MB is memcached's own default.
         command = [binary, "-l", LOOPBACK, "-p", str(port), "-U", "0", "-m", "64"]

@@ -13,7 +13,7 @@ from google.cloud import ndb
 from playwright.sync_api import Browser, Page, sync_playwright
 from werkzeug.serving import BaseWSGIServer
 
-import emulator
+import userlock_emulator
 from sample_app.stack import Stack
 from tests.servers import real
 from userlock.events import LISTENERS
@@ -67,7 +67,7 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ndb_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[ndb.Client]:
     """Start a Datastore emulator for a site of the test's own; return a client of it."""
     monkeypatch.setattr(LISTENERS, "_listeners", LISTENERS._listeners)  # the inspector adds one
-    with emulator.start() as datastore:
+    with userlock_emulator.start() as datastore:
         for name, value in datastore.env.items():
             monkeypatch.setenv(name, value)
         yield ndb.Client()

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -53,6 +54,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 #: What a reader would miss.
 _PARTS = {"h2", "h3", "li", "pre", "tr", "img", "p", "a"}
+#: A drawn timeline counts as the text that it was.
+_TIMELINE = "timeline"
 
 
 class _Parts(HTMLParser):
@@ -71,6 +74,8 @@ class _Parts(HTMLParser):
         if tag != "a":
             self.fetched += [given.get("src") or "", given.get("href") or ""]
         made_by_the_theme = {"headerlink"} & set((given.get("class") or "").split())
+        if given.get("class") == _TIMELINE:
+            tag = "pre"
         if self.inside and tag in _PARTS and not made_by_the_theme:
             self.counts[tag] += 1
 
@@ -105,6 +110,14 @@ def test_each_public_name_has_its_place(built: Path) -> None:
     listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
     places = {line.split(" ")[0] for line in listed.splitlines()}
     assert {f"userlock.{name}" for name in userlock.__all__} <= places
+
+
+def test_each_page_names_version_licence_and_repository(built: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for page in built.rglob("*.html"):
+        foot = page.read_text().rpartition("<footer")[2]
+        for each in (userlock.__version__, project["license"], project["urls"]["Repository"]):
+            assert each in foot, page
 
 
 def test_nothing_is_fetched_from_elsewhere(built: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sample_app.stack import Stack
+from tests.browser.access import serious
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
+from tests.browser.pictures import photograph
 
 
 def run(page: Page, between: str) -> int:
@@ -20,7 +25,7 @@ def run(page: Page, between: str) -> int:
     page.get_by_role("button", name="Run", exact=True).click()
     row = page.get_by_role("row").filter(has_text="Lost updates")
     expect(row).to_be_visible(timeout=60_000)
-    expect(page.locator("svg.timeline")).to_be_visible()
+    expect(page.get_by_role("region", name="Timeline").locator("svg")).to_be_visible()
     lost = re.search(r"(-?\d+)\s*$", row.inner_text())
     assert lost is not None
     return int(lost[1])
@@ -30,7 +35,35 @@ def test_updates_are_lost_without_the_lock_and_none_with_it(page: Page) -> None:
     assert run(page, "None: read, think, write") > 0
     assert run(page, "User lock") == 0
     page.get_by_role("button", name="Compare").click()
-    expect(page.locator("svg.timeline")).to_have_count(2)
+    expect(page.get_by_role("region", name="Timeline").locator("svg")).to_have_count(2)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_all_four(
+    browser: Browser, site: Stack, screenshots: Path, device: str, scheme: Any
+) -> None:
+    viewport: Any = VIEWPORTS[device]
+    with browser.new_context(
+        base_url=site.app_url, viewport=viewport, color_scheme=scheme
+    ) as context:
+        page = context.new_page()
+        page.goto("/lab/")
+        assert serious(page) == []
+        for label in ("Concurrent clients", "Requests per client"):
+            page.get_by_label(label).fill("3")
+        page.get_by_role("button", name="Run all four").click()
+        expect(page.get_by_text("The result stays at")).to_be_visible(timeout=60_000)
+        expect(page.get_by_role("region", name="Timeline")).to_have_count(4)
+        expect(page.get_by_role("definition").first).to_contain_text("lost")
+        photograph(page, screenshots / f"lab-{device}-{scheme}.png", full_page=True)
+        assert serious(page) == []
+        wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+        assert wider <= 0, f"{wider} pixels are hidden"
+        # The figure that decides is seen without scrolling.
+        head = page.get_by_role("columnheader", name="Lost updates").bounding_box()
+        assert head is not None
+        assert head["x"] + head["width"] <= viewport["width"]
 
 
 @pytest.mark.parametrize("scripts", [True, False])
@@ -39,8 +72,10 @@ def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None
         page = context.new_page()
         page.goto("/lab/")
         page.get_by_role("button", name="Run", exact=True).click()
-        bar, timeline = page.locator("progress"), page.locator("svg.timeline")
+        bar = page.locator("progress")
+        timeline = page.get_by_role("region", name="Timeline").locator("svg")
         expect(bar.or_(timeline)).to_be_visible()
-        while not scripts and bar.count():
+        while not scripts and not timeline.count():
             page.get_by_role("link", name="Refresh").click()
+            expect(bar.or_(timeline)).to_be_visible()  # while a page comes, it has neither
         expect(timeline).to_be_visible(timeout=60_000)

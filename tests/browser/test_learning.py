@@ -62,8 +62,26 @@ def test_a_video_is_not_to_be_rushed_through(window: Page, request: pytest.Fixtu
     window.get_by_role("button", name="Begin").click()
     expect(window.get_by_text("Twice a day the sea")).to_be_visible()
     window.get_by_role("button", name="I have read this").click()
-    expect(window.get_by_role("status")).to_contain_text("That was quick!")
+    notice = window.get_by_role("status")
+    expect(notice).to_contain_text("That was quick!")
+    expect(notice).to_have_class("flash notice")  # nothing is wrong
     expect(window.get_by_text("0 of 4 parts read")).to_be_visible()
+
+
+#: Read within the page: a driver would wait for the answer.
+_STATE_AFTER_A_CLICK = """button => new Promise(resolve => {
+    button.click();
+    setTimeout(() => resolve([button.form.ariaBusy, button.disabled, button.textContent]), 50);
+})"""
+
+
+def test_a_form_that_waits_is_busy(page: Page) -> None:
+    join(page, "somebody in a hurry")
+    page.get_by_role("link", name="Projects", exact=True).click()
+    page.get_by_label("Title").fill("A sundial")
+    page.route("**/projects", lambda route: None)  # the answer takes its time
+    state = page.get_by_role("button", name="Begin").evaluate(_STATE_AFTER_A_CLICK)
+    assert state == ["true", True, "Working…"]
 
 
 def test_a_project(window: Page, request: pytest.FixtureRequest) -> None:

@@ -32,6 +32,7 @@ class Desk:
         self._ports = {port: str(ports.any_free()) for port in _PORTS}
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": programs, "PYTHONUNBUFFERED": "1"}
+        self.env.pop("COLUMNS", None)  # pytest's workers set it, and tables would be cut
 
     def here(self, text: str) -> str:
         """Replace the ports with free ones."""

@@ -25,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 import userlock
+from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     service = userlock.LockService.from_url(url)
     service.holder("warm-up")  # connected
     say(ready=name)
-    priority = "batch" if name.startswith("batch") else "interactive"
+    priority = Priority.BATCH if name.startswith("batch") else Priority.INTERACTIVE
     with userlock.scope(service, request=name, priority=priority):
         for line in sys.stdin:
             verb, *arguments = line.split()

@@ -18,13 +18,13 @@ import pytest
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-import emulator
-from emulator import tasks
+import userlock_emulator
 from sample_app.stack import ports
 from sample_app.stack.children import Child
 from tests.servers import Memcached, RedisServer
 from tests.system.examples import EXAMPLES, FILLED, environment_of, read, run_setup
 from tests.waiting import wait_until
+from userlock_emulator import tasks
 
 #: Without a socket for `gunicornc` in the home directory.
 QUIET = "--no-control-socket"
@@ -107,7 +107,7 @@ def running(
     address = f"{ports.LOOPBACK}:{port}"
     queue = environment["USERLOCK_QUEUE"].replace(f"https://{FILLED['HOST']}", f"http://{address}")
     with (
-        emulator.start() as datastore,
+        userlock_emulator.start() as datastore,
         tasks.start(queues=[QUEUE], app_engine=address) as cloud_tasks,
     ):
         log = tmp_path / "site.log"

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import email
+import hashlib
 import json
 import os
+import re
 import subprocess
-import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
 
 from sample_app.stack import ports
-from tests.contract.test_readme import HANDLER, IN_A_TERMINAL
+from tests.contract.test_readme import BY_NAME, HANDLER, IN_A_TERMINAL
 from tests.documents import ROOT
 from tests.servers import Memcached
 from tests.system.test_tutorial import INSTALL
+from tools.dist import PACKAGES, build, check
 
 pytestmark = pytest.mark.slow
 
-PACKAGES = {"userlock": ROOT, "userlock_emulator": ROOT / "emulator"}
+#: An index shows them.
+LINKS = {"Homepage", "Documentation", "Repository", "Issues", "Changelog"}
 #: Programs must not find anything of this checkout.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
@@ -45,25 +45,33 @@ def run(*command: str | Path, cwd: Path, **env: str) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide both packages: a source archive, and a wheel built from it."""
-    folder = tmp_path_factory.mktemp("dist")
-    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
-    for source in PACKAGES.values():
-        run(*build, source, cwd=folder)
+    """Provide both packages: a source archive, and a wheel built from it.
+
+    DIST names a folder that has them already.
+    """
+    built = os.environ.get("DIST")
+    folder = Path(built) if built else tmp_path_factory.mktemp("dist")
+    if not built:
+        build(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def project(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide the folder of the tutorial, with an environment in which the wheels are installed."""
+    """Provide the folder of the tutorial, with an environment in which the wheels are installed.
+
+    By name, as the README says: from the folder that PIP_FIND_LINKS names.
+    """
     folder = tmp_path_factory.mktemp("home")
-    ours, emulator = (next(dist.glob(f"{name}-*.whl")) for name in PACKAGES)
-    commands = INSTALL.text.replace("${CLONE}[", f"{ours}[").replace(
-        "${CLONE}/emulator", str(emulator)
-    )
+    commands = re.sub(r"pip install .*", BY_NAME.text.strip(), INSTALL.text)
     assert "CLONE" not in commands
+    versions = folder / "versions.txt"  # these, and no others of that name
+    versions.write_text(
+        "".join(f"{name}=={metadata_of(dist, name).version}\n" for name in PACKAGES)
+    )
+    settings = {"PIP_FIND_LINKS": str(dist), "PIP_CONSTRAINT": str(versions), "PIP_QUIET": "1"}
     # Not compiled: that takes as long as the rest, and each program compiles its own modules.
-    run("sh", "-ec", commands, cwd=folder, PIP_NO_COMPILE="1", PIP_QUIET="1")
+    run("sh", "-ec", commands, cwd=folder, PIP_NO_COMPILE="1", **settings)
     return folder / "points"
 
 
@@ -73,12 +81,10 @@ def files_of(wheel: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("userlock", "userlock"), ("userlock_emulator", "emulator")]
+    ("name", "package"), [("userlock", "userlock"), ("userlock_emulator", "userlock_emulator")]
 )
 def test_a_wheel_has_the_package_and_nothing_else(dist: Path, name: str, package: str) -> None:
-    tracked = run("git", "ls-files", package, cwd=ROOT).splitlines()
-    beside = {f"{package}/{file}" for file in ("LICENSE", "README.md", "pyproject.toml")}
-    expected = set(tracked) - beside
+    expected = set(run("git", "ls-files", package, cwd=ROOT / PACKAGES[name]).splitlines())
     (wheel,) = dist.glob(f"{name}-*.whl")
     found = {path for path in files_of(wheel) if ".dist-info/" not in path}
     assert found == expected
@@ -91,31 +97,59 @@ def test_the_inspectors_pages_are_in_the_wheel(dist: Path) -> None:
     assert {".html", ".css"} <= found
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_the_metadata_is_valid(dist: Path, name: str) -> None:
+def of_dist_info(dist: Path, name: str, file: str) -> bytes:
     (wheel,) = dist.glob(f"{name}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (file,) = (path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
-        raw = archive.read(file)
-        (license_text,) = (
-            archive.read(path)
-            for path in archive.namelist()
-            if path.endswith(".dist-info/licenses/LICENSE")
-        )
-    assert license_text == (ROOT / "LICENSE").read_bytes()
-    metadata = Metadata.from_email(raw, validate=True)
+        (path,) = (each for each in archive.namelist() if each.endswith(f".dist-info/{file}"))
+        return archive.read(path)
+
+
+def metadata_of(dist: Path, name: str) -> Metadata:
+    return Metadata.from_email(of_dist_info(dist, name, "METADATA"), validate=True)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_the_metadata_is_valid(dist: Path, name: str) -> None:
+    assert of_dist_info(dist, name, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    metadata = metadata_of(dist, name)
     assert metadata.requires_python is not None
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
-    assert email.message_from_bytes(raw)["License-Expression"] == "Apache-2.0"
+    assert metadata.license_expression == "Apache-2.0"
+    assert metadata.author == "The userlock developers"
+    assert set(metadata.project_urls or {}) == LINKS
+    assert "Typing :: Typed" in (metadata.classifiers or [])
+
+
+def test_an_index_takes_them(dist: Path) -> None:
+    check(dist)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_links_of_the_readme_work_on_an_index(dist: Path, name: str) -> None:
+    """There they have nothing to be relative to."""
+    text = metadata_of(dist, name).description or ""
+    targets = re.findall(r"\]\(([^)#]+)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert not [each for each in targets if not each.startswith("https://")]
+
+
+def test_the_same_commit_gives_the_same_bytes(dist: Path, tmp_path: Path) -> None:
+    build(tmp_path)
+    assert digests(tmp_path) == digests(dist)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 
 def test_the_source_archive_can_build_the_wheel(dist: Path) -> None:
     (archive,) = dist.glob("userlock-[0-9]*.tar.gz")
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
-    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
-    assert not [name for name in names if name.startswith(("tests", "sample_app"))]
+    tracked = set(run("git", "ls-files", cwd=ROOT).splitlines())
+    ignored = {name for name in tracked if name.startswith((".ci/", ".github/", ".devcontainer/"))}
+    assert tracked - ignored <= names
+    assert "tests/conftest.py" in names
 
 
 def test_nothing_is_missing_or_in_conflict(project: Path) -> None:
@@ -124,35 +158,26 @@ def test_nothing_is_missing_or_in_conflict(project: Path) -> None:
     assert Path(where).is_relative_to(project / ".venv")
 
 
-@contextmanager
-def emulator_of(project: Path) -> Iterator[str]:
-    """Run the installed emulator; yield its address."""
-    command = [str(project / ".venv/bin/python"), "-m", "emulator", "start", "--port", "0"]
-    with subprocess.Popen(
-        command, cwd=project, env=CLEAN, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip().partition("=")[2]
-        finally:
-            process.terminate()
+def test_the_handler_of_the_readme(project: Path) -> None:
+    """In the environment into which the packages were installed."""
+    numbers = {number: str(ports.any_free()) for number in ("8081", "11211", "5001")}
 
+    def elsewhere(text: str) -> str:
+        for number, free in numbers.items():
+            text = text.replace(number, free)
+        return text
 
-def test_the_handler_of_the_readme(project: Path, memcached: Memcached) -> None:
-    (project / "points.py").write_text(HANDLER.text.replace("127.0.0.1:11211", memcached.address))
-    port = str(ports.any_free())
-    with emulator_of(project) as datastore:
-        commands = IN_A_TERMINAL.text.replace("127.0.0.1:8081", datastore).replace("5001", port)
-        program, call = commands.rstrip().rsplit("\n", 1)
-        assert call.startswith("curl ")
-        answers = run(
-            "bash",
-            "-c",
-            # A user waits until it serves.
-            'curl() { command curl -sS --retry 50 --retry-delay 1 --retry-connrefused "$@"; }\n'
-            f"{program}\ntrap 'kill $!' EXIT\n{call}\n{call}",
-            cwd=project,
-        )
+    (project / "points.py").write_text(elsewhere(HANDLER.text))
+    program, call = elsewhere(IN_A_TERMINAL.text).rstrip().rsplit("\n", 1)
+    assert call.startswith("curl ")
+    answers = run(
+        "bash",
+        "-c",
+        # A user waits until it serves.
+        'curl() { command curl -sS --retry 50 --retry-delay 1 --retry-connrefused "$@"; }\n'
+        f"trap 'kill $(jobs -p)' EXIT\n. .venv/bin/activate\n{program}\n{call}\n{call}",
+        cwd=project,
+    )
     assert [json.loads(line) for line in answers.splitlines() if line.startswith("{")] == [
         {"points": 5},
         {"points": 10},

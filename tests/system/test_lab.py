@@ -8,10 +8,15 @@ import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from sample_app.config import Protection
+from sample_app.lab.crashes.outcome import Order, wrong
+from sample_app.lab.crew import Visit
+from sample_app.lab.outcome import lost_visits
+from sample_app.lab.plan import Between, Scenario
 from tests.system.conftest import StartStack
 from tests.system.load import call
 from tests.waiting import wait_until
@@ -26,27 +31,54 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("timelines")
     done = lab(
-        *("--json", "--svg", str(folder), "--mode", "optimistic", "--hold-ms", "10"),
+        *("--json", "--svg", str(folder), "--picture", str(folder)),
+        *("--mode", "optimistic", "--hold-ms", "10"),
         *("--clients", str(CLIENTS), "--requests", str(EACH)),
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert {file.name for file in folder.iterdir()} == {
-        f"{between}-optimistic.svg" for between in ("none", "transaction", "lock", "lock-outage")
+        "lab-dark.svg",
+        "lab-light.svg",
+        *(f"{between}-optimistic.svg" for between in Between),
     }
-    return {each["plan"]["between"]: each["outcome"] for each in found}
+    for file in folder.iterdir():
+        ElementTree.parse(file)  # noqa: S314 (our own)
+    light, dark = ((folder / f"lab-{scheme}.svg").read_text() for scheme in ("light", "dark"))
+    assert light.count("updates lost</text>") == dark.count("updates lost</text>") == 4
+    return {each["plan"]["between"]: each for each in found}
+
+
+@pytest.fixture
+def runs(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {between: each["outcome"] for between, each in documents.items()}
 
 
 pytestmark = pytest.mark.slow
+
+
+def test_the_lost_updates_are_told_apart(documents: dict[str, dict[str, Any]]) -> None:
+    for each in documents.values():
+        visits = [Visit(**visit) for visit in each["visits"]]
+        lost = lost_visits(visits, each["outcome"]["stored"])
+        assert sum(lost) == each["outcome"]["lost"]
+
+
+def test_the_kill_is_noted(documents: dict[str, dict[str, Any]]) -> None:
+    killed = {between: each["killed_at"] for between, each in documents.items()}
+    at = killed.pop("lock-outage")
+    assert set(killed.values()) == {None}
+    visits = documents["lock-outage"]["visits"]
+    assert min(visit["asked"] for visit in visits) < at < max(visit["ended"] for visit in visits)
 
 
 def test_without_protection_updates_are_lost(runs: dict[str, dict[str, Any]]) -> None:
@@ -94,8 +126,9 @@ def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> No
 
     wait_until(over, seconds=60)
     assert progress["trouble"] == ""
-    assert progress["outcome"]["accepted"] == CLIENTS * EACH
-    assert (progress["outcome"]["lost"] > 0) is loses
+    (result,) = progress["results"]
+    assert result["outcome"]["accepted"] == CLIENTS * EACH
+    assert (result["outcome"]["lost"] > 0) is loses
     with urllib.request.urlopen(where, timeout=30) as page:  # noqa: S310
         assert b"<svg" in page.read()
 
@@ -106,6 +139,7 @@ def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> No
         (("--between", "luck"), "between is 'luck'"),
         (("--clients", "0"), "clients is 0"),
         (("--svg", "/nowhere/at/all"), "there is no folder"),
+        (("--picture", "/nowhere/at/all"), "--picture: there is no folder"),
     ],
 )
 def test_invalid_options_are_reported_at_once(arguments: tuple[str, ...], message: str) -> None:
@@ -115,3 +149,20 @@ def test_invalid_options_are_reported_at_once(arguments: tuple[str, ...], messag
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("scenario", Scenario)
+def test_orders_whose_workers_are_killed(scenario: Scenario) -> None:
+    """Without the library, each killed worker leaves a wrong order: the control."""
+    done = lab(
+        *("--scenario", scenario, "--orders", "6", "--clients", "2", "--kill-percent", "34"),
+        "--json",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    without, protected = json.loads(done.stdout)["outcome"].values()
+    for measured in (without, protected):
+        assert (measured["killed"], measured["confirmed"], measured["stored"]) == (2, 6, 6)
+    assert wrong(without) >= 2
+    assert all(Order(**each).wrong for each in without["each"] if each["killed"])
+    assert wrong(protected) == 0
+    assert protected["effects"] == 6

@@ -15,8 +15,8 @@ import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from sample_app import create_app
 from sample_app.payment_provider.server import LOOPBACK, Server
 from tests.kinds import kinds_of
@@ -113,8 +113,8 @@ def outbox_of(app: flask.Flask) -> Outbox:
 
 
 @pytest.fixture(scope="session")
-def datastore() -> Iterator[emulator.Emulator]:
-    server = emulator.start()
+def datastore() -> Iterator[userlock_emulator.Emulator]:
+    server = userlock_emulator.start()
     yield server
     server.stop()
 
@@ -137,7 +137,7 @@ class OpenSite(Protocol):
 
 
 @pytest.fixture
-def open_site(datastore: emulator.Emulator, tmp_path: Path) -> OpenSite:
+def open_site(datastore: userlock_emulator.Emulator, tmp_path: Path) -> OpenSite:
     datastore.reset()
 
     def open_(**config: object) -> Site:

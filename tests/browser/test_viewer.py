@@ -1,0 +1,153 @@
+"""The emulator's viewer in a real browser: its pages in both schemes, its forms without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import datastore
+from playwright.sync_api import Browser, Page, expect
+
+import userlock_emulator
+from tests.browser.access import serious
+from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
+from tests.browser.pictures import photograph
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[userlock_emulator.Emulator]:
+    """Start an emulator with entities and a fault."""
+    with userlock_emulator.start(project="shop", edit=True) as running:
+        for name, text in running.env.items():
+            monkeypatch.setenv(name, text)
+        client = datastore.Client()
+        entities = []
+        for number in range(60):
+            entity = datastore.Entity(
+                client.key("Order", number + 1), exclude_from_indexes=["note"]
+            )
+            entity.update(total=number, note="<b>bold</b> " * 40, tags=["a", None, {"deep": 1.5}])
+            entities.append(entity)
+        client.put_multi(entities)
+        running.faults.abort(2, kind="Invoice")
+        running.faults.delay(0.5, rpc="AllocateIds")
+        yield running
+
+
+def stuck(client: datastore.Client) -> Any:
+    """Begin a transaction that has read orders and does not end."""
+    transaction = client.transaction()
+    transaction.begin()
+    client.get_multi([client.key("Order", n) for n in (1, 2, 3)], transaction=transaction)
+    return transaction
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_page(
+    browser: Browser,
+    emulator: userlock_emulator.Emulator,
+    screenshots: Path,
+    device: str,
+    scheme: Any,
+) -> None:
+    client = datastore.Client()
+    stuck(client)
+    order = datastore.Entity(client.key("Order", 1))
+    writer = Started(lambda: client.put(order))
+    wait_until(lambda: emulator.waiting)
+    viewport: Any = VIEWPORTS[device]
+    with browser.new_context(
+        base_url=emulator.viewer_url, viewport=viewport, color_scheme=scheme
+    ) as context:
+        page = context.new_page()
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+
+        def look(at: str) -> None:
+            photograph(page, screenshots / f"viewer-{at}-{device}-{scheme}.png")
+            assert serious(page) == []
+            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+
+        page.goto("")
+        look("kinds")
+        page.get_by_role("link", name="Order", exact=True).click()
+        look("kind")
+        page.get_by_role("link", name="Order, 1", exact=True).click()
+        look("entity")
+        page.get_by_role("link", name="Edit", exact=True).click()
+        look("edit")
+        page.goto("query?gql=SELECT * FROM Order WHERE total > 5")
+        page.get_by_text("Query by form").click()
+        look("query")
+        page.get_by_role("link", name="Transactions").click()
+        expect(page.get_by_text("1 request waits for this transaction")).to_be_visible()
+        look("transactions")
+        page.get_by_role("link", name="Faults").click()
+        look("faults")
+        page.get_by_role("link", name="Reset…").click()
+        look("reset")
+        # The policy against scripts and foreign styles refused nothing of the page's own.
+        assert not said
+    emulator.reset()
+    writer.result()
+
+
+@pytest.fixture
+def plain(browser: Browser, emulator: userlock_emulator.Emulator) -> Iterator[Page]:
+    """Open a window without JavaScript."""
+    with browser.new_context(base_url=emulator.viewer_url, java_script_enabled=False) as context:
+        yield context.new_page()
+
+
+def test_an_entity_is_edited_and_deleted_without_scripts(plain: Page) -> None:
+    client = datastore.Client()
+    plain.goto("")
+    plain.get_by_label("Find a key").fill("Order, 7")
+    plain.get_by_role("button", name="Find").click()
+    plain.get_by_role("link", name="Edit").click()
+    box = plain.get_by_label("Entity, in the JSON of the REST API")
+    box.fill(box.input_value().replace('"integerValue": "6"', '"integerValue": "66"'))
+    plain.get_by_role("button", name="Save").click()
+    expect(plain.get_by_role("status")).to_have_text("Saved.")
+    stored = client.get(client.key("Order", 7))
+    assert stored is not None
+    assert stored["total"] == 66
+    plain.get_by_role("link", name="Delete").click()
+    plain.get_by_role("button", name="Delete").click()
+    expect(plain.get_by_role("status")).to_have_text("Deleted.")
+    assert client.get(client.key("Order", 7)) is None
+
+
+def test_a_stuck_transaction_is_rolled_back_without_scripts(
+    plain: Page, emulator: userlock_emulator.Emulator
+) -> None:
+    client = datastore.Client()
+    stuck(client)
+    writer = Started(lambda: client.put(datastore.Entity(client.key("Order", 1))))
+    wait_until(lambda: emulator.waiting)
+    plain.goto("transactions")
+    plain.get_by_role("button", name="Roll back").click()
+    expect(plain.get_by_role("status")).to_contain_text("Rolled back")
+    writer.result()
+
+
+def test_a_query_by_form_is_paged_without_scripts(plain: Page) -> None:
+    plain.goto("query")
+    plain.get_by_text("Query by form").click()
+    plain.get_by_label("Kind").fill("Order")
+    filter_ = plain.get_by_role("group", name="Filter 1")
+    filter_.get_by_label("Property").fill("total")
+    filter_.get_by_label("Operator").select_option("<")
+    filter_.get_by_label("Type").select_option("integer")
+    filter_.get_by_label("Value").fill("55")
+    plain.get_by_role("button", name="Run this form").click()
+    expect(plain.get_by_text("(total ASC, __name__ ASC)")).to_be_visible()
+    expect(plain.get_by_role("row")).to_have_count(51)
+    plain.get_by_role("link", name="Next page").click()
+    expect(plain.get_by_role("row")).to_have_count(6)
