@@ -2,13 +2,17 @@
 # make check     lint, types, unit tests of the library: half a minute
 # make test      the above, real servers, official clients, a browser, the model, a short fault trial: twenty minutes
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
+# make test-pythons  unit and contract tests on the Pythons of the PATH: PYTHONS="3.12 3.13"
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site
 # make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
+# make dist      both packages in dist/, installed into an empty environment and tried
+# make release   VERSION=0.2.0: changelog, versions, commit, build, checks, tag; publishes nothing
 # make audit     known vulnerabilities of the installed packages
 # make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make bench-appengine  App Engine's own transactional tasks, an hour without their engine
 # make bench-idempotency  twelve faults of a paid request, beside other idempotency packages
+# make compare-emulators  random programs here and on Google's emulators; skipped without a Cloud SDK; ARGS="--all"
 # make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation  a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
 VENV := .venv
@@ -18,7 +22,8 @@ PYTEST := $(VENV)/bin/pytest -q
 BOTH := -n 2 --dist loadfile
 LIBRARY := $(addprefix tests/unit/,cli constraints idempotency lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 TOOLS := tests/unit/tools tests/unit/benchmarks
-CHAOS := tests/system/test_chaos.py tests/faults/outbox tests/faults/idempotency tests/faults/test_hostile.py
+CHAOS := $(addprefix tests/system/test_,chaos.py dockerfile.py installed.py lab.py) \
+	$(addprefix tests/faults/,deletion idempotency outbox test_hostile.py)
 
 .DEFAULT_GOAL := help
 
@@ -50,7 +55,7 @@ lint: $(VENV)/.ready-dev
 
 .PHONY: types-library
 types-library: $(VENV)/.ready-dev
-	$(VENV)/bin/mypy userlock emulator
+	$(VENV)/bin/mypy userlock emulator/userlock_emulator
 
 .PHONY: types
 types: $(VENV)/.ready-dev
@@ -85,6 +90,11 @@ test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
 		$(BOTH) -m 'not slow' tests/unit/ndb tests/contract/ndb tests/contract/constraints
 
+PYTHONS := 3.11 3.12 3.13 3.14
+.PHONY: test-pythons
+test-pythons: servers
+	@tools/test-pythons.sh $(PYTHONS)
+
 # Random programs in several processes while servers, network and processes fail. A checker says
 # whether the guarantees were kept.
 #   make chaos DURATION=3600 SEED=7 STORE=memcacheds
@@ -111,6 +121,18 @@ docs: $(VENV)/.ready-docs
 spec: $(VENV)/.ready-dev servers
 	@$(PY) -m spec $(SPEC)
 
+# The tests install these very files.
+.PHONY: dist
+dist: $(VENV)/.ready-dev servers
+	@$(PY) -m tools.dist dist
+	DIST=$(abspath dist) $(PYTEST) -m slow tests/system/test_installed.py
+
+.PHONY: release
+release: $(VENV)/.ready-dev
+	@$(PY) -m tools.release --check-only "$(VERSION)"
+	@$(MAKE) check dist
+	@$(PY) -m tools.release "$(VERSION)"
+
 # Uses the network, so it is no part of the tests.
 .PHONY: audit
 audit: $(VENV)/.ready-dev $(VENV)/audit/bin/pip-audit
@@ -129,6 +151,12 @@ bench-appengine: $(VENV)/appengine/.ready
 .PHONY: bench-idempotency
 bench-idempotency: $(VENV)/idempotency/.ready $(VENV)/.ready-run
 	@$(PY) -m benchmarks.idempotency_peers $(VENV)/idempotency/bin/python $(ARGS)
+
+# Google's emulators are those of an installed Cloud SDK, or the one at GOOGLE_EMULATOR=HOST:PORT.
+# It is no part of the tests. One of them tries it on two emulators of ours.
+.PHONY: compare-emulators
+compare-emulators: $(VENV)/.ready-dev
+	@$(PY) -m tools.compare $(ARGS)
 
 .PHONY: simulation
 simulation: $(VENV)/.ready-dev

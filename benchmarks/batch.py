@@ -27,6 +27,7 @@ from benchmarks.figures import Measurement, Ratio, Section, Table
 from benchmarks.locks import Store
 from benchmarks.runner import Around, Contender, Operation, interleave, mean
 from benchmarks.server import Server
+from userlock.lock.lease import PriorityName
 
 BASELINE = "pymemcache PooledClient add+delete"
 _A_ROUND = 100
@@ -153,7 +154,9 @@ def _with_statement(learner: str) -> None:
         pass
 
 
-def _acquire_and_release(service: userlock.LockService, priority: str, learner: str) -> None:
+def _acquire_and_release(
+    service: userlock.LockService, priority: PriorityName, learner: str
+) -> None:
     service.release(service.acquire(learner, priority=priority))
 
 

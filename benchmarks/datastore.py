@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,8 @@ from benchmarks.figures import Measurement, Section, Table, compared
 from benchmarks.runner import Contender, interleave, repeat
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
+from sample_app.words import counted
+from tools.compare import servers
 
 PROJECT = "benchmark"
 FLOOR = "floor: a gRPC server in Python that does nothing"
@@ -61,7 +63,8 @@ def run(*, quick: bool) -> Section:
         method=(
             f"Prepared requests on plain gRPC channels. Start: from the process to its first "
             f"reply, the median of {starts}. Lookup: one client, one key. Lookups and commits per "
-            f"second: {CLIENTS} clients at once, one entity each, everything in memory."
+            f"second: one client, and {CLIENTS} at once, one entity each, everything in memory. "
+            f"Beside Google's emulators where a Cloud SDK with them is installed."
         ),
         tables=tuple(tables),
     )
@@ -73,9 +76,8 @@ def run(*, quick: bool) -> Section:
 class _Server:
     """A child that serves gRPC."""
 
-    def __init__(self, child: Child, port: int) -> None:
-        self.address = f"127.0.0.1:{port}"
-        self.child = child
+    def __init__(self, address: str) -> None:
+        self.address = address
         self._channel = self.channel()
 
     def channel(self) -> Any:
@@ -87,26 +89,41 @@ class _Server:
         method: Callable[..., bytes] = self._channel.unary_unary(_SERVICE + name)
         return method
 
+    def close(self) -> None:
+        self._channel.close()
+
+
+class _OwnServer(_Server):
+    """One of this project."""
+
+    def __init__(self, child: Child, port: int) -> None:
+        super().__init__(f"127.0.0.1:{port}")
+        self.child = child
+
     def resident_bytes(self) -> int:
         """Return the memory of the process."""
         pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]
         return int(pages) * resource.getpagesize()
 
     def close(self) -> None:
-        self._channel.close()
+        super().close()
         self.child.stop(grace_seconds=10)
 
 
-def _emulator(folder: Path, *arguments: str) -> AbstractContextManager[_Server]:
-    return _served(folder, "the Datastore emulator", "emulator", "start", "--port", more=arguments)
+def _emulator(folder: Path, *arguments: str) -> AbstractContextManager[_OwnServer]:
+    return _served(
+        folder, "the Datastore emulator", "userlock_emulator", "start", "--port", more=arguments
+    )
 
 
-def _floor(folder: Path) -> AbstractContextManager[_Server]:
+def _floor(folder: Path) -> AbstractContextManager[_OwnServer]:
     return _served(folder, "a bare gRPC server", "benchmarks.bare_grpc")
 
 
 @contextlib.contextmanager
-def _served(folder: Path, name: str, *module: str, more: tuple[str, ...] = ()) -> Iterator[_Server]:
+def _served(
+    folder: Path, name: str, *module: str, more: tuple[str, ...] = ()
+) -> Iterator[_OwnServer]:
     """Run a module as a child with a port of its own, until the block ends."""
     port = ports.any_free()
     child = Child(
@@ -117,12 +134,23 @@ def _served(folder: Path, name: str, *module: str, more: tuple[str, ...] = ()) -
         cwd=services.ROOT,
     )
     child.start()
-    server = _Server(child, port)
+    server = _OwnServer(child, port)
     try:
         child.wait_until_it_answers()
         yield server
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def _googles(name: str, file: Path, folder: Path) -> Iterator[_Server]:
+    """Run one of Google's emulators, until the block ends."""
+    with servers.started(name, file, folder) as address:
+        server = _Server(address)
+        try:
+            yield server
+        finally:
+            server.close()
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -213,7 +241,7 @@ def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
     port = ports.any_free()
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "emulator", "start", "--port", str(port), *arguments],
+        [sys.executable, "-m", "userlock_emulator", "start", "--port", str(port), *arguments],
         cwd=services.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -230,56 +258,85 @@ def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
 
 
 def _requests(stack: contextlib.ExitStack, folder: Path, rounds: int, seconds: float) -> Table:
-    servers = {
+    contenders: dict[str, _Server] = {
         FLOOR: stack.enter_context(_floor(folder)),
         EMULATOR: stack.enter_context(_emulator(folder)),
     }
+    for name, file in servers.installed().items():
+        contenders[f"Google's {name} emulator"] = stack.enter_context(_googles(name, file, folder))
     lookup = _lookup("Learner", 1)
     commits = [_commit("Learner", range(number, number + 1)) for number in range(1_000)]
-    _fill(servers[EMULATOR], "Learner", 1_000)
+    for name, server in contenders.items():
+        if name != FLOOR:
+            _fill(server, "Learner", 1_000)
     times = interleave(
         [
             Contender(name=name, operations=repeat(partial(server.method("Lookup"), lookup)))
-            for name, server in servers.items()
+            for name, server in contenders.items()
         ],
         rounds=rounds,
         operations=20,
     )
     figures = list(compared(times, metric="lookup p50", baseline=FLOOR))
-    for name, server in servers.items():
-        for metric, rpc, requests in (
-            ("lookups", "Lookup", [lookup]),
-            ("commits", "Commit", commits),
-        ):
-            figures.append(
-                Measurement(
-                    contender=name,
-                    metric=metric,
-                    value=_rate(server, rpc, requests, seconds),
-                    unit="per second",
-                    samples=1,
+    for clients in (1, CLIENTS):
+        for name, server in contenders.items():
+            for metric, rpc, requests in (
+                (f"lookups, {counted(clients, 'client')}", "Lookup", [lookup]),
+                (f"commits, {counted(clients, 'client')}", "Commit", commits),
+            ):
+                figures.append(
+                    Measurement(
+                        contender=name,
+                        metric=metric,
+                        value=_rate(server, rpc, requests, seconds, clients),
+                        unit="per second",
+                        samples=1,
+                    )
                 )
-            )
+    figures += _bulk_loads(contenders, rounds)
     return Table(title="requests", measurements=tuple(figures))
 
 
-def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float) -> float:
-    """Return the requests per second of several concurrent clients."""
-    done = [0] * CLIENTS
-    begin = threading.Barrier(CLIENTS + 1)
+def _bulk_loads(contenders: Mapping[str, _Server], rounds: int) -> Iterator[Measurement]:
+    """Measure commits of many new entities by one client, in turn."""
+    loads = [_commit("Bulk", range(first, first + _TOGETHER)) for first in _firsts(rounds)]
+    seconds: dict[str, list[float]] = {name: [] for name in contenders if name != FLOOR}
+    for load in loads:
+        for name, took in seconds.items():
+            began = time.perf_counter()
+            contenders[name].method("Commit")(load)
+            took.append(time.perf_counter() - began)
+    for name, took in seconds.items():
+        yield Measurement(
+            contender=name,
+            metric=f"entities in commits of {_TOGETHER}",
+            value=_TOGETHER / statistics.median(took),
+            unit="per second",
+            samples=len(took),
+        )
+
+
+def _firsts(rounds: int) -> range:
+    return range(0, rounds * _TOGETHER, _TOGETHER)
+
+
+def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float, clients: int) -> float:
+    """Return the requests per second of concurrent clients."""
+    done = [0] * clients
+    begin = threading.Barrier(clients + 1)
     over = threading.Event()
 
     def client(number: int) -> None:
         with server.channel() as channel:
             method = channel.unary_unary(_SERVICE + rpc)
-            mine = itertools.cycle(requests[number::CLIENTS] or requests)
+            mine = itertools.cycle(requests[number::clients] or requests)
             method(next(mine), wait_for_ready=True)
             begin.wait()
             while not over.is_set():
                 method(next(mine))
                 done[number] += 1
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
     begin.wait()

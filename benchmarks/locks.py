@@ -53,7 +53,7 @@ class Kind:
         """Return the reason why it cannot take part here, or None."""
         absent = [name for name in self.modules if importlib.util.find_spec(name) is None]
         if absent:
-            return f"{self.name} is missing: no {', '.join(absent)} (pip install 'userlock[bench]')"
+            return f"{self.name} is missing: no {', '.join(absent)} (make .venv/.ready-bench)"
         if self.store is Store.REDIS and redis_binary() is None:
             return f"{self.name} is missing: no redis-server on the PATH"
         return None

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import userlock
 from benchmarks import scheme2016
+from userlock.lock.lease import PriorityName
 
 
 class TimedOut(Exception):
@@ -52,7 +53,9 @@ class UserLock:
         priority: `interactive` or `batch`.
     """
 
-    def __init__(self, url: str, *, outage: str = "fail", priority: str = "interactive") -> None:
+    def __init__(
+        self, url: str, *, outage: str = "fail", priority: PriorityName = "interactive"
+    ) -> None:
         self._service = userlock.LockService.from_url(url, outage=outage)
         self._priority = priority
 
@@ -64,7 +67,7 @@ class UserLock:
 
 
 class _Lease:
-    def __init__(self, service: userlock.LockService, lock_id: str, priority: str) -> None:
+    def __init__(self, service: userlock.LockService, lock_id: str, priority: PriorityName) -> None:
         self._service = service
         self._lock_id = lock_id
         self._priority = priority
@@ -82,7 +85,7 @@ class _Lease:
         self._service.release(self._lease)
 
 
-def userlock_on(scheme: str, **options: str) -> Callable[[str], Client]:
+def userlock_on(scheme: str, **options: Any) -> Callable[[str], Client]:
     """Return a function that connects userlock to a server. `scheme` is `memcache` or `redis`."""
     return lambda address: UserLock(f"{scheme}://{address}?prefix=bench", **options)
 

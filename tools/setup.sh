@@ -6,7 +6,7 @@
 # pyproject.toml allows)
 set -eu
 group=$1
-venv=.venv
+venv=${VENV:-.venv}
 pins=''
 if [ "$group" = oldest ]; then
     venv=.venv/oldest
@@ -30,17 +30,21 @@ if [ ! -x "$venv/bin/python" ]; then
         exit 1
     fi
 fi
+# Dependency groups need pip 25.1.
+if ! "$venv/bin/python" -m pip install --help | grep -q -e --group; then
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+fi
 echo "==> 2/2 Installing userlock, its emulator and what they need (a minute or two the first time)"
 {
     status=0
     "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-        -e ".[$group]" -e ./emulator $pins 2>&1 || status=$?
+        -e . -e ./emulator --group "$group" $pins 2>&1 || status=$?
     echo "$status" >"$venv/.pip-status"
 } | sed -u -E \
     -e '/^ *(Collecting|Building editable|Installing collected|ERROR|error)/!d' \
     -e 's/ \((from|pyproject).*//; s/^ */    /; s/^(.{90}).*/\1 .../'
 if [ "$(cat "$venv/.pip-status")" != 0 ]; then
-    echo "The installation failed. To see all of it: $venv/bin/pip install -e '.[$group]' -e ./emulator" $pins >&2
+    echo "The installation failed. To see all of it: $venv/bin/pip install -e . -e ./emulator --group $group" $pins >&2
     exit 1
 fi
 touch "$venv/.ready-$group"

@@ -21,13 +21,14 @@ Arrows = Mapping[str, set[str]]
 
 
 def module_of(path: Path) -> str:
-    """Return the dotted name of a source file below the root."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """Return the dotted name of a source file below the root; the emulator has a folder around."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removeprefix("emulator.").removesuffix(".__init__")
 
 
-def sources(package: str) -> dict[str, Path]:
-    """Return the source files of a package, by their modules' names."""
-    return {module_of(path): path for path in sorted((ROOT / package).rglob("*.py"))}
+def sources(folder: str) -> dict[str, Path]:
+    """Return the source files of a folder, by their modules' names."""
+    return {module_of(path): path for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, Signal, SystemClock
 from userlock.events import Contended, Event, Listeners
-from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
+from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, PriorityName, Unavailable
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
@@ -177,7 +177,7 @@ class WatchedService(LockService):
         *,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | str = Priority.INTERACTIVE,
+        priority: Priority | PriorityName = Priority.INTERACTIVE,
         max_waiting: int | None = None,
         request: str = "",
         holding: Iterable[Lease] = (),

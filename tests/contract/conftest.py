@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -33,14 +33,16 @@ EACH_MODE = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="session")
-def datastore(concurrency_mode: str) -> Iterator[emulator.Emulator]:
+def datastore(concurrency_mode: str) -> Iterator[userlock_emulator.Emulator]:
     """Provide one emulator for all tests; `ndb_client` empties it."""
-    with emulator.start(concurrency_mode=concurrency_mode) as server:
+    with userlock_emulator.start(concurrency_mode=concurrency_mode) as server:
         yield server
 
 
 @pytest.fixture
-def ndb_client(datastore: emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
+def ndb_client(
+    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+) -> ndb.Client:
     """Provide a client for an empty emulator."""
     datastore.reset()
     for name, value in datastore.env.items():

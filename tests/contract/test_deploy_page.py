@@ -16,8 +16,8 @@ import yaml
 from google.cloud import ndb
 from pymemcache.client.base import PooledClient
 
-import emulator
 import userlock
+import userlock_emulator
 from benchmarks import scheme2016
 from tests.contract.cli.process import Cli
 from tests.documents import ROOT, Page
@@ -87,7 +87,7 @@ def test_the_variables_are_those_that_the_app_reads(folder: str) -> None:
     "url", re.findall(r'"?((?:redis|memcache|appengine|datastore)://[^"`\s]+)', PAGE.text)
 )
 def test_each_url_names_a_store(url: str) -> None:
-    with emulator.start() as datastore, pytest.MonkeyPatch.context() as patch:
+    with userlock_emulator.start() as datastore, pytest.MonkeyPatch.context() as patch:
         for name, value in datastore.env.items():
             patch.setenv(name, value)
         userlock.LockService.from_url(url).close()
@@ -148,7 +148,7 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
     service = userlock.LockService.from_url(url)
     service.acquire("ann", request="POST /answers")
     app = {"USERLOCK_OUTBOX": "tests.contract.outbox.operators.app:outbox"}
-    with emulator.start() as datastore:
+    with userlock_emulator.start() as datastore:
         outcome = Cli(url, {**datastore.env, **app}).run(*arguments)
     service.close()
     # The doctor has remarks on a memcached that was just started.
@@ -267,7 +267,7 @@ def test_without_fencing_it_would_be_lost(context: ndb.Client) -> None:
 
 
 def test_a_request_of_step_3_within_a_transaction_of_step_1(
-    context: ndb.Client, datastore: emulator.Emulator
+    context: ndb.Client, datastore: userlock_emulator.Emulator
 ) -> None:
     """The transaction is retried, or the request waits and is refused. Nothing is lost."""
     accepted: list[int] = []

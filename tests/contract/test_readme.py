@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
-from emulator import memcache
+import userlock_emulator
 from sample_app.__main__ import main
 from sample_app.lab import command
+from sample_app.lab.crashes.outcome import Order, figures
+from sample_app.lab.plan import CrashPlan
 from tests.documents import ROOT, Page
+from userlock_emulator import memcache
 
 PAGE = Page("README.md")
+#: Both are installed by `tests/system/test_installed.py`.
+BY_NAME = PAGE.take("sh", "userlock-emulator\n")
 INSTALL = PAGE.take("sh", "pip install")
 HANDLER = PAGE.take("python", "# points.py")
 #: Run by `tests/system/test_installed.py`, with the installed library.
@@ -28,13 +32,14 @@ VIOLATION = PAGE.take("text", "PutWithoutLock")
 TRANSACTIONS = Page("docs/transactions.md")
 AROUND_A_TRANSACTION = TRANSACTIONS.take("python", "buy_certificate")
 BENCHMARKS = Page("docs/benchmarks.md")
-LAB = BENCHMARKS.take("console", "sample_app lab")
+LAB = BENCHMARKS.take("console", "lock-outage")
+CRASHES = BENCHMARKS.take("console", "--scenario payments")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Provide a function that runs code like the README: with the emulator and a memcached."""
-    with emulator.start() as datastore, memcache.start() as server:
+    with userlock_emulator.start() as datastore, memcache.start() as server:
         for name, value in datastore.env.items():
             monkeypatch.setenv(name, value)
         # ndb has one class per kind in a process; the README's are its own.
@@ -54,6 +59,12 @@ def test_the_handler_works_when_pasted_into_a_file(run: Any) -> None:
     client = names["app"].test_client()
     assert client.post("/users/ann/exercise-finished").get_json() == {"points": 5}
     assert client.post("/users/ann/exercise-finished").get_json() == {"points": 10}
+
+
+def test_it_is_the_example_to_copy_first() -> None:
+    file = ROOT / "examples/minimal/points.py"
+    assert file.read_text() == HANDLER.text
+    assert len(HANDLER.text.splitlines()) <= 40
 
 
 def test_without_its_lock_it_fails_as_the_readme_shows(run: Any) -> None:
@@ -77,9 +88,9 @@ def _dedent(match: re.Match[str]) -> str:
 
 
 def test_what_it_installs_is_in_the_checkout() -> None:
-    """`tests/system/test_installed.py` installs both packages, as the tutorial says."""
     program, command, *packages = shlex.split(INSTALL.text)
     assert (program, command) == ("pip", "install")
+    assert "userlock" in BY_NAME.text
     for each in packages:
         folder, _, extra = each.rstrip("]").partition("[")
         project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
@@ -121,3 +132,37 @@ def test_the_lab_prints_such_a_table(
     monkeypatch.setattr(sys, "argv", arguments[1:])
     assert main() == 0
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(("line", "shown"), CRASHES.commands())
+def test_the_lab_says_so_of_orders(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, shown: str
+) -> None:
+    """With the figures in the page; tests/system/test_lab.py tests the measurements."""
+
+    def run(plan: CrashPlan, _: object) -> dict[str, Any]:
+        outcomes = zip(plan.scenario.ways, shown.splitlines()[2:], strict=True)
+        return {"outcome": {way: crash_figures(way, said) for way, said in outcomes}}
+
+    monkeypatch.setattr("sample_app.lab.crashes.runs.run", run)
+    monkeypatch.setattr(sys, "argv", shlex.split(line)[2:])
+    assert main() == 0
+    assert capsys.readouterr().out.strip() == shown.strip()
+
+
+def crash_figures(way: str, said: str) -> dict[str, Any]:
+    """Return figures that are said so."""
+    *wrong, orders, killed, sent = map(int, re.findall(r"\d+", said))
+    bad = sum(wrong)
+    effects = [0 if way == "told" else 2] * bad + [1] * (orders - bad)
+    found = [
+        Order(
+            killed=number < killed,
+            sent=1 if number else sent - orders + 1,
+            confirmed=True,
+            stored=True,
+            effects=each,
+        )
+        for number, each in enumerate(effects)
+    ]
+    return figures(found, 1.0)

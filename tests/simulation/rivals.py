@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import userlock
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import Process, World
+from userlock.lock.lease import PriorityName
 from userlock.lock.record import Record
 
 
@@ -41,7 +42,7 @@ class Rival:
         steps: Sequence[Step],
         *,
         wall_ahead: float = 0.0,
-        priority: str = "interactive",
+        priority: PriorityName = "interactive",
         wait_timeout: float = 50.0,
         lock_timeout: float = 1000.0,
         work: float = 0.05,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import sample_app.words
-from userlock.words import counted, span
+from userlock.words import counted, span, text_of
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,13 @@ def test_one_has_no_s(number: int, words: str) -> None:
         (2.81, "2.8s"),
         (9.96, "10s"),
         (59.4, "59s"),
-        (59.6, "1m00s"),
+        (59.6, "60s"),
+        (60, "60s"),
+        (90, "1m30s"),
+        (119.6, "2m"),
         (200, "3m20s"),
-        (3599.9, "1h00m"),
+        (300, "5m"),
+        (3599.9, "1h"),
         (7500, "2h05m"),
         (360000, "4d04h"),
         (math.nan, "?"),
@@ -40,3 +44,16 @@ def test_one_has_no_s(number: int, words: str) -> None:
 )
 def test_span(seconds: float, short: str) -> None:
     assert span(seconds) == short
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(111, "Connection refused"), "[Errno 111] Connection refused"),
+        (ValueError("no such day"), "no such day"),
+        (KeyError("points"), "KeyError: 'points'"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_the_text_of_an_error(error: Exception, words: str) -> None:
+    assert text_of(error) == words

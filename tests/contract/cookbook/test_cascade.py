@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.cookbook.conftest import Cook, Died
 from tests.documents import Page
 from tests.waiting import wait_until
@@ -50,7 +50,7 @@ def test_all_of_it_goes(names: dict[str, Any]) -> None:
     wait_until(lambda: is_gone(names), 60)  # the second job waits for the first one's lock
 
 
-def test_a_lost_reply(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+def test_a_lost_reply(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.drop_reply(kind="Project")
     names["delete_project"]("ann", ndb.Key(*KEY))
     finish(names)

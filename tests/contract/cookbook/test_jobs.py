@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
+import userlock_emulator
 from tests.contract.cookbook.conftest import ByHand, Cook, Died
 from tests.documents import Page
 from userlock.outbox.rows import JobRow
@@ -61,7 +61,7 @@ def test_a_commit_that_fails_leaves_neither(
 
 @pytest.mark.parametrize("dropped", [0, 1])
 def test_lesson_and_mail(
-    cook: Cook, by_hand: ByHand, datastore: emulator.Emulator, dropped: int
+    cook: Cook, by_hand: ByHand, datastore: userlock_emulator.Emulator, dropped: int
 ) -> None:
     names = cook(STAGED_CODE)
     if dropped:

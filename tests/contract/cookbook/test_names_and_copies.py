@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.cookbook.conftest import Cook, Died
 from tests.documents import Page
 
@@ -23,7 +23,9 @@ def titles(names: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 2])
-def test_a_form_that_is_sent_twice(cook: Cook, datastore: emulator.Emulator, dropped: int) -> None:
+def test_a_form_that_is_sent_twice(
+    cook: Cook, datastore: userlock_emulator.Emulator, dropped: int
+) -> None:
     names = cook(NAMES_CODE)
     if dropped:
         datastore.faults.drop_reply(dropped)

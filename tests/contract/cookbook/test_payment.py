@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import emulator
+import userlock_emulator
 from tests.contract.cookbook.conftest import Cook, Died
 from tests.documents import Page
 from userlock.idempotency.flow import Flow
@@ -37,7 +37,7 @@ def check(names: dict[str, Any], *, replayed: bool = False) -> None:
 
 
 @pytest.mark.parametrize("dropped", range(6))
-def test_twice(names: dict[str, Any], datastore: emulator.Emulator, dropped: int) -> None:
+def test_twice(names: dict[str, Any], datastore: userlock_emulator.Emulator, dropped: int) -> None:
     if dropped:
         datastore.faults.drop_reply(dropped)
     assert buy(names).status_code == 201

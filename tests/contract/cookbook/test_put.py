@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import emulator
+import userlock_emulator
 from tests.contract.cookbook.conftest import Cook, Died
 from tests.documents import Page
 
@@ -32,7 +32,7 @@ def test_twice(names: dict[str, Any]) -> None:
     assert names["Project"].query().count() == 1
 
 
-def test_a_lost_reply(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+def test_a_lost_reply(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
     datastore.faults.drop_reply()
     assert [put(names), put(names)] == [201, 200]
     assert names["Project"].query().count() == 1

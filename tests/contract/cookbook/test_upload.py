@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import emulator
 import userlock
+import userlock_emulator
 from tests.contract.cookbook.conftest import Cook, Died
 from tests.documents import Page
 from userlock.outbox import arguments
@@ -42,7 +42,9 @@ def _arguments(row: Any) -> tuple[str, str]:
     return owner, file
 
 
-def test_a_screen_keeps_its_file(names: dict[str, Any], datastore: emulator.Emulator) -> None:
+def test_a_screen_keeps_its_file(
+    names: dict[str, Any], datastore: userlock_emulator.Emulator
+) -> None:
     datastore.faults.drop_reply(kind="Screen")
     screen = upload(names)
     sweep_all(names)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.datastore.server import CONCURRENCY_MODES
 from tests.contract.emulator.process import EmulatorProcess
 from tests.faults.crashing import App
 from tests.faults.idempotency.program import BEGUN_NOT, FINISHED, POINTS, REFUSED
 from tests.servers import Memcached
+from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 
 @pytest.fixture(scope="module", params=CONCURRENCY_MODES)

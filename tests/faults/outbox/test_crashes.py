@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.datastore.server import CONCURRENCY_MODES
 from tests.contract.emulator.process import EmulatorProcess
 from tests.faults.crashing import App
 from tests.faults.outbox.program import POINTS
 from tests.servers import Memcached
+from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 #: The roles before each one that is killed, so that it has something to do.
 BEFORE = {"stage": [], "run": ["stage"], "relay": ["stage"], "redrive": ["stage", "run"]}

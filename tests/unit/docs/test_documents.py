@@ -38,6 +38,7 @@ RUN_BY = {
     "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/fencing-numbers.md": "tests.unit.lock.test_fencing_numbers_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
+    "docs/google-emulator.md": "tests.contract.emulator.test_google_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/names.md": "tests.contract.constraints.test_names_page",
@@ -63,7 +64,11 @@ NO_CODE = {"text"}
 
 @pytest.fixture(autouse=True)
 def _kinds_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reset ndb's kinds: the inspected modules have models of kinds that other tests have, too."""
+    """Reset ndb's kinds: the inspected modules have models of kinds that other tests have, too.
+
+    Those of the library and of the sample app stay: modules are imported once.
+    """
+    importlib.import_module("sample_app.app")
     monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
 

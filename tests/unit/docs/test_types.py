@@ -1,0 +1,133 @@
+"""The code of README.md and docs/tutorial.md is clean in mypy and pyright."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.documents import ROOT, Page
+from userlock.ndb.model import Model
+
+HANDLER = Page("README.md").take("python", "# points.py").text
+TUTORIAL = Page("docs/tutorial.md")
+LOSE = TUTORIAL.take("python", "# lose.py").text
+POINTS = TUTORIAL.take("python", "# points.py").text
+FIXED = TUTORIAL.take("python", "def bonus").text
+MYPY_SETTINGS = Page("docs/models.md").take("toml", "google.cloud")
+
+CODE = {
+    "readme": HANDLER,
+    "lose": LOSE,
+    "tutorial": POINTS,
+    "fixed": re.sub(r'@app\.post\("[^"]*/bonus"\)\n(?:.+\n)+', lambda _: FIXED, POINTS),
+}
+
+#: Mistakes of an app, and types, each with what a checker says of them.
+MISTAKES = """\
+from typing import Any, assert_type
+
+from google.cloud import ndb
+
+import userlock
+
+class User(userlock.UserModel):
+    _lock_id_from_key = userlock.key_id
+    points: Any = ndb.IntegerProperty()
+
+assert_type(User.get_or_insert("ann"), User)
+assert_type(User.get_by_id("ann"), User | None)
+assert_type(User.query(User.points > 5).order(User.points).fetch(10), list[User])
+assert_type(User.query().get(), User | None)
+assert_type([user for user in User.query()], list[User])
+assert_type(User.query().count(), int)
+with userlock.fetch_under_user_write_lock(User(id="ann")) as user:
+    assert_type(user, User)
+with userlock.global_lock("ann", priority="batch"), userlock.scope(priority="interactive"):
+    User.query().fetch(keys_only=True)[0].delete()
+User(id="ann").put().get().key.id()
+
+User.get_by_id("ann").points  # wrong
+userlock.global_lock("ann", priority="urgent")  # wrong
+userlock.acquire_lock("ann", priority="low")  # wrong
+userlock.fetch_under_user_write_lock("ann")  # wrong
+"""
+WRONG = {number for number, line in enumerate(MISTAKES.splitlines(), 1) if line.endswith("# wrong")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide a project with the code of the pages and the settings of docs/models.md."""
+    folder = tmp_path_factory.mktemp("typed")
+    for name, text in {**CODE, "mistakes": MISTAKES}.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "pyproject.toml").write_text(MYPY_SETTINGS.text)
+    return folder
+
+
+def mypy(folder: Path, *names: str) -> Iterator[tuple[str, int, str]]:
+    strict = [] if names == ("lose.py",) else ["--strict"]  # a plain ndb.Model needs the setting
+    done = run(folder, "mypy", *strict, "--no-error-summary", "--output=json", *names)
+    for line in done.splitlines():
+        found = json.loads(line)
+        yield found["file"], found["line"], found["message"]
+
+
+def pyright(folder: Path, *names: str) -> Iterator[tuple[str, int, str]]:
+    done = run(folder, "pyright", "--outputjson", f"--pythonpath={sys.executable}", *names)
+    for found in json.loads(done)["generalDiagnostics"]:
+        yield Path(found["file"]).name, found["range"]["start"]["line"] + 1, found["message"]
+
+
+def run(folder: Path, checker: str, *arguments: str) -> str:
+    program = Path(sys.executable).with_name(checker)
+    done = subprocess.run(
+        [program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+Checker = Callable[..., Iterator[tuple[str, int, str]]]
+CHECKERS = pytest.mark.parametrize("checker", [mypy, pyright], ids=lambda each: each.__name__)
+
+
+@CHECKERS
+def test_code_with_userlock_is_clean(checker: Checker, folder: Path) -> None:
+    assert list(checker(folder, "readme.py", "tutorial.py", "fixed.py")) == []
+
+
+@CHECKERS
+def test_code_without_userlock_is_clean(checker: Checker, folder: Path) -> None:
+    assert list(checker(folder, "lose.py")) == []
+
+
+@CHECKERS
+def test_types_are_told_and_mistakes_are_found(checker: Checker, folder: Path) -> None:
+    """The negative control as well: of code without types, nothing would be said."""
+    found = list(checker(folder, "mistakes.py"))
+    assert {line for _, line, _ in found} == WRONG, found
+
+
+# --- at run time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["get_by_id", "query", "put", "key"])
+def test_at_run_time_there_is_only_what_ndb_has(name: str) -> None:
+    assert name not in vars(Model)
+    assert name not in vars(userlock.UserModel)
+    assert name in vars(ndb.Model)
+
+
+def test_the_types_of_the_query_are_those_of_ndb() -> None:
+    told = (ROOT / "userlock/ndb/typed.pyi").read_text().partition("class Query(")[2]
+    methods = set(re.findall(r"^    def (\w+)", told, re.MULTILINE))
+    assert methods > {"fetch", "get", "order"}
+    assert {name for name in methods if not hasattr(ndb.Query, name)} == set()
