@@ -46,14 +46,24 @@ def ask(address: Address, sent: bytes, last: bytes = b"\n") -> bytes:
 @pytest.mark.parametrize("which", [b"all", b"hash"])
 def test_the_keys_are_listed(address: Address, which: bytes) -> None:
     ask(address, b"flush_all\r\n" + ITEMS + b"mn\r\n", b"MN\r\n")
-    said = ask(address, b"lru_crawler metadump " + which + b"\r\n", b"END\r\n")
-    lines = sorted(said.removesuffix(b"END\r\n").splitlines(keepends=True))
-    facts = [re.sub(rb"(la|cas)=\d+|exp=[1-9]\d+", b"#", each) for each in lines]
-    assert facts == [
+    facts = listed(address, which)
+    # The real server passes over an item that it moves between its LRU lists at that moment.
+    for _ in range(100):
+        if len(facts) < 3:
+            facts |= listed(address, which)
+    assert sorted(facts) == [
         b"key=a%25b%2F%3D~c exp=-1 # # fetch=no cls=1 size=69\n",
         b"key=large exp=-1 # # fetch=no cls=19 size=5064\n",
         b"key=young # # # fetch=yes cls=1 size=78\n",
     ]
+
+
+def listed(address: Address, which: bytes) -> set[bytes]:
+    """List the keys once, without times and versions."""
+    said = ask(address, b"lru_crawler metadump " + which + b"\r\n", b"END\r\n")
+    lines = said.removesuffix(b"END\r\n").splitlines(keepends=True)
+    assert len(set(lines)) == len(lines)
+    return {re.sub(rb"(la|cas)=\d+|exp=[1-9]\d+", b"#", each) for each in lines}
 
 
 @pytest.mark.parametrize(
