@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from google.protobuf import empty_pb2
+
 from userlock_emulator.datastore import admin_protos as protos
 from userlock_emulator.datastore import export_files, legacy_entities, validation
 from userlock_emulator.datastore.admin_protos import Index
@@ -23,6 +25,7 @@ from userlock_emulator.datastore.protos import CommitRequest, EntityPb, Message
 from userlock_emulator.datastore.query import KEY, Order
 from userlock_emulator.datastore.storage import Storage
 from userlock_emulator.datastore.transfer import stored_entities, whole
+from userlock_emulator.port.pages import page
 from userlock_emulator.port.rpcs import Rpcs, Run
 
 SERVICE = "google.datastore.admin.v1.DatastoreAdmin"
@@ -130,8 +133,6 @@ class Admin:
         metadata.common.labels.update(request.labels)
 
         def work(operation: Operation) -> Message:
-            from google.protobuf import empty_pb2
-
             for _ in self._imported(files, request, lambda: operation.progress(0, of=1)):
                 pass
             batch = CommitRequest(project_id=request.project_id)
@@ -207,18 +208,9 @@ class Admin:
                 Code.UNIMPLEMENTED, "The emulator does not support filters of indexes."
             )
         all_ = {index.identity: index for index in self._indexes.defined()}
-        names = sorted(all_)
-        if request.page_token and request.page_token not in all_:
-            raise invalid("The page token is not of this list.")
-        first = names.index(request.page_token) if request.page_token else 0
-        last = first + min(request.page_size or _PAGE, _PAGE)
-        response = protos.ListIndexesResponse(
-            next_page_token=names[last] if last < len(names) else ""
-        )
-        response.indexes.extend(
-            _shown(all_[name], request.project_id) for name in names[first:last]
-        )
-        return response
+        names, token = page(all_, request, _PAGE)
+        shown = [_shown(all_[name], request.project_id) for name in names]
+        return protos.ListIndexesResponse(indexes=shown, next_page_token=token)
 
     def _find(self, identity: str) -> CompositeIndex:
         for index in self._indexes.defined():

@@ -1,29 +1,24 @@
 """The plain protobuf classes of `google.datastore.admin.v1`. See `protos`."""
 
-from typing import Any
-
 from google.cloud.datastore_admin_v1.types import datastore_admin as _admin
 from google.cloud.datastore_admin_v1.types import index as _index
 
+from userlock_emulator.datastore.protos import plain
 
-def _plain(wrapper: Any) -> Any:
-    return wrapper.meta.pb
-
-
-CommonMetadata = _plain(_admin.CommonMetadata)
-CreateIndexRequest = _plain(_admin.CreateIndexRequest)
-DeleteIndexRequest = _plain(_admin.DeleteIndexRequest)
-EntityFilter = _plain(_admin.EntityFilter)
-ExportEntitiesMetadata = _plain(_admin.ExportEntitiesMetadata)
-ExportEntitiesRequest = _plain(_admin.ExportEntitiesRequest)
-ExportEntitiesResponse = _plain(_admin.ExportEntitiesResponse)
-GetIndexRequest = _plain(_admin.GetIndexRequest)
-ImportEntitiesMetadata = _plain(_admin.ImportEntitiesMetadata)
-ImportEntitiesRequest = _plain(_admin.ImportEntitiesRequest)
-Index = _plain(_index.Index)
-IndexOperationMetadata = _plain(_admin.IndexOperationMetadata)
-ListIndexesRequest = _plain(_admin.ListIndexesRequest)
-ListIndexesResponse = _plain(_admin.ListIndexesResponse)
+CommonMetadata = plain(_admin.CommonMetadata)
+CreateIndexRequest = plain(_admin.CreateIndexRequest)
+DeleteIndexRequest = plain(_admin.DeleteIndexRequest)
+EntityFilter = plain(_admin.EntityFilter)
+ExportEntitiesMetadata = plain(_admin.ExportEntitiesMetadata)
+ExportEntitiesRequest = plain(_admin.ExportEntitiesRequest)
+ExportEntitiesResponse = plain(_admin.ExportEntitiesResponse)
+GetIndexRequest = plain(_admin.GetIndexRequest)
+ImportEntitiesMetadata = plain(_admin.ImportEntitiesMetadata)
+ImportEntitiesRequest = plain(_admin.ImportEntitiesRequest)
+Index = plain(_index.Index)
+IndexOperationMetadata = plain(_admin.IndexOperationMetadata)
+ListIndexesRequest = plain(_admin.ListIndexesRequest)
+ListIndexesResponse = plain(_admin.ListIndexesResponse)
 
 EXPORT_ENTITIES = int(_admin.OperationType.EXPORT_ENTITIES)
 IMPORT_ENTITIES = int(_admin.OperationType.IMPORT_ENTITIES)

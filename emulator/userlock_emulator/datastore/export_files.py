@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from google.protobuf.message import DecodeError
+
 from userlock_emulator.datastore import legacy_messages
 from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
 from userlock_emulator.datastore.log_files import LogFileError, LogWriter, records
@@ -24,7 +26,8 @@ _PART = ".export_metadata"
 _VERSION = b"3"
 _ALL_KINDS, _SOME_KINDS, _ALL_NAMESPACES, _SOME_NAMESPACES = 2, 1, 3, 1
 
-_CLASSES = legacy_messages.classes(
+#: The messages of metadata files.
+MESSAGES = legacy_messages.classes(
     "userlock_emulator.export",
     {
         "Scope": {"kinds": (1, "int32"), "namespaces": (3, "int32")},
@@ -67,7 +70,7 @@ class ExportWriter:
     def __init__(self, folder: Path, begun: int) -> None:
         self._folder = folder
         self._begun = begun
-        self._overall = _CLASSES["Overall"]()
+        self._overall = MESSAGES["Overall"]()
         try:
             make_folder(folder)
         except OSError as error:
@@ -86,7 +89,7 @@ class ExportWriter:
                 for entity in entities:
                     log.write(entity)
                     count += 1
-            files = _CLASSES["Files"]()
+            files = MESSAGES["Files"]()
             files.head.name, files.head.begun = self._folder.name, self._begun
             files.head.ended = now()
             files.output.add(shard="", file="output-0")
@@ -166,8 +169,8 @@ def read(path: Path) -> Iterator[bytes]:
 
 def _parsed(name: str, data: bytes, path: Path) -> Any:
     try:
-        return _CLASSES[name].FromString(data)
-    except Exception as error:  # DecodeError, or none that is documented
+        return MESSAGES[name].FromString(data)
+    except DecodeError as error:
         raise invalid(f"{path} is not the metadata of an export: {error}") from None
 
 

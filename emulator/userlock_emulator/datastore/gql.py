@@ -33,7 +33,7 @@ from userlock_emulator.datastore.protos import (
     ValuePb,
 )
 
-_COMPARATORS = {
+COMPARATORS = {
     "=": PropertyFilter.EQUAL,
     "!=": PropertyFilter.NOT_EQUAL,
     "<": PropertyFilter.LESS_THAN,
@@ -270,7 +270,7 @@ class _Parser(Words):
             self.keyword("ANCESTOR")
             leaf.op = PropertyFilter.HAS_ANCESTOR
         else:
-            leaf.op = _COMPARATORS[self._comparator()]
+            leaf.op = COMPARATORS[self._comparator()]
         leaf.value.CopyFrom(self._value())
 
     def _backward(self, leaf: Message) -> None:
@@ -283,11 +283,11 @@ class _Parser(Words):
             leaf.op = PropertyFilter.HAS_ANCESTOR
         else:
             comparator = self._comparator()
-            leaf.op = _COMPARATORS[_MIRRORED.get(comparator, comparator)]
+            leaf.op = COMPARATORS[_MIRRORED.get(comparator, comparator)]
         leaf.property.name = self.dotted_name()
 
     def _comparator(self) -> str:
-        if self.next.sort is not Sort.SYMBOL or self.next.text not in _COMPARATORS:
+        if self.next.sort is not Sort.SYMBOL or self.next.text not in COMPARATORS:
             raise self.unexpected("a comparison")
         return self.advance().text
 

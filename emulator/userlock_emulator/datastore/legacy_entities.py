@@ -6,6 +6,8 @@ The messages are defined here by their fields in App Engine's public SDK
 
 from collections.abc import Iterable
 
+from google.protobuf.message import DecodeError
+
 from userlock_emulator.datastore import legacy_messages
 from userlock_emulator.datastore.errors import invalid
 from userlock_emulator.datastore.protos import (
@@ -156,7 +158,7 @@ def decode(data: bytes, project: str, database: str) -> EntityPb:
     """
     try:
         proto = _EntityProto.FromString(data)
-    except Exception as error:  # DecodeError, or none that is documented
+    except DecodeError as error:
         raise invalid(f"a record is not an entity: {error}") from None
     entity = _decode(proto, project, database)
     if not entity.key.path:
@@ -216,7 +218,7 @@ def _decode_string(each: Message, value: ValuePb, project: str, database: str) -
     if each.meaning == _ENTITY:
         try:
             inner = _EntityProto.FromString(data)
-        except Exception as error:
+        except DecodeError as error:
             raise invalid(f'the entity in property "{each.name}": {error}') from None
         value.entity_value.CopyFrom(_decode(inner, project, database))
     elif each.meaning in _BLOBS:

@@ -12,8 +12,9 @@ from google.protobuf import empty_pb2
 
 from userlock_emulator.datastore.admin_protos import CommonMetadata
 from userlock_emulator.datastore.clock import wall_clock_microseconds
-from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
+from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import Message, timestamp
+from userlock_emulator.port.pages import page
 from userlock_emulator.port.rpcs import Rpcs
 
 SERVICE = "google.longrunning.Operations"
@@ -177,16 +178,11 @@ class Operations:
             )
         prefix = f"{request.name.rstrip('/')}/"
         with self._lock:
-            names = [name for name in self._all if name.startswith(prefix)]
-        if request.page_token and request.page_token not in names:
-            raise invalid("The page token is not of this list.")
-        first = names.index(request.page_token) if request.page_token else 0
-        last = first + min(request.page_size or _PAGE, _PAGE)
-        response = operations_pb2.ListOperationsResponse(
-            next_page_token=names[last] if last < len(names) else ""
+            found = {name: each for name, each in self._all.items() if name.startswith(prefix)}
+        names, token = page(found, request, _PAGE)
+        return operations_pb2.ListOperationsResponse(
+            operations=[found[name].message() for name in names], next_page_token=token
         )
-        response.operations.extend(self._find(name).message() for name in names[first:last])
-        return response
 
     def _cancel(self, request: Message) -> Message:
         self._find(request.name).cancel()

@@ -9,5 +9,6 @@ The layers, each importing only those below it:
     planting      faults on demand, whatever they do; fault_requests: over HTTP
     rpcs          RPCs by name, with a log line
     reply         replies over HTTP
+    pages         lists in pages
     status, numbers
 """

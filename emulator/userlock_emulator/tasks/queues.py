@@ -1,10 +1,9 @@
 """The RPCs on queues. Source: the reference of the v2 API."""
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 
+from userlock_emulator.port.pages import page
 from userlock_emulator.port.status import Code, RpcError
 from userlock_emulator.tasks import protos
 from userlock_emulator.tasks.attempts import QUEUE_TOMBSTONE, TASK_TOMBSTONE
@@ -95,20 +94,15 @@ class Queues:
         """Return queues of a location, ordered by name (RPC ListQueues)."""
         prefix = f"{check_location(request.parent)}/queues/"
         state = _state(request.filter)
-        count = page_size(request.page_size, _MAX_PAGE)
-        after = after_token(request.page_token)
-        found: list[Message] = []
+        found: dict[str, Message] = {}
         with self._storage.look() as tables:
             for _, name, data in tables.queues():
-                if not name.startswith(prefix) or name.removeprefix(prefix) <= after:
-                    continue
                 queue = Queue.FromString(data)
-                if state is None or queue.state == state:
-                    found.append(queue)
-        page = found[:count]
-        more = len(found) > count
-        token = token_after(page[-1].name.removeprefix(prefix)) if more else ""
-        return protos.ListQueuesResponse(queues=page, next_page_token=token)
+                if name.startswith(prefix) and state in (None, queue.state):
+                    found[name] = queue
+        names, token = page(found, request, _MAX_PAGE)
+        queues = [found[name] for name in names]
+        return protos.ListQueuesResponse(queues=queues, next_page_token=token)
 
     def update(self, request: Message) -> Message:
         """Change a queue, or create it (RPC UpdateQueue)."""
@@ -176,27 +170,3 @@ def _state(text: str) -> int | None:
     if match is None:
         raise unimplemented('ListQueuesRequest.filter other than "state: PAUSED"')
     return int(Queue.State.Value(match[1]))
-
-
-def page_size(asked: int, most: int) -> int:
-    """Return the number of results of a page."""
-    if asked < 0:
-        raise invalid("The page size cannot be negative.")
-    return min(asked, most) or most
-
-
-def token_after(last: str) -> str:
-    """Return the token of the page that follows a name."""
-    return base64.urlsafe_b64encode(last.encode()).decode()
-
-
-def after_token(token: str) -> str:
-    """Return the name that a page follows.
-
-    Raises:
-        RpcError: the token is none of `token_after`.
-    """
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise invalid("The page token is invalid.") from None

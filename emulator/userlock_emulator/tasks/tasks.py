@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+from userlock_emulator.port.pages import after_token, page_size, token_after
 from userlock_emulator.port.status import Code, RpcError
 from userlock_emulator.tasks import attempts, protos
 from userlock_emulator.tasks.dispatch import Dispatcher
 from userlock_emulator.tasks.names import check_queue, invalid, new_task_id, split_task, task_name
 from userlock_emulator.tasks.protos import Message, microseconds
-from userlock_emulator.tasks.queues import after_token, find_queue, page_size, token_after
+from userlock_emulator.tasks.queues import find_queue
 from userlock_emulator.tasks.storage import Storage
 from userlock_emulator.tasks.tables import Tables, TaskRow
 from userlock_emulator.tasks.validation import complete_task

@@ -230,7 +230,7 @@ def test_metadata_that_points_elsewhere_is_refused(
     admin: v1.DatastoreAdminClient, buckets: Path
 ) -> None:
     (buckets / "bad").mkdir(parents=True)
-    overall = export_files._CLASSES["Overall"]()
+    overall = export_files.MESSAGES["Overall"]()
     overall.part.add(path="../../secret.export_metadata")
     with (buckets / "bad/bad.overall_export_metadata").open("wb") as file:
         log = LogWriter(file)
@@ -311,6 +311,9 @@ def test_operations(admin: v1.DatastoreAdminClient, channel: grpc.Channel) -> No
         export(admin)
     where = f"projects/{PROJECT}/operations"
     page = call(channel, "ListOperations", name=where, page_size=2)
+    for field in ({"page_size": -1}, {"page_token": "?"}):
+        with pytest.raises(grpc.RpcError, match="page (size|token)"):
+            call(channel, "ListOperations", name=where, **field)
     rest = call(channel, "ListOperations", name=where, page_token=page.next_page_token)
     names = [each.name for each in (*page.operations, *rest.operations)]
     assert len(set(names)) == 3

@@ -13,14 +13,14 @@ ROOT = Path(userlock_emulator.__file__).parent
 FLOORS = {
     "port": [
         ["numbers", "status", "browsers", "planting", "relay"],
-        ["reply", "rpcs", "http_body"],
+        ["reply", "rpcs", "http_body", "pages"],
         ["http_head", "arrivals", "grpc_service", "fault_requests", "front"],
         ["web"],
         ["server"],
     ],
     "datastore": [
-        ["protos", "errors", "legacy_messages", "log_files", "admin_protos"],
-        ["export_urls", "export_files", "legacy_entities"],
+        ["protos", "errors", "legacy_messages", "log_files"],
+        ["admin_protos", "export_urls", "export_files", "legacy_entities"],
         ["encoding", "clock", "schema", "catalog"],
         ["indexing", "validation", "gql_lexer", "key_text"],
         ["rows", "masks", "gql_values", "gql_words"],

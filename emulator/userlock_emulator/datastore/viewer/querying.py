@@ -37,14 +37,6 @@ from userlock_emulator.port.rpcs import Run
 
 #: The filters that a form has.
 FILTERS = (1, 2, 3)
-OPERATORS = {
-    "=": PropertyFilter.EQUAL,
-    "!=": PropertyFilter.NOT_EQUAL,
-    "<": PropertyFilter.LESS_THAN,
-    "<=": PropertyFilter.LESS_THAN_OR_EQUAL,
-    ">": PropertyFilter.GREATER_THAN,
-    ">=": PropertyFilter.GREATER_THAN_OR_EQUAL,
-}
 TYPES = ("string", "integer", "double", "boolean", "timestamp", "key", "null")
 _MAX_INT_DIGITS = 20
 _BOOLEANS = {"true": True, "false": False}
@@ -207,9 +199,9 @@ def _of_form(fields: Fields, partition: Partition) -> QueryPb:
         condition = filters.filters.add().property_filter
         condition.property.name = name
         operator = fields.get(f"o{number}", "=")
-        if operator not in OPERATORS:
+        if operator not in gql.COMPARATORS:
             raise invalid(f"There is no operator {operator[:10]!r}.")
-        condition.op = OPERATORS[operator]
+        condition.op = gql.COMPARATORS[operator]
         kind, text = fields.get(f"t{number}", "string"), fields.get(f"v{number}", "")
         condition.value.CopyFrom(_value(kind, text, partition))
     if not filters.filters:

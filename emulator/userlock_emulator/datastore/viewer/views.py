@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
+from userlock_emulator.datastore import gql
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.key_text import gql_name
 from userlock_emulator.datastore.viewer import places, querying, values
@@ -167,7 +168,7 @@ def _filter_form(fields: Fields) -> Markup:
                 choice(
                     "Operator",
                     f"o{number}",
-                    list(querying.OPERATORS),
+                    list(gql.COMPARATORS),
                     fields.get(f"o{number}", "="),
                 ),
                 choice(
