@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from userlock.clock import SYSTEM_CLOCK
@@ -51,6 +53,30 @@ def after(owner: Any, name: str) -> None:
     setattr(owner, name, staticmethod(dies) if static else dies)
 
 
+class Ended(NamedTuple):
+    """The end of a process: its exit code or -signal, and its output with its errors."""
+
+    returncode: int
+    output: str
+
+
+#: Processes that are forked from one that has imported the programs, which takes a second.
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(
+    [f"tests.faults.{name}.program" for name in ("deletion", "idempotency", "outbox")]
+)
+
+
+def _main(program: str, environ: dict[str, str], output: Path, *args: Any) -> None:
+    """Run a program's `main` in this new process."""
+    os.chdir(ROOT)
+    os.environ.update(environ)
+    with output.open("wb", buffering=0) as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    importlib.import_module(program).main(*args)
+
+
 class App:
     """Processes of a program, with what they share.
 
@@ -75,18 +101,19 @@ class App:
         }
         (folder / "facts").write_text(json.dumps(facts))
 
-    def run(self, role: str, point: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, role: str, point: str = "") -> Ended:
         """Run a process, to its end or to the point at which it dies."""
         points = [point] if point else []
-        return subprocess.run(
-            [sys.executable, "-m", self._program, str(self._folder), role, *points],
-            cwd=ROOT,
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=200,  # a killed transaction keeps its locks for a minute
-            check=False,
+        output = self._folder / f"output-{uuid.uuid4().hex}"
+        process = _FORKED.Process(
+            target=_main, args=(self._program, self._environ, output, self._folder, role, *points)
         )
+        process.start()
+        process.join(200)  # a killed transaction keeps its locks for a minute
+        if process.exitcode is None:
+            process.kill()
+            raise TimeoutError(f"{role} {point}: {output.read_text()}")
+        return Ended(process.exitcode, output.read_text())
 
     @contextlib.contextmanager
     def started(self, role: str, point: str) -> Iterator[subprocess.Popen[str]]:
@@ -113,5 +140,5 @@ class App:
     def said(self, role: str) -> Any:
         """Run a process that succeeds; return the document that it prints last."""
         done = self.run(role)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        assert done.returncode == 0, done.output
+        return json.loads(done.output.splitlines()[-1])
