@@ -2,6 +2,7 @@
 # make check     lint, types, unit tests of the library: half a minute
 # make test      the above, real servers, official clients, a browser, the model, a short fault trial: twenty minutes
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
+# make test-long  what takes longer still: 10^5 deletions, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH: PYTHONS="3.12 3.13"
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site
@@ -64,31 +65,35 @@ types: $(VENV)/.ready-dev
 # Python only, and next to no waiting.
 .PHONY: test-library
 test-library: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow' $(LIBRARY)
+	$(PYTEST) $(BOTH) -m 'not slow and not long' $(LIBRARY)
 
 # The emulator, the sample app, random programs.
 .PHONY: test-around
 test-around: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow' tests/unit tests/property $(LIBRARY:%=--ignore=%) $(TOOLS:%=--ignore=%)
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests/unit tests/property $(LIBRARY:%=--ignore=%) $(TOOLS:%=--ignore=%)
 
 # Real servers, official clients, faults, a browser.
 .PHONY: test-servers
 test-servers: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow' tests/contract tests/browser
-	$(PYTEST) $(BOTH) -m 'not slow' tests/faults tests/system
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests/contract tests/browser
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests/faults tests/system
 
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow' $(TOOLS)
-	$(PYTEST) $(BOTH) -m slow tests/unit tests/property tests/contract tests/browser $(CHAOS)
-	$(PYTEST) -m slow tests/faults tests/system $(CHAOS:%=--ignore=%)
+	$(PYTEST) $(BOTH) -m 'not slow and not long' $(TOOLS)
+	$(PYTEST) $(BOTH) -m 'slow and not long' tests/unit tests/property tests/contract tests/browser $(CHAOS)
+	$(PYTEST) -m 'slow and not long' tests/faults tests/system $(CHAOS:%=--ignore=%)
+
+.PHONY: test-long
+test-long: $(VENV)/.ready-dev servers
+	$(PYTEST) -m long tests
 
 # The model layer with the oldest releases of google-cloud-ndb and -datastore that pyproject.toml
 # allows, in an environment of its own.
 .PHONY: test-oldest
 test-oldest: $(VENV)/oldest/.ready-oldest
 	$(VENV)/oldest/bin/pytest -q -W "ignore:You are using a Python version:FutureWarning" \
-		$(BOTH) -m 'not slow' tests/unit/ndb tests/contract/ndb tests/contract/constraints
+		$(BOTH) -m 'not slow and not long' tests/unit/ndb tests/contract/ndb tests/contract/constraints
 
 PYTHONS := 3.11 3.12 3.13 3.14
 .PHONY: test-pythons
@@ -125,7 +130,7 @@ spec: $(VENV)/.ready-dev servers
 .PHONY: dist
 dist: $(VENV)/.ready-dev servers
 	@$(PY) -m tools.dist dist
-	DIST=$(abspath dist) $(PYTEST) -m slow tests/system/test_installed.py
+	DIST=$(abspath dist) $(PYTEST) -m 'slow and not long' tests/system/test_installed.py
 
 .PHONY: release
 release: $(VENV)/.ready-dev

@@ -36,7 +36,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give slow tests more time than the others have."""
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        slow = item.get_closest_marker("slow") or item.get_closest_marker("long")
+        if slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
 
 

@@ -52,7 +52,7 @@ def said(result: Result, seed: str) -> str:
     ("store", "concurrency_mode", "seconds"),
     [
         ("memcached", "optimistic", 22.0),
-        pytest.param("memcached", "optimistic", 95.0, marks=pytest.mark.slow),
+        pytest.param("memcached", "optimistic", 95.0, marks=pytest.mark.long),
         pytest.param("memcached", "pessimistic", 40.0, marks=pytest.mark.slow),
         *(
             pytest.param(store, "optimistic", 30.0, marks=pytest.mark.slow)

@@ -126,6 +126,12 @@ def test_activations_at_once(ndb_client: ndb.Client, lookups: list[int]) -> None
 
 
 @pytest.mark.slow
+def test_hundreds_of_activations(ndb_client: ndb.Client, lookups: list[int]) -> None:
+    activate(Crowd(ndb_client), threads=50, times=4)
+    assert 200 <= len(lookups) <= 200 * 2 * math.log2(200)
+
+
+@pytest.mark.long
 def test_a_thousand_activations(ndb_client: ndb.Client, lookups: list[int]) -> None:
     activate(Crowd(ndb_client), threads=100, times=10)
     assert 1000 <= len(lookups) <= 1000 * 2 * math.log2(1000)

@@ -115,7 +115,7 @@ def chain(length: int) -> Any:
     return key
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_chain(albums: Albums) -> None:
     albums.delete(chain(500))
     albums.run_jobs(times=4)

@@ -312,7 +312,7 @@ def test_operations(admin: v1.DatastoreAdminClient, channel: grpc.Channel) -> No
     where = f"projects/{PROJECT}/operations"
     page = call(channel, "ListOperations", name=where, page_size=2)
     for field in ({"page_size": -1}, {"page_token": "?"}):
-        with pytest.raises(grpc.RpcError, match="page (size|token)"):
+        with pytest.raises(grpc.RpcError, match=r"page (size|token)"):
             call(channel, "ListOperations", name=where, **field)
     rest = call(channel, "ListOperations", name=where, page_token=page.next_page_token)
     names = [each.name for each in (*page.operations, *rest.operations)]

@@ -16,7 +16,7 @@ OWNERS = 200
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relayed", [1, 10, None])
+@pytest.mark.parametrize("relayed", [pytest.param(1, marks=pytest.mark.long), 10, None])
 def test_an_hour_without_the_engine(
     outbox: Outbox, mailbox: Mailbox, clock: ManualClock, relayed: int | None
 ) -> None:

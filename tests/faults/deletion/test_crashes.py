@@ -93,7 +93,7 @@ def test_top_down_something_stays(tmp_path: Path, datastore: EmulatorProcess) ->
     assert left["CrashedLoan"] != 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_thousand(
     tmp_path: Path, datastore: EmulatorProcess, memcached: Memcached
 ) -> None:

@@ -16,7 +16,14 @@ from tests.servers import Memcached
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 
-@pytest.fixture(scope="module", params=CONCURRENCY_MODES)
+# In pessimistic mode the locks of a killed transaction last for a minute.
+_MODES = [
+    pytest.param(mode, marks=[pytest.mark.long] * (mode == "pessimistic"))
+    for mode in CONCURRENCY_MODES
+]
+
+
+@pytest.fixture(scope="module", params=_MODES)
 def datastore(request: pytest.FixtureRequest) -> Iterator[EmulatorProcess]:
     with EmulatorProcess("--concurrency-mode", request.param) as process:
         yield process

@@ -20,7 +20,14 @@ BEFORE = {"stage": [], "run": ["stage"], "relay": ["stage"], "redrive": ["stage"
 FAILING = ("the failure", "moved to", "redrive")
 
 
-@pytest.fixture(scope="module", params=CONCURRENCY_MODES)
+# In pessimistic mode the locks of a killed transaction last for a minute.
+_MODES = [
+    pytest.param(mode, marks=[pytest.mark.long] * (mode == "pessimistic"))
+    for mode in CONCURRENCY_MODES
+]
+
+
+@pytest.fixture(scope="module", params=_MODES)
 def datastore(request: pytest.FixtureRequest) -> Iterator[EmulatorProcess]:
     with EmulatorProcess("--concurrency-mode", request.param) as process:
         yield process

@@ -43,7 +43,7 @@ def _run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_gives_every_figure_as_json_and_the_waits_as_a_plot(tmp_path: Path) -> None:
     real("memcached", "memcached")
     file = tmp_path / "waits.svg"

@@ -101,7 +101,7 @@ def test_nothing_is_left_of_reads() -> None:
     assert growth(3) < 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_left_of_100_000_loads_in_one_scope() -> None:
     """Only the inmost step: all of it would take minutes while memory is traced."""
     with reading(LockedLearner) as reader:
