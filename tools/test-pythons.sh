@@ -13,7 +13,7 @@ for version in "$@"; do
     echo "==> Python $version"
     venv=.venv/python$version
     VENV=$venv PYTHON=python$version tools/setup.sh dev
-    if "$venv/bin/pytest" -q -n 2 --dist loadfile -m 'not slow' tests/unit tests/contract; then
+    if "$venv/bin/pytest" -q -n 2 --dist loadfile -m 'not slow and not long' tests/unit tests/contract; then
         ran="$ran $version"
     else
         failed="$failed $version"

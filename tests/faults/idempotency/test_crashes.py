@@ -15,7 +15,6 @@ from tests.faults.idempotency.program import BEGUN_NOT, FINISHED, POINTS, REFUSE
 from tests.servers import Memcached
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
-
 # In pessimistic mode the locks of a killed transaction last for a minute.
 _MODES = [
     pytest.param(mode, marks=[pytest.mark.long] * (mode == "pessimistic"))
