@@ -172,7 +172,7 @@ def test_the_alerts_are_about_metrics_that_there_are() -> None:
     assert all(f'"{outcome}"' in source for outcome in outcomes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_figures_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     table = PAGE.text.split("\n| users |")[1].split("\n\n")[0].splitlines()
     users = [cell.strip().replace(",", "") for cell in table[0].split("|")[:-1]]

@@ -34,7 +34,7 @@ def test_any_interleaving() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_more_interleavings() -> None:
     run_state_machine_as_test(
         LockMachine, settings=settings(_SETTINGS, max_examples=400, stateful_step_count=60)

@@ -90,10 +90,11 @@ def hostile_site(
     return site
 
 
-#: `make test` sends the requests as a learner, `make test-all` as the others too.
+#: `make test` sends the requests as a learner, the longer suites as the others too.
 _SENDERS = [
     "learner",
-    *(pytest.param(each, marks=pytest.mark.slow) for each in ("nobody", "coach")),
+    pytest.param("nobody", marks=pytest.mark.slow),
+    pytest.param("coach", marks=pytest.mark.long),
 ]
 
 
