@@ -54,10 +54,11 @@ def after(owner: Any, name: str) -> None:
 
 
 class Ended(NamedTuple):
-    """The end of a process: its exit code or -signal, and its output with its errors."""
+    """The end of a process: its exit code or -signal, and what it has printed."""
 
     returncode: int
-    output: str
+    stdout: str
+    stderr: str
 
 
 #: Processes that are forked from one that has imported the programs, which takes a second.
@@ -67,12 +68,13 @@ _FORKED.set_forkserver_preload(
 )
 
 
-def _main(program: str, environ: dict[str, str], output: Path, *args: Any) -> None:
+def _main(program: str, environ: dict[str, str], printed: list[Path], *args: Any) -> None:
     """Run a program's `main` in this new process."""
     os.chdir(ROOT)
+    os.environ.clear()
     os.environ.update(environ)
-    with output.open("wb", buffering=0) as file:
-        for stream in (sys.stdout, sys.stderr):
+    for stream, path in zip((sys.stdout, sys.stderr), printed, strict=True):
+        with path.open("wb", buffering=0) as file:
             os.dup2(file.fileno(), stream.fileno())
     importlib.import_module(program).main(*args)
 
@@ -104,16 +106,16 @@ class App:
     def run(self, role: str, point: str = "") -> Ended:
         """Run a process, to its end or to the point at which it dies."""
         points = [point] if point else []
-        output = self._folder / f"output-{uuid.uuid4().hex}"
+        printed = [self._folder / f"{uuid.uuid4().hex}.{name}" for name in ("out", "err")]
         process = _FORKED.Process(
-            target=_main, args=(self._program, self._environ, output, self._folder, role, *points)
+            target=_main, args=(self._program, self._environ, printed, self._folder, role, *points)
         )
         process.start()
         process.join(200)  # a killed transaction keeps its locks for a minute
         if process.exitcode is None:
             process.kill()
-            raise TimeoutError(f"{role} {point}: {output.read_text()}")
-        return Ended(process.exitcode, output.read_text())
+            raise TimeoutError(f"{role} {point}: {[path.read_text() for path in printed]}")
+        return Ended(process.exitcode, *(path.read_text() for path in printed))
 
     @contextlib.contextmanager
     def started(self, role: str, point: str) -> Iterator[subprocess.Popen[str]]:
@@ -140,5 +142,5 @@ class App:
     def said(self, role: str) -> Any:
         """Run a process that succeeds; return the document that it prints last."""
         done = self.run(role)
-        assert done.returncode == 0, done.output
-        return json.loads(done.output.splitlines()[-1])
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])

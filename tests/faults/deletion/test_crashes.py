@@ -44,7 +44,7 @@ class Trial:
         )
         for role in ("fill", "delete"):
             done = self.app.run(role)
-            assert done.returncode == 0, done.output
+            assert done.returncode == 0, done.stderr
 
     def batches(self) -> list[tuple[float, int]]:
         """Return the seconds of each batch so far, and the memory after it in KiB."""
@@ -63,7 +63,7 @@ class Trial:
 
     def finish(self) -> None:
         done = self.app.run("work")
-        assert done.returncode == 0, done.output
+        assert done.returncode == 0, done.stderr
 
     def left(self) -> dict[str, object]:
         found: dict[str, object] = self.app.said("count")

@@ -39,7 +39,7 @@ def test_killed_at_each_point(
     lock = memcached.url(uuid.uuid4().hex) if locked else "none"
     app = App("tests.faults.idempotency.program", tmp_path, datastore, lock=lock, point=point)
     killed = app.run("client", point)
-    assert killed.returncode == -signal.SIGKILL, killed.output
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     stored = point not in BEGUN_NOT
     assert len(app.said("outcome")["requests"]) == stored, "an unfinished one is not removed"
     if resumed_by == "complete":

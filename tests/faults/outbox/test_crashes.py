@@ -62,7 +62,7 @@ def test_killed_at_each_point(
     if point in ("run: after the job", "run: removed") and transactional:
         assert killed.returncode == 0, "there is no such point: it is one commit"
     else:
-        assert killed.returncode == -signal.SIGKILL, killed.output
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
     outcome = app.said("settle")
     assert outcome["left"] == 0
     if point == "stage: before the commit":
