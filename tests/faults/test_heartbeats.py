@@ -124,7 +124,6 @@ def test_one_thread_renews_five_thousand_leases(
     assert seen["threads"] == ["userlock-renewal"]
     assert seen["lost"] == 0
     assert seen["held"] == 5000
-    assert seen["least"] > 4, "renewals are behind"
 
 
 def _renew_beside_a_busy_thread(address: str, prefix: str) -> dict[str, list[float]]:

@@ -50,7 +50,10 @@ class Run:
         found, todo = [], [self.process.pid]
         while todo:
             pid = todo.pop()
-            listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            try:
+                listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            except (FileNotFoundError, ProcessLookupError):  # ended since its parent was read
+                continue
             children = [int(each) for each in listing.split()]
             found += children
             todo += children
