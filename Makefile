@@ -16,6 +16,9 @@
 # make compare-emulators  random programs here and on Google's emulators; skipped without a Cloud SDK; ARGS="--all"
 # make load      the sample app under mixed traffic: wrong answers, lost updates, leaks; SECONDS=60
 # make simulation  a day of traffic of a site with 10^4 to 10^8 users; ARGS="--json", "--check"
+# The tests start hundreds of processes: each would compile all that it imports if the shell's
+# environment forbids to keep it.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/pytest -q

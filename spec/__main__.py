@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,19 +121,25 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     if given.trace is not None:
         return _print_traces(given.trace)
-    wrong = 0
     print(f"{'run':70} {'states':>10} {'depth':>7} {'seconds':>7}  verdict")
-    for check in (*CHECKS, *(LONG_CHECKS if given.full else ())):
-        outcome = run(check)
-        expected = "holds" if check.holds else "fails"
-        note = "" if outcome.verdict == expected else f"  (should be: {expected})"
-        wrong += bool(note)
-        verdict = f"{outcome.verdict}{', as expected' if not check.holds and not note else ''}"
-        print(
-            f"{check.says:70} {outcome.states:10,} {outcome.depth:7,} "
-            f"{outcome.seconds:7.1f}  {verdict}{note}",
-            flush=True,
-        )
+    # The long checks need the memory of the machine.
+    return max(_run_all(CHECKS, at_once=2), _run_all(LONG_CHECKS if given.full else (), at_once=1))
+
+
+def _run_all(checks: Sequence[Check], at_once: int) -> int:
+    """Run the checks and print a line for each; return the exit code."""
+    wrong = 0
+    with ThreadPoolExecutor(at_once) as pool:
+        for check, outcome in zip(checks, pool.map(run, checks), strict=True):
+            expected = "holds" if check.holds else "fails"
+            note = "" if outcome.verdict == expected else f"  (should be: {expected})"
+            wrong += bool(note)
+            verdict = f"{outcome.verdict}{', as expected' if not check.holds and not note else ''}"
+            print(
+                f"{check.says:70} {outcome.states:10,} {outcome.depth:7,} "
+                f"{outcome.seconds:7.1f}  {verdict}{note}",
+                flush=True,
+            )
     return 1 if wrong else 0
 
 

@@ -90,7 +90,7 @@ def hostile_site(
     return site
 
 
-#: `make test` sends the requests as a learner, the longer suites as the others too.
+#: `make test` sends some of the requests, as a learner; the longer suites all, as the others too.
 _SENDERS = [
     "learner",
     pytest.param("nobody", marks=pytest.mark.slow),
@@ -152,6 +152,7 @@ def test_every_route_with_every_hostile_value(client: FlaskClient) -> None:
             check(client.open(path, method=method), f"{method} {path[:80]}")
 
 
+@pytest.mark.slow
 def test_every_parameter_of_every_route(client: FlaskClient) -> None:
     """One at a time. The others are valid, so that this one is looked at."""
     valid = {
@@ -181,6 +182,7 @@ def test_every_parameter_of_every_route(client: FlaskClient) -> None:
     assert {"lock_id", "token"} <= seen
 
 
+@pytest.mark.slow
 def test_documents_that_are_none(client: FlaskClient) -> None:
     for rule in rules(client.application):
         if "POST" in (rule.methods or ()):
@@ -191,6 +193,7 @@ def test_documents_that_are_none(client: FlaskClient) -> None:
                     check(answer, f"{path} {body[:20]!r}")
 
 
+@pytest.mark.slow
 def test_every_header_on_every_route(client: FlaskClient) -> None:
     for rule in rules(client.application):
         path = address(rule, "1")
