@@ -1,6 +1,6 @@
 # make run       the sample app with all that it needs, on this machine
 # make check     lint, types, unit tests of the library: half a minute
-# make test      the above, real servers, official clients, a browser, the model, a short fault trial: twenty minutes
+# make test      the above, real servers, official clients, a browser, the model, a short fault trial: a quarter of an hour
 # make test-all  the rest: long fault trials, load, oldest releases, tests of the tools
 # make test-long  what takes longer still: 10^5 deletions, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH: PYTHONS="3.12 3.13"

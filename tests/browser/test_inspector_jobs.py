@@ -69,6 +69,7 @@ def office(ndb_client: ndb.Client) -> Iterator[Office]:
     office.outbox.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_dead_jobs_are_looked_at_redriven_and_purged(

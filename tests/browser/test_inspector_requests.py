@@ -90,6 +90,7 @@ def travel(ndb_client: ndb.Client) -> Iterator[Travel]:
         yield travel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_stuck_request_is_looked_at_and_completed(

@@ -27,6 +27,7 @@ def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Ite
         pass
 
 
+@pytest.mark.slow
 def test_a_mail_that_is_tried_again_dies_and_is_redriven(
     window: Page, site: Stack, request: pytest.FixtureRequest, screenshots: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_updates_are_lost_without_the_lock_and_none_with_it(page: Page) -> None:
     expect(page.get_by_role("region", name="Timeline").locator("svg")).to_have_count(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_all_four(
@@ -66,6 +67,7 @@ def test_all_four(
         assert head["x"] + head["width"] <= viewport["width"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
 def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None:
     with browser.new_context(base_url=site.app_url, java_script_enabled=scripts) as context:

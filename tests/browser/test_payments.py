@@ -35,6 +35,7 @@ def stage(page: Page, provider: str = "charges", worker: str = "lives") -> None:
     page.get_by_text("The stage is set.").wait_for()
 
 
+@pytest.mark.slow
 def test_pressed_twice_and_killed_in_the_middle(
     window: Page, request: pytest.FixtureRequest, screenshots: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_pressed_twice_and_killed_in_the_middle(
     assert serious(window) == []
 
 
+@pytest.mark.slow
 def test_without_scripts(browser: Browser, site: Stack) -> None:
     with browser.new_context(base_url=site.app_url, java_script_enabled=False) as context:
         page = context.new_page()

@@ -53,6 +53,7 @@ def test_names(window: Page) -> None:
     expect(window.get_by_role("heading", level=1)).to_have_text("A moon clock (Copy 1)")
 
 
+@pytest.mark.slow
 def test_screens_and_a_deletion(window: Page, screenshots: Path) -> None:
     begin(window, "A sundial")
     window.get_by_role("link", name="A sundial", exact=True).click()

@@ -207,6 +207,7 @@ def test_they_are_shown(letters: dict[str, Any]) -> None:
     assert LETTERS.path in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("died", ["in a batch", "before the engine", "never"])
 def test_a_redrive_that_is_killed(
     letters: dict[str, Any], by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, died: str

@@ -46,6 +46,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
     monkeypatch.setattr(Run, method, dying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 5])
 @pytest.mark.parametrize("method", ["_delete", "_delete_all", "_end_batch"])
 def test_a_worker_that_dies(

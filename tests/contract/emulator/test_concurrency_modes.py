@@ -51,6 +51,7 @@ def increment(stub: Stub) -> int:
             stub.call("Rollback", RollbackRequest(project_id=PROJECT, transaction=transaction))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(CONCURRENCY_MODES))
 def test_fifty_clients_increment_one_counter(mode: str) -> None:
     with userlock_emulator.start(concurrency_mode=mode) as server:

@@ -47,7 +47,14 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 @EACH_MODE
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize(
-    "fault", ["reply lost", "all replies lost", pytest.param("not arrived", marks=pytest.mark.slow)]
+    "fault",
+    [
+        "reply lost",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("all replies lost", "not arrived")
+        ),
+    ],
 )
 @pytest.mark.parametrize(
     ("refused", "commit"),

@@ -190,6 +190,7 @@ def test_a_last_block_without_an_answer(flows: Flows) -> None:
     assert rides() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("fault", ["reply lost", "refused"])
 def test_a_commit_that_fails(

@@ -368,6 +368,7 @@ def _filled(shop: Shop, owner: str, text: str) -> str:
     return key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*TEXTS, "x" * 200_000], ids=lambda text: repr(text)[:20])
 def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> None:
     harmless: set[tuple[str, ...]] = set()
@@ -388,6 +389,7 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
         assert answer.get_json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_filters_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
     harmless = Forms(web.get("/userlock/outbox?dead=yes").text).elements
