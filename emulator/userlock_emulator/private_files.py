@@ -17,6 +17,16 @@ def make_folder(path: Path) -> None:
     path.mkdir(_FOLDER, exist_ok=True)
 
 
+def make_new_folder(path: Path) -> None:
+    """Create a folder, and its parents if they are missing.
+
+    Raises:
+        FileExistsError: something has that name, perhaps since a moment ago.
+    """
+    make_folder(path.parent)
+    path.mkdir(_FOLDER)
+
+
 def opener(path: str, flags: int) -> int:
     """Open a file, created for its owner alone: for `open(opener=…)`."""
     return os.open(path, flags, _FILE)

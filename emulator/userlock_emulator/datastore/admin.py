@@ -79,8 +79,6 @@ class Admin:
         now = datetime.now(UTC)
         name = f"{now:%Y-%m-%dT%H:%M:%S}_{now.microsecond // 10}"
         folder = self._places.find(prefix) / name
-        if folder.exists():
-            raise DatastoreError(Code.ALREADY_EXISTS, f"{prefix}/{name} exists")
         metadata = protos.ExportEntitiesMetadata(
             entity_filter=request.entity_filter, output_url_prefix=f"{prefix}/{name}"
         )
@@ -89,8 +87,11 @@ class Admin:
         url = f"{prefix}/{name}/{name}{export_files.OVERALL}"
 
         def work(operation: Operation) -> Message:
+            # Another export may have begun in the same ten microseconds: only the one that has
+            # created the folder may remove it.
+            writer = ExportWriter(folder, self._storage.clock.now())
             try:
-                self._export(folder, request.project_id, request.entity_filter, operation)
+                self._export(writer, request.project_id, request.entity_filter, operation)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -99,10 +100,8 @@ class Admin:
         return self._operations.start(request.project_id, metadata, work)
 
     def _export(
-        self, folder: Path, project: str, entity_filter: Message, operation: Operation
+        self, writer: ExportWriter, project: str, entity_filter: Message, operation: Operation
     ) -> None:
-        clock = self._storage.clock
-        writer = ExportWriter(folder, clock.now())
         for part in _parts(entity_filter):
 
             def chosen(part: Part = part) -> Iterator[bytes]:
@@ -115,7 +114,7 @@ class Admin:
                             operation.progress(1, len(stored.data), of=1)
                             yield legacy_entities.encode(entity)
 
-            writer.write(part, chosen(), clock.now)
+            writer.write(part, chosen(), self._storage.clock.now)
         writer.finish()
 
     def import_entities(self, request: Message) -> Message:

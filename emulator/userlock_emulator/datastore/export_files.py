@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from userlock_emulator.datastore import legacy_messages
 from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
 from userlock_emulator.datastore.log_files import LogFileError, LogWriter, records
-from userlock_emulator.private_files import create_file, make_folder
+from userlock_emulator.private_files import create_file, make_folder, make_new_folder
 
 OVERALL = ".overall_export_metadata"
 _PART = ".export_metadata"
@@ -63,8 +63,11 @@ class ExportWriter:
     """The writer of one export.
 
     Args:
-        folder: a new folder, named as the export.
+        folder: a new folder, named as the export. It is created.
         begun: the time of the data, in microseconds.
+
+    Raises:
+        DatastoreError: ALREADY_EXISTS; FAILED_PRECONDITION if it cannot be created.
     """
 
     def __init__(self, folder: Path, begun: int) -> None:
@@ -72,7 +75,9 @@ class ExportWriter:
         self._begun = begun
         self._overall = MESSAGES["Overall"]()
         try:
-            make_folder(folder)
+            make_new_folder(folder)
+        except FileExistsError:
+            raise DatastoreError(Code.ALREADY_EXISTS, f"{folder} exists") from None
         except OSError as error:
             raise _unwritable(folder, error) from None
 
