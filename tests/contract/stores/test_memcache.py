@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from pymemcache.client.base import Client
@@ -29,10 +30,13 @@ from userlock.testing import (
 )
 from userlock_emulator import memcache as embedded_memcached
 
+#: The contract's races start many threads on what may be a busy machine.
+PATIENT: Any = {"connect_timeout": 5.0, "timeout": 5.0}
+
 
 def store_on(address: str, **options: object) -> MemcacheStore:
     """Return a store with a prefix of its own."""
-    return MemcacheStore(address, prefix=uuid.uuid4().hex, **options)  # type: ignore[arg-type]
+    return MemcacheStore(address, prefix=uuid.uuid4().hex, **{**PATIENT, **options})
 
 
 # --- the contract -------------------------------------------------------------------------------
@@ -88,7 +92,9 @@ class _OnThree:
     @pytest.fixture
     def store(self, three_memcacheds: list[Memcached]) -> Iterator[ShardedMemcacheStore]:
         prefix = uuid.uuid4().hex
-        servers = [MemcacheStore(server.address, prefix=prefix) for server in three_memcacheds]
+        servers = [
+            MemcacheStore(server.address, prefix=prefix, **PATIENT) for server in three_memcacheds
+        ]
         with contextlib.closing(ShardedMemcacheStore(servers)) as store:
             yield store
 
@@ -185,7 +191,9 @@ class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract, Ba
         with embedded_memcached.start() as server:
             real = server.cache._clock
             server.cache._clock = lambda: real() + self._moved()
-            with contextlib.closing(MemcacheStore(server.address, clock=_Moved(self))) as store:
+            with contextlib.closing(
+                MemcacheStore(server.address, clock=_Moved(self), **PATIENT)
+            ) as store:
                 yield store
 
     def _moved(self) -> float:

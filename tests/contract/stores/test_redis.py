@@ -43,7 +43,8 @@ def prefix() -> str:
 
 @pytest.fixture
 def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
-    store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}")
+    patient = "socket_connect_timeout=5&socket_timeout=5"
+    store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}&{patient}")
     yield store
     store.close()
 
