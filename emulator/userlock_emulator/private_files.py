@@ -17,14 +17,13 @@ def make_folder(path: Path) -> None:
     path.mkdir(_FOLDER, exist_ok=True)
 
 
-def make_new_folder(path: Path) -> None:
-    """Create a folder, and its parents if they are missing.
-
-    Raises:
-        FileExistsError: something has that name, perhaps since a moment ago.
-    """
-    make_folder(path.parent)
-    path.mkdir(_FOLDER)
+def make_new_folder(path: Path) -> bool:
+    """Create a folder, whose parent exists. Return False if something has that name already."""
+    try:
+        path.mkdir(_FOLDER)
+    except FileExistsError:
+        return False
+    return True
 
 
 def opener(path: str, flags: int) -> int:

@@ -75,9 +75,9 @@ class ExportWriter:
         self._begun = begun
         self._overall = MESSAGES["Overall"]()
         try:
-            make_new_folder(folder)
-        except FileExistsError:
-            raise DatastoreError(Code.ALREADY_EXISTS, f"{folder} exists") from None
+            make_folder(folder.parent)
+            if not make_new_folder(folder):
+                raise DatastoreError(Code.ALREADY_EXISTS, f"{folder} exists")
         except OSError as error:
             raise _unwritable(folder, error) from None
 

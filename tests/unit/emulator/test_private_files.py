@@ -10,7 +10,7 @@ import pytest
 
 from userlock_emulator import dump
 from userlock_emulator.datastore.storage import Storage
-from userlock_emulator.private_files import close_to_others, make_folder
+from userlock_emulator.private_files import close_to_others, make_folder, make_new_folder
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022])
@@ -69,3 +69,11 @@ def test_an_export(tmp_path: Path) -> None:
 def test_missing_ones(tmp_path: Path) -> None:
     close_to_others(tmp_path / "missing")
     make_folder(tmp_path)
+
+
+def test_a_new_one(tmp_path: Path) -> None:
+    assert make_new_folder(tmp_path / "new")
+    assert mode(tmp_path / "new") == 0o700
+    assert not make_new_folder(tmp_path / "new")
+    (tmp_path / "file").touch()
+    assert not make_new_folder(tmp_path / "file")
