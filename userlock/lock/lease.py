@@ -80,12 +80,12 @@ def check_seconds(name: str, value: object, *, least: float, most: float) -> flo
     """Return `value` as a float from `least` to `most`; raise a clear error otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
-    seconds = float(value)
-    if math.isnan(seconds) or not least <= seconds <= most:
+    # An int that no float can hold is out of bounds as well.
+    if not least <= value <= most:
         raise ValueError(
             f"{name} must be at least {least:g} and at most {most:,.0f} seconds, not {value!r}"
         )
-    return seconds
+    return float(value)
 
 
 def check_lock_timeout(value: object) -> float:

@@ -260,7 +260,8 @@ class LockScope:
             held = self._change()
             if held.get(tenure.lock_id) is tenure:
                 del held[tenure.lock_id]
-        if self.implicit and not self._held and ending:
+        # A block whose lock is yielded holds none, and is not over.
+        if self.implicit and not self._held and not self.blocks and ending:
             leave_scope(self)
         if not in_child:
             tenure.give_back()

@@ -29,7 +29,7 @@ import functools
 import queue
 import threading
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from userlock.bell import Bell
 from userlock.fork import reset_in_child
@@ -54,20 +54,25 @@ class Errand:
     Attributes:
         owner: the thread and the task, as `running_code` returns them.
         loop: the task's event loop.
+        future: the call's, as soon as it is submitted.
     """
 
     def __init__(self, owner: tuple[int, int], loop: asyncio.AbstractEventLoop) -> None:
         self.owner = owner
         self.loop = loop
+        self.future: concurrent.futures.Future[Any] | None = None
         self._bell: Bell | None = None
         self._cancelled = False
 
-    def cancel(self) -> None:
-        """Make a wait end, now or when it begins."""
+    def cancel(self) -> bool:
+        """Make a wait end. Return whether it had not begun, and never will."""
         self._cancelled = True
+        if self.future is not None and self.future.cancel():
+            return True
         bell = self._bell
         if bell is not None:
             bell.ring()
+        return False
 
     def listen(self, bell: Bell) -> None:
         """Ring this bell at a cancellation."""
@@ -77,10 +82,6 @@ class Errand:
         """Raise `WaitCancelled` if the task was cancelled, or its event loop was closed."""
         if self._cancelled or self.loop.is_closed():
             raise WaitCancelled
-
-    def afresh(self) -> Errand:
-        """Return another one for the same task."""
-        return Errand(self.owner, self.loop)
 
 
 class _Present(threading.local):
@@ -137,18 +138,22 @@ async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        errand.cancel()
+        if errand.cancel():
+            raise
         await _settled(future)
         if future.exception() is None:
-            undoing = functools.partial(undo, future.result())
-            await _settled(_submit(_threads.releasing, errand.afresh(), undoing))
+            with contextlib.suppress(Exception):
+                await finished(functools.partial(undo, future.result()))
         raise
 
 
 async def finished(call: Callable[[], _R]) -> _R:
     """Return the result of a call that is short, and done even if the task is cancelled."""
     errand = Errand(running_code(), asyncio.get_running_loop())
-    future = _submit(_threads.releasing, errand, call)
+    try:
+        future = _submit(_threads.releasing, errand, call)
+    except RuntimeError:  # no thread is left: better the event loop waits than the lock is kept
+        return call()
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -168,7 +173,8 @@ async def _settled(future: asyncio.Future[_R]) -> None:
 
 def _submit(threads: Threads, errand: Errand, call: Callable[[], _R]) -> asyncio.Future[_R]:
     run = functools.partial(contextvars.copy_context().run, _run, errand, call)
-    return asyncio.wrap_future(threads.submit(run), loop=errand.loop)
+    errand.future = future = threads.submit(run)
+    return asyncio.wrap_future(future, loop=errand.loop)
 
 
 def _run(errand: Errand, call: Callable[[], _R]) -> _R:
@@ -205,6 +211,8 @@ class Threads:
         future: concurrent.futures.Future[_R] = concurrent.futures.Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 result = call()
             except BaseException as error:
@@ -213,14 +221,25 @@ class Threads:
                 _deliver(functools.partial(future.set_result, result))
 
         with self._mutex:
-            begins = self._free <= 0 and self._all < self._most
-            if begins:  # it raises if the system has no more threads; nothing is counted then
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
-                self._all += 1
-            else:
+            if self._free > 0 or self._all >= self._most or not self._begin():
                 self._free -= 1
         self._calls.put(run)
         return future
+
+    def _begin(self) -> bool:
+        """Begin one more thread. Return False if the system has none left, but others will do.
+
+        Raises:
+            RuntimeError: there are no others.
+        """
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:
+            if not self._all:
+                raise
+            return False
+        self._all += 1
+        return True
 
     def _work(self) -> None:
         while True:

@@ -216,6 +216,74 @@ class TestABlockingWait:
 
         run(work())
 
+    @pytest.mark.parametrize("lock_ids", [["ann"], ["ann", "ben"]])
+    def test_a_waiter_that_shares_the_scope_does_not_end_it(
+        self, service: LockService, lock_ids: list[str]
+    ) -> None:
+        """While the lock is yielded, the scope holds nothing; its block is not over."""
+
+        async def work() -> None:
+            async with userlock.global_locks(lock_ids, priority="batch") as (lock, *_):
+                scope = current_scope()
+                waiting = asyncio.create_task(_enter())
+                await until(queued(service))
+                await asyncio.to_thread(lock.yield_to_waiters)
+                await waiting
+                assert current_scope() is scope
+                assert scope is not None
+                assert not scope.closed
+                assert set(scope.held) == {*lock_ids}
+                async with userlock.global_lock("ann", wait_timeout=0):
+                    pass
+            assert current_scope() is None
+            assert all(service.holder(each) is None for each in lock_ids)
+
+        run(work())
+
+
+class TestNoMoreThreads:
+    """The system refuses to begin one."""
+
+    def test_a_lock_is_released(
+        self, service: LockService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks._threads, "releasing", tasks.Threads("none", 1))
+
+        async def work() -> None:
+            async with userlock.global_lock("ann"):
+                monkeypatch.setattr(threading.Thread, "start", _refuse)
+            assert service.holder("ann") is None
+
+        run(work())
+
+    def test_the_others_make_the_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads, begun, go_on = tasks.Threads("some", 5), threading.Event(), threading.Event()
+
+        def first() -> int:
+            begun.set()
+            assert go_on.wait(30)
+            return 1
+
+        waiting = [threads.submit(first)]
+        assert begun.wait(30)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            waiting.append(threads.submit(lambda: 2))
+        go_on.set()
+        assert [each.result(30) for each in waiting] == [1, 2]
+
+    def test_there_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads = tasks.Threads("none", 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                threads.submit(lambda: 1)
+        assert threads.submit(lambda: 2).result(30) == 2
+
+
+def _refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
 
 class TestCancelled:
     def test_while_it_waits(self, service: LockService, store: MemoryStore) -> None:
@@ -336,6 +404,28 @@ class TestCancelled:
 
         run(work())
         assert service.store.read("ann") is None
+
+
+def test_a_task_that_is_cancelled_before_a_thread_is_free_ends_at_once(
+    service: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_threads", _OneThread())
+
+    async def work() -> None:
+        lease = service.acquire("ann")
+        first = asyncio.create_task(_enter())
+        await until(queued(service))
+        second = asyncio.create_task(_enter("ben"))
+        await until(lambda: tasks._threads.waiting._free < 0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert not first.done()
+        service.release(lease)
+        await first
+
+    run(work())
+    assert service.store.read("ben") is None
 
 
 class _OneThread:
