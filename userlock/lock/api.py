@@ -302,7 +302,7 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
         LockTimeout: on entry, if one of them is not free in time; none is held then.
         TooManyWaiting: on entry, if enough callers of this process wait for one of them; as above.
         DeadlockDetected: on entry, if the caller holds other locks already, out of order.
-        LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
+        EventLoopBlocked, LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.
     """
 
     def __init__(
