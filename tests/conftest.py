@@ -18,7 +18,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 from tests.kinds import kinds_of  # noqa: E402
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock import ids  # noqa: E402
-from userlock.lock import scope  # noqa: E402
+from userlock.lock.configuration import defaults  # noqa: E402
+from userlock.lock.scope import current_scope  # noqa: E402
 from userlock.reports import REPORTS  # noqa: E402
 from userlock.settings import Settings  # noqa: E402
 from userlock.testing import ManualClock  # noqa: E402
@@ -82,9 +83,9 @@ def own_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcache
 def _fresh_defaults() -> Iterator[None]:
     """Reset the configuration and the scope after each test."""
     yield
-    assert scope.current_scope() is None, "the test left a scope open"
-    scope.defaults.service = None
-    scope.defaults.settings = Settings()
+    assert current_scope() is None, "the test left a scope open"
+    defaults.service = None
+    defaults.settings = Settings()
     ids.use(ids.form_of("plain"))
     REPORTS.reset()
 

@@ -73,11 +73,12 @@ from userlock.lock.api import (
     waiters,
     with_extension,
 )
+from userlock.lock.configuration import configure
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Holder, Lease, Priority
 from userlock.lock.policy import LockPolicy, OutagePolicy, Polling, PriorityPolicy
 from userlock.lock.record import Waiter
-from userlock.lock.scope import LockScope, configure, current_scope, scope
+from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.ndb.enforcement import suppress

@@ -55,6 +55,7 @@ class Settings:
 
     Raises:
         ValueError: an unknown mode.
+        TypeError: `fencing` or `capture_places` is neither True nor False.
     """
 
     enforcement: Enforcement = Enforcement.RAISE
@@ -70,6 +71,10 @@ class Settings:
             except ValueError:
                 known = ", ".join(repr(mode.value) for mode in modes)
                 raise ValueError(f"{name} must be one of {known}, not {value!r}") from None
+        for name in ("fencing", "capture_places"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False, not {value!r:.100}")
 
     def changed(self, **changes: Enforcement | Reaction | str | bool | None) -> Settings:
         """Return a copy with some settings changed. None leaves a setting as it is."""

@@ -21,7 +21,7 @@ from userlock.events import JobRan, RequestServed
 from userlock.idempotency import Flows
 from userlock.idempotency.apps import VARIABLE as FLOWS_VARIABLE
 from userlock.idempotency.apps import find_flows
-from userlock.lock.scope import configure, defaults
+from userlock.lock.configuration import configure, defaults
 from userlock.ndb.client import DATASTORE_ERRORS, find_client
 from userlock.ndb.client import VARIABLE as CLIENT_VARIABLE
 from userlock.outbox.apps import VARIABLE as OUTBOX_VARIABLE

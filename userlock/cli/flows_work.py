@@ -13,7 +13,7 @@ from userlock.events import LISTENERS, Event, RequestServed
 from userlock.idempotency import Answer, Flows, Request
 from userlock.idempotency.answers import FIRST_UNSTORED
 from userlock.ids import show as show_id
-from userlock.lock.scope import defaults
+from userlock.lock.configuration import defaults
 from userlock.words import counted, legible, span
 
 _SHOWN = 300

@@ -16,8 +16,9 @@ from userlock.contrib.outbox_endpoints import Answer, OutboxEndpoints, answer_ws
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
+from userlock.lock.configuration import default_service, defaults
 from userlock.lock.lease import Priority, check_max_waiting
-from userlock.lock.scope import current_scope, default_service, defaults, scope
+from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
 from userlock.ndb.client import ClientOfProcess

@@ -12,6 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.ids import quoted
+from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import (
     Holder,
@@ -23,14 +24,7 @@ from userlock.lock.lease import (
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
-from userlock.lock.scope import (
-    LockScope,
-    current_scope,
-    default_service,
-    defaults,
-    enter_scope,
-    leave_scope,
-)
+from userlock.lock.scope import LockScope, current_scope, enter_scope, leave_scope
 from userlock.lock.service import LockService
 from userlock.lock.tasks import finished, running_code, waited
 
@@ -196,7 +190,7 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
     def __enter__(self) -> HeldLock:
         scope, opened = _scope_for_a_block()
         try:
-            return self._enter(scope)
+            return self._enter(scope, self.wait_timeout)
         except BaseException:
             if opened:
                 leave_scope(scope)
@@ -206,28 +200,37 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         # Here, and not in the thread: it is the task's context variable.
         scope, opened = _scope_for_a_block()
         try:
-            return await waited(functools.partial(self._enter, scope), self._undo)
+            return await waited(
+                functools.partial(self._enter, scope),
+                self._undo,
+                scope.wait_timeout_of(self.priority)
+                if self.wait_timeout is None
+                else self.wait_timeout,
+                clock=scope.service.clock,
+                holding=scope.holds_any,
+                contended=functools.partial(scope.service.admission.waiting, self.lock_id),
+            )
         except BaseException:
             if opened:
                 leave_scope(scope)
             raise
 
-    def _enter(self, scope: LockScope) -> HeldLock:
+    def _enter(self, scope: LockScope, wait_timeout: float | None) -> HeldLock:
         tenure = scope.acquire(
             self.lock_id,
-            wait_timeout=self.wait_timeout,
+            wait_timeout=wait_timeout,
             lock_timeout=self.lock_timeout,
             priority=self.priority,
             heartbeat=self.heartbeat,
             max_waiting=self.max_waiting,
+            block=True,
         )
-        scope.blocks += 1
-        tenure.blocks += 1
         self._push(tenure.owner, (scope, tenure))
         return tenure
 
     def _undo(self, _: HeldLock) -> None:
-        self._leave(*self._pop(), failing=True)
+        scope, tenure = self._pop()
+        scope.leave_block(tenure, failing=True)
 
     def __exit__(
         self,
@@ -235,7 +238,8 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(*self._pop(), failing=error is not None)
+        scope, tenure = self._pop()
+        scope.leave_block(tenure, failing=error is not None)
 
     async def __aexit__(
         self,
@@ -246,20 +250,10 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         scope, tenure = self._pop()
         failing = error is not None
         try:
-            await finished(functools.partial(self._leave, scope, tenure, failing=failing))
+            await finished(functools.partial(scope.leave_block, tenure, failing=failing))
         finally:
             if scope.closed:  # in the task's context variable, too
                 leave_scope(scope)
-
-    @staticmethod
-    def _leave(scope: LockScope, tenure: HeldLock, *, failing: bool) -> None:
-        scope.blocks -= 1
-        tenure.blocks -= 1
-        try:
-            scope.leave(tenure, failing=failing)
-        finally:
-            if scope.implicit and scope.blocks == 0:
-                scope.close(failing=failing)  # of what acquire_lock took inside
 
 
 def _scope_for_a_block() -> tuple[LockScope, bool]:
@@ -407,12 +401,10 @@ class _Wait:
         scope = current_scope()
         service = default_service() if scope is None else scope.service
         if wait_timeout is None:
-            policy = (
-                service.policy.of(priority or Priority.INTERACTIVE)
-                if scope is None
-                else scope.defaults_of(priority or scope.priority)
-            )
-            wait_timeout = policy.wait_timeout
+            if scope is None:
+                wait_timeout = service.policy.of(priority or Priority.INTERACTIVE).wait_timeout
+            else:
+                wait_timeout = scope.wait_timeout_of(priority)
         self._clock = service.clock
         self._began = self._clock.now()
         self._ends = self._began + wait_timeout

@@ -335,11 +335,14 @@ class HeldLock:
         self._depth += 1
 
     def left(self, *, entirely: bool = False) -> bool:
-        """Leave the lock once, or entirely; return whether the outermost block is left now."""
-        if self._released or (self._depth == 0 and not entirely):
+        """Leave the lock once, or entirely; return whether it is to be released now.
+
+        A yielded one is left as well: then it is not taken back.
+        """
+        if self._depth == 0 and not entirely:
             return False
         self._depth = 0 if entirely else self._depth - 1
-        return self._depth == 0
+        return self._depth == 0 and not self._released
 
     def end(self) -> None:
         """End the tenure. The lease is given back by `give_back`."""

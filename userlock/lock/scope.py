@@ -29,17 +29,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import userlock.ids as ids
-from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope, NoService
+from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
+from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock, check_heartbeat, participants
 from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
 from userlock.lock.tasks import in_event_loop, running_code
-from userlock.settings import Enforcement, Reaction, Settings, ShowIds
+from userlock.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +91,12 @@ class LockScope:
         self._held: dict[str, HeldLock] = {}
         self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
-        self._mutex = threading.Lock()
+        self._lock = threading.Lock()
+        self._closing = False
 
     @property
     def held(self) -> Mapping[str, HeldLock]:
         """Return a snapshot of the locks held now, the latest last."""
-        if self.in_child:
-            return self._held  # another thread may have had the mutex at the fork
         with self._mutex:
             self._shown = True
             return self._held
@@ -106,6 +105,19 @@ class LockScope:
     def in_child(self) -> bool:
         """Return whether this is a forked child, which must not touch its parent's leases."""
         return self._generation is not _generation
+
+    @property
+    def _mutex(self) -> threading.Lock:
+        """Return the mutex of the locks and of the counts of blocks.
+
+        In a forked child another thread may have had it at the fork. The child only leaves.
+        """
+        return threading.Lock() if self.in_child else self._lock
+
+    @property
+    def _ended(self) -> bool:
+        """Return whether no end of this scope is to come that would release a lock."""
+        return self.closed or (not self.blocks if self.implicit else self._closing)
 
     def _change(self) -> dict[str, HeldLock]:
         """Return the locks, to be changed. Called with the mutex.
@@ -129,20 +141,36 @@ class LockScope:
         priority: Priority | PriorityName | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
+        block: bool = False,
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
         Another thread or task that shares the scope waits for it like any other caller.
+
+        Args:
+            lock_id: the lock.
+            wait_timeout: as in `global_lock`.
+            lock_timeout: as there.
+            priority: as there.
+            heartbeat: as there.
+            max_waiting: as there.
+            block: whether a block takes it, which leaves it by `leave_block`. A block in another
+                thread may go on after the scope has ended.
+
+        Raises:
+            NoScope: the scope has ended, before or during the wait.
         """
         lock_id = check_lock_id(lock_id)
-        if self.closed:
-            raise NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
+        if self.closed or (self._ended and not block):
+            raise self._has_ended(lock_id)
         tenure = self._held.get(lock_id)
         if tenure is not None and tenure.owner == running_code():
             if heartbeat:
                 check_heartbeat(self.service)
                 tenure.begin_renewal(heartbeat=True)
             tenure.enter()
+            if block:
+                self._count_block(tenure)
             return tenure
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
@@ -171,11 +199,41 @@ class LockScope:
             holding=_Holding(self) if nested else (),
         )
         tenure = HeldLock(self, lease)
+        # The scope may end in the task while a thread of it waits, and would not see the lock.
         with self._mutex:
-            self._change()[lock_id] = tenure
+            ended = self._ended and not block
+            if not ended:
+                self._change()[lock_id] = tenure
+                if block:
+                    self.blocks += 1
+                    tenure.blocks += 1
+        if ended:
+            tenure.end()
+            tenure.give_back()
+            raise self._has_ended(lock_id)
         if heartbeat or (lease.degraded and not service.requests_only):
             tenure.begin_renewal(heartbeat=heartbeat)
         return tenure
+
+    def wait_timeout_of(self, priority: Priority | None) -> float:
+        """Return the longest wait for a lock where the caller sets none, in seconds.
+
+        Args:
+            priority: of the lock; None for the scope's.
+        """
+        return self.defaults_of(self.priority if priority is None else priority).wait_timeout
+
+    def holds_any(self) -> bool:
+        """Return whether the running thread and task holds a lock, here or around."""
+        return any(True for _ in _Holding(self))
+
+    def _count_block(self, tenure: HeldLock, by: int = 1) -> None:
+        with self._mutex:
+            self.blocks += by
+            tenure.latest.blocks += by
+
+    def _has_ended(self, lock_id: str) -> NoScope:
+        return NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
         """Return the defaults of a lock of that priority in this scope.
@@ -216,12 +274,28 @@ class LockScope:
             failing: an exception is on its way already, so errors of writes that were begun
                 under the lock are logged instead of raised.
         """
-        tenure = tenure.latest
-        if tenure.left():
+        with self._mutex:
+            tenure = tenure.latest
+            outermost = tenure.left()
+        if outermost:
             self._leave(tenure, failing=failing)
 
+    def leave_block(self, tenure: HeldLock, *, failing: bool = False) -> None:
+        """Leave a tenure that a block took; the last block ends an implicit scope.
+
+        Args:
+            tenure: as in `leave`.
+            failing: as there.
+        """
+        self._count_block(tenure, -1)
+        try:
+            self.leave(tenure, failing=failing)
+        finally:
+            if self.implicit and not self.blocks:
+                self.close(failing=failing)  # of what acquire_lock took inside
+
     def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
-        if self._generation is not _generation:  # in a forked child
+        if self.in_child:
             self._release_now(tenure)
             return
         try:
@@ -253,9 +327,6 @@ class LockScope:
 
     def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
         tenure.end()
-        in_child = self._generation is not _generation
-        if in_child:
-            self._mutex = threading.Lock()  # another thread may have held it at the fork
         with self._mutex:
             held = self._change()
             if held.get(tenure.lock_id) is tenure:
@@ -263,7 +334,7 @@ class LockScope:
         # A block whose lock is yielded holds none, and is not over.
         if self.implicit and not self._held and not self.blocks and ending:
             leave_scope(self)
-        if not in_child:
+        if not self.in_child:
             tenure.give_back()
             if ending:
                 self._call_when_free()
@@ -297,6 +368,8 @@ class LockScope:
         block another thread or task is in, by that block.
         """
         me = running_code()
+        with self._mutex:
+            self._closing = True
         with contextlib.ExitStack() as stack:
             if self.implicit and not self._held and not self.closed:
                 # A lock was yielded, and could not be taken back.
@@ -342,7 +415,7 @@ class LockScope:
         return record is not None and record.interactive_waits(lease.served)
 
     def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
-        """Return the locks that this thread has taken since, here and in scopes inside."""
+        """Return the locks that its thread and task have taken since, here and in scopes inside."""
         held = list(self.held.values())
         later = held[held.index(tenure) + 1 :]
         inner = []
@@ -354,7 +427,7 @@ class LockScope:
             for each in inner:
                 if each.service is self.service:
                     later += each.held.values()
-        yield from (each for each in later if each.owner[0] == tenure.owner[0])
+        yield from (each for each in later if each.owner == tenure.owner)
 
     def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
         new = self.acquire(
@@ -365,8 +438,19 @@ class LockScope:
             heartbeat=tenure.heartbeat,
             # It had the lock, and must get it back.
             max_waiting=sys.maxsize,
+            block=True,  # for the moment: so nothing else releases it
         )
-        tenure.succeeded_by(new)
+        with self._mutex:
+            self.blocks -= 1
+            new.blocks -= 1
+            # In the task, meanwhile; the thread that yields for it could not be cancelled.
+            left = not tenure.entered or (self._ended and not tenure.blocks)
+            if not left:
+                tenure.succeeded_by(new)
+        if left:
+            self._release_now(new)
+            text = f"lock {quoted(tenure.lock_id)} was left while it was yielded"
+            raise LockNotHeld(text, lock_id=tenure.lock_id)
         return new
 
 
@@ -467,73 +551,6 @@ def _after_fork() -> None:
 
 
 reset_in_child(_after_fork)
-
-
-class _Defaults:
-    """The defaults of new scopes."""
-
-    def __init__(self) -> None:
-        self.service: LockService | None = None
-        self.settings = Settings()
-
-
-defaults = _Defaults()
-
-
-def configure(
-    *,
-    service: LockService | None = None,
-    enforcement: Enforcement | str | None = None,
-    fencing: bool | None = None,
-    capture_places: bool | None = None,
-    blind_overwrites: Reaction | str | None = None,
-    show_ids: ShowIds | str | None = None,
-    id_key: str | bytes | None = None,
-) -> None:
-    """Set the defaults of new scopes in this process. Arguments left out change nothing.
-
-    Args:
-        service: the lock service.
-        enforcement: `raise` (the default), `log` or `off`.
-        fencing: whether Datastore refuses stale writes. On by default.
-        capture_places: whether reads remember their call site. On by default.
-        blind_overwrites: the reaction to new objects that are put over existing entities:
-            `off`, `warn` or `raise` (the default).
-        show_ids: the form of lock ids in logs, texts of errors, spans, problem documents, pages
-            and the terminal: `plain` (the default), `masked` (`***`) or `hashed`. For the whole
-            process, at once. Requests and keys of entities, which may contain ids, follow it.
-        id_key: the secret key of the hashes; by default the environment variable
-            USERLOCK_ID_KEY.
-
-    Raises:
-        ValueError: an unknown mode, or no key for `hashed`. Nothing has been changed then.
-    """
-    if id_key is not None and show_ids is None:
-        raise ValueError("id_key is the key of show_ids='hashed', which is not given")
-    form = None if show_ids is None else ids.form_of(show_ids, id_key)
-    settings = defaults.settings.changed(
-        enforcement=enforcement,
-        fencing=fencing,
-        capture_places=capture_places,
-        blind_overwrites=blind_overwrites,
-    )
-    if service is not None:
-        defaults.service = check_service(service)
-    defaults.settings = settings
-    if form is not None:
-        ids.use(form)
-
-
-def default_service() -> LockService:
-    """Return the configured service, or an error that says how to configure one."""
-    if defaults.service is None:
-        raise NoService(
-            "no lock service is configured: call "
-            "userlock.configure(service=userlock.LockService.from_url("
-            "'memcache://127.0.0.1:11211')) once at start-up, or use "
-            "userlock.contrib.flask.UserLock(app, …)"
-        )
-    return defaults.service
 
 
 @contextlib.contextmanager

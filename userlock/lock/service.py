@@ -48,6 +48,7 @@ from userlock.lock.record import Record, Waiter
 from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.lock.store_client import StoreClient
+from userlock.lock.tasks import present_errand
 from userlock.lock.waiting import Attempt, Waiting
 
 
@@ -209,7 +210,9 @@ class LockService:
         wall = self.clock.wall()
         holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
         claim = Claim(lock_id, holder, ttl, priority)
-        attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
+        errand = present_errand()
+        began = None if errand is None else errand.began  # a task waits for a thread, too
+        attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most, began)
         try:
             lease = self._lease_for(attempt, holding)
         except StoreUnavailable as trouble:

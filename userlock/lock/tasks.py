@@ -15,8 +15,13 @@ An asyncio client of each store would need a second implementation of the
 protocol, with its own tests. A task that waits costs 35 kB with its thread, and
 in a web request waiters are bounded (`max_waiting`).
 
-Releases have threads of their own: waiters that occupied all of them would wait
-for a holder that cannot release.
+At most 1,000 tasks of a process wait at once. A further one tries once if none
+of them waits for the same lock, and takes a free lock. Otherwise it waits for a
+thread, no longer than it would wait for the lock, and tries a last time. A task
+that holds a lock gets a thread in any case: the 1,000 may be waiting for it.
+
+Releases and tries have threads of their own: waiters that occupied all of them
+would wait for a holder that cannot release, and so would a thousand tries.
 """
 
 from __future__ import annotations
@@ -32,14 +37,17 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from userlock.bell import Bell
+from userlock.clock import Clock
+from userlock.errors import EventLoopBlocked, LockTimeout
 from userlock.fork import reset_in_child
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: Tasks of a process that wait at once, and that release at once. More of them take turns.
+#: Tasks of a process that wait at once, that release at once, and that try at once. More of them
+#: take turns.
 _MOST_WAITING = 1000
-_MOST_RELEASING = 8
+_MOST_AT_ONCE = 8
 #: A thread that has stood idle for so long ends.
 _IDLE_SECONDS = 10.0
 
@@ -54,12 +62,16 @@ class Errand:
     Attributes:
         owner: the thread and the task, as `running_code` returns them.
         loop: the task's event loop.
+        began: the time of the call by the service's clock; None for a release.
+        may_wait: whether the call may wait for a lock; otherwise it raises `EventLoopBlocked`.
         future: the call's, as soon as it is submitted.
     """
 
-    def __init__(self, owner: tuple[int, int], loop: asyncio.AbstractEventLoop) -> None:
-        self.owner = owner
-        self.loop = loop
+    def __init__(self, began: float | None = None, *, may_wait: bool = True) -> None:
+        self.owner = running_code()
+        self.loop = asyncio.get_running_loop()
+        self.began = began
+        self.may_wait = may_wait
         self.future: concurrent.futures.Future[Any] | None = None
         self._bell: Bell | None = None
         self._cancelled = False
@@ -67,12 +79,16 @@ class Errand:
     def cancel(self) -> bool:
         """Make a wait end. Return whether it had not begun, and never will."""
         self._cancelled = True
-        if self.future is not None and self.future.cancel():
+        if self.withdraw():
             return True
         bell = self._bell
         if bell is not None:
             bell.ring()
         return False
+
+    def withdraw(self) -> bool:
+        """Return whether the call has not begun; then it never will."""
+        return self.future is not None and self.future.cancel()
 
     def listen(self, bell: Bell) -> None:
         """Ring this bell at a cancellation."""
@@ -103,6 +119,12 @@ def in_event_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
+def may_wait() -> bool:
+    """Return whether the running code may wait for a lock."""
+    errand = _present.errand
+    return not in_event_loop() if errand is None else errand.may_wait
+
+
 def running_code() -> tuple[int, int]:
     """Return the running thread, and the asyncio task if there is one.
 
@@ -118,15 +140,74 @@ def running_code() -> tuple[int, int]:
     return threading.get_ident(), task
 
 
-async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
+async def waited(
+    call: Callable[[float], _R],
+    undo: Callable[[_R], object],
+    wait_timeout: float,
+    *,
+    clock: Clock,
+    holding: Callable[[], bool],
+    contended: Callable[[], object],
+) -> _R:
     """Return the result of a call that may wait for a lock.
 
     Args:
-        call: the call.
+        call: the call. It is given its longest wait, in seconds.
         undo: is called with its result if nobody takes it: the task was cancelled meanwhile, or
             its event loop was closed.
+        wait_timeout: longest wait in seconds, for a thread as well.
+        clock: the clock of the wait.
+        holding: returns whether the task holds a lock, for which others may be waiting.
+        contended: returns whether others of this process wait for the same lock.
     """
-    errand = Errand(running_code(), asyncio.get_running_loop())
+    began = clock.now()
+    try_once = functools.partial(call, 0.0)
+    if wait_timeout <= 0:
+        return await _outcome(Errand(began), _threads.trying, try_once, undo)
+    wait = functools.partial(call, wait_timeout)
+    full = _threads.waiting.full
+    beyond = full and holding()
+    if full and not beyond and not contended():
+        with contextlib.suppress(EventLoopBlocked):
+            return await _outcome(Errand(began, may_wait=False), _threads.trying, wait, undo)
+    left = max(wait_timeout - (clock.now() - began), 0.0)
+    with contextlib.suppress(_NoThread):
+        return await _outcome(
+            Errand(began), _threads.waiting, wait, undo, limit=left, beyond=beyond
+        )
+    try:
+        return await _outcome(Errand(began), _threads.trying, try_once, undo)
+    except LockTimeout as error:
+        error.add_note("no thread was free for the wait: too many tasks of this process wait")
+        raise
+
+
+class _NoThread(Exception):
+    """No thread was free for the call in time, or the system has none left."""
+
+
+async def _outcome(
+    errand: Errand,
+    threads: Threads,
+    call: Callable[[], _R],
+    undo: Callable[[_R], object],
+    *,
+    limit: float | None = None,
+    beyond: bool = False,
+) -> _R:
+    """Return the result of a call in a thread; undo it if nobody takes it.
+
+    Args:
+        errand: for the task.
+        threads: for the call.
+        call: the call.
+        undo: as in `waited`.
+        limit: longest wait for a thread, in seconds.
+        beyond: whether it gets a thread in any case.
+
+    Raises:
+        _NoThread: the call has not begun, and never will.
+    """
 
     def call_or_undo() -> _R:
         result = call()
@@ -134,8 +215,17 @@ async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
             undo(result)
         return result
 
-    future = _submit(_threads.waiting, errand, call_or_undo)
     try:
+        future = _submit(threads, errand, call_or_undo, beyond=beyond)
+    except RuntimeError:
+        if limit is not None:
+            raise _NoThread from None
+        return _run(errand, call)  # a short one
+    try:
+        if limit is not None:
+            await asyncio.wait([future], timeout=limit)
+            if errand.withdraw():
+                raise _NoThread
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         if errand.cancel():
@@ -149,9 +239,10 @@ async def waited(call: Callable[[], _R], undo: Callable[[_R], object]) -> _R:
 
 async def finished(call: Callable[[], _R]) -> _R:
     """Return the result of a call that is short, and done even if the task is cancelled."""
-    errand = Errand(running_code(), asyncio.get_running_loop())
+    if not in_event_loop():  # it was closed before the task had ended
+        return call()
     try:
-        future = _submit(_threads.releasing, errand, call)
+        future = _submit(_threads.releasing, Errand(), call)
     except RuntimeError:  # no thread is left: better the event loop waits than the lock is kept
         return call()
     try:
@@ -171,9 +262,11 @@ async def _settled(future: asyncio.Future[_R]) -> None:
     future.exception()  # looked at
 
 
-def _submit(threads: Threads, errand: Errand, call: Callable[[], _R]) -> asyncio.Future[_R]:
+def _submit(
+    threads: Threads, errand: Errand, call: Callable[[], _R], *, beyond: bool = False
+) -> asyncio.Future[_R]:
     run = functools.partial(contextvars.copy_context().run, _run, errand, call)
-    errand.future = future = threads.submit(run)
+    errand.future = future = threads.submit(run, beyond=beyond)
     return asyncio.wrap_future(future, loop=errand.loop)
 
 
@@ -206,8 +299,23 @@ class Threads:
         #: Those that wait for a call, less the calls that wait for one of them.
         self._free = 0
 
-    def submit(self, call: Callable[[], _R]) -> concurrent.futures.Future[_R]:
-        """Let a thread make a call."""
+    @property
+    def full(self) -> bool:
+        """Return whether a call would wait for its turn."""
+        return self._free <= 0 and self._all >= self._most
+
+    def submit(
+        self, call: Callable[[], _R], *, beyond: bool = False
+    ) -> concurrent.futures.Future[_R]:
+        """Let a thread make a call.
+
+        Args:
+            call: the call.
+            beyond: whether a thread is begun for it even if there are as many as there may be.
+
+        Raises:
+            RuntimeError: the system refuses to begin a thread, and there are no others.
+        """
         future: concurrent.futures.Future[_R] = concurrent.futures.Future()
 
         def run() -> None:
@@ -221,19 +329,21 @@ class Threads:
                 _deliver(functools.partial(future.set_result, result))
 
         with self._mutex:
-            if self._free > 0 or self._all >= self._most or not self._begin():
-                self._free -= 1
+            may_begin = self._free <= 0 and (beyond or self._all < self._most)
+            if may_begin and self._begin(run):
+                return future
+            self._free -= 1
         self._calls.put(run)
         return future
 
-    def _begin(self) -> bool:
+    def _begin(self, call: Callable[[], None]) -> bool:
         """Begin one more thread. Return False if the system has none left, but others will do.
 
         Raises:
             RuntimeError: there are no others.
         """
         try:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            threading.Thread(target=self._work, args=(call,), name=self._name, daemon=True).start()
         except RuntimeError:
             if not self._all:
                 raise
@@ -241,8 +351,16 @@ class Threads:
         self._all += 1
         return True
 
-    def _work(self) -> None:
+    def _work(self, call: Callable[[], None] | None) -> None:
         while True:
+            if call is not None:
+                call()
+                call = None  # with all that it refers to
+                with self._mutex:
+                    if self._all > self._most:
+                        self._all -= 1
+                        return
+                    self._free += 1
             try:
                 call = self._calls.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
@@ -252,10 +370,6 @@ class Threads:
                     self._free -= 1
                     self._all -= 1
                 return
-            call()
-            del call  # with all that it refers to
-            with self._mutex:
-                self._free += 1
 
 
 def _deliver(outcome: Callable[[], None]) -> None:
@@ -272,7 +386,8 @@ class _Pools:
 
     def _begin(self) -> None:
         self.waiting = Threads("userlock-wait", _MOST_WAITING)
-        self.releasing = Threads("userlock-release", _MOST_RELEASING)
+        self.releasing = Threads("userlock-release", _MOST_AT_ONCE)
+        self.trying = Threads("userlock-try", _MOST_AT_ONCE)
 
 
 _threads = _Pools()

@@ -32,7 +32,7 @@ from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn,
 from userlock.lock.record import Record, aged
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
-from userlock.lock.tasks import in_event_loop, present_errand
+from userlock.lock.tasks import may_wait, present_errand
 
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
@@ -54,6 +54,7 @@ class Attempt:
         listeners: called with the events.
         admission: the waiters of this process; those in a fallback store are among them.
         max_waiting: the most waiters of the lock in this process; None for no limit.
+        started: the time of the call; now, if it is not given.
 
     Attributes:
         attempts: the number of requests to the store.
@@ -84,13 +85,14 @@ class Attempt:
         listeners: Listeners,
         admission: Admission,
         max_waiting: int | None,
+        started: float | None = None,
     ) -> None:
         self.claim = claim
         self.wait_seconds = wait_seconds
         self.listeners = listeners
         self.admission = admission
         self.max_waiting = max_waiting
-        self.started = clock.now()
+        self.started = clock.now() if started is None else started
         self.attempts = 1
         self.blocked_by = ""
         self.holder: Holder | None = None
@@ -225,30 +227,32 @@ class Waiting:
             DeadlockDetected: the wait would never end.
             StoreUnavailable: the store stopped answering.
         """
-        if attempt.wait_seconds <= 0:  # it tries once, and keeps no thread
-            return _Wait(self, attempt, holding).run()
-        if in_event_loop():
-            # It may be free all the same, and only its record still there.
-            attempt.wait_seconds = 0
-            try:
-                return _Wait(self, attempt, holding).run()
-            except LockTimeout:
-                raise EventLoopBlocked(lock_id=attempt.claim.lock_id) from None
         lock_id, admission = attempt.claim.lock_id, attempt.admission
+        blocks = attempt.wait_seconds > 0 and not may_wait()
+        if attempt.wait_seconds <= 0 or blocks:
+            # It tries once, and keeps no thread. The lock may be free, with its record still there.
+            attempt.wait_seconds = 0
+            lease = _Wait(self, attempt, holding).run()
+            if lease is None:
+                raise EventLoopBlocked(lock_id=lock_id) if blocks else attempt.timed_out()
+            return lease
         try:
             try:
                 rejection = admission.enter(lock_id, attempt, attempt.max_waiting)
                 if rejection is not None:
                     typical = self.hold_times.typical(attempt.claim.priority.value)
                     raise attempt.rejected(rejection, typical)
-                return self._wait(attempt, holding)
+                lease = self._wait(attempt, holding)
             finally:
                 admission.leave(lock_id, attempt)
         finally:
             # Once more: the thread may be stopped while it leaves.
             admission.leave(lock_id, attempt)
+        if lease is None:
+            raise attempt.timed_out()
+        return lease
 
-    def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
+    def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease | None:
         """Wait among the waiters of this process, and listen to the store if it wakes waiters."""
         wait = _Wait(self, attempt, holding)
         me, wake_ups = wait.me, self.client.wake_ups
@@ -298,8 +302,8 @@ class _Wait:
             else None
         )
 
-    def run(self) -> Lease:
-        """Wait; return the lease, or leave nothing behind."""
+    def run(self) -> Lease | None:
+        """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
         try:
             if self._errand is not None:
                 self._errand.check()
@@ -320,7 +324,7 @@ class _Wait:
             self._parts.client.give_back(lease)
             raise
         self._give_up()
-        raise self._attempt.timed_out()
+        return None
 
     def _give_up(self) -> None:
         """Leave the queue, and leave no lock behind that is free for ever."""

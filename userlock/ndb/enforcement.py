@@ -25,7 +25,8 @@ from typing import Any, TypeVar, cast
 
 from userlock.callsite import CallSite, here
 from userlock.errors import WriteViolation
-from userlock.lock.scope import current_scope, defaults
+from userlock.lock.configuration import defaults
+from userlock.lock.scope import current_scope
 from userlock.ndb import patches
 from userlock.ndb.provenance import NO_LOCKS
 from userlock.reports import REPORTS

@@ -36,9 +36,10 @@ from userlock.errors import (
 from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
+from userlock.lock.configuration import default_service
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
-from userlock.lock.scope import LockScope, current_scope, default_service, scope
+from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.context import current_context

@@ -36,7 +36,8 @@ def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
     test has left open is closed.
     """
     import userlock.ids as ids
-    from userlock.lock.scope import current_scope, defaults, leave_scope
+    from userlock.lock.configuration import defaults
+    from userlock.lock.scope import current_scope, leave_scope
     from userlock.lock.service import LockService
     from userlock.stores.memory import MemoryStore
 

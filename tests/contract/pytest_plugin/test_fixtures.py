@@ -102,7 +102,7 @@ class TestIsolation:
 
             @pytest.mark.parametrize("time", [1, 2])
             def test_each_begins_afresh(userlock_service, time, caplog):
-                from userlock.lock.scope import defaults
+                from userlock.lock.configuration import defaults
                 assert defaults.service is userlock_service
                 assert defaults.settings == userlock.Settings()
                 assert userlock.current_scope() is None
@@ -137,7 +137,7 @@ class TestIsolation:
         )
         project.tests(
             """
-            from userlock.lock.scope import default_service
+            from userlock.lock.configuration import default_service
 
             def test_one(userlock_service):
                 assert default_service() is userlock_service

@@ -67,7 +67,7 @@ class TestLooking:
 
     @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
     def test_without_a_service_it_says_how_to_get_one(self, ask: object) -> None:
-        userlock.lock.scope.defaults.service = None
+        userlock.lock.configuration.defaults.service = None
         with pytest.raises(userlock.NoService):
             ask("ann")  # type: ignore[operator]
 

@@ -8,11 +8,13 @@ import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 
 import userlock
-from userlock.lock.scope import current_scope, default_service, defaults
+from userlock.lock.configuration import default_service, defaults
+from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -394,3 +396,19 @@ class TestScopes:
             userlock.configure(service="memcache://x")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="must be a LockService"):
             userlock.scope("memcache://x").__enter__()  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("settings", "error"),
+        [
+            ({"fencing": "no"}, "fencing must be True or False, not 'no'"),
+            ({"fencing": 0}, "fencing must be True or False, not 0"),
+            ({"capture_places": "x"}, "capture_places must be True or False, not 'x'"),
+        ],
+    )
+    def test_settings_that_are_no_switches(self, settings: Any, error: str) -> None:
+        before = defaults.settings
+        with pytest.raises(TypeError, match=error):
+            userlock.configure(**settings)
+        with pytest.raises(TypeError, match=error):
+            userlock.Settings(**settings)
+        assert defaults.settings is before

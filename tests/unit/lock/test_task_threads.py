@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
 import userlock
 from tests.waiting import wait_until
-from userlock import LockService
-from userlock.events import Listeners
+from userlock import LockService, LockTimeout
+from userlock.events import Event, Listeners, TimedOut
 from userlock.lock import tasks
+from userlock.lock.lease import Lease
 from userlock.stores import MemoryStore
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture(autouse=True)
+def service(events: list[Event]) -> LockService:
+    service = LockService(MemoryStore(), listeners=Listeners([events.append]))
+    userlock.configure(service=service)
+    return service
+
+
+async def enter(lock_id: str, wait_timeout: float | None = None) -> None:
+    async with userlock.global_lock(lock_id, wait_timeout=wait_timeout):
+        pass
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
 
 
 def test_threads_that_stand_idle_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +58,7 @@ def _refuse(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_lock_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = LockService(MemoryStore(), listeners=Listeners())
-    userlock.configure(service=service)
+def test_a_lock_is_released(service: LockService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks._threads, "releasing", tasks.Threads("none", 1))
 
     async def work() -> None:
@@ -70,3 +93,169 @@ def test_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(RuntimeError, match="can't start"):
             threads.submit(lambda: 1)
     assert threads.submit(lambda: 2).result(30) == 2
+
+
+def test_a_waiter_tries_once(service: LockService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks._threads, "waiting", tasks.Threads("none", 1))
+    monkeypatch.setattr(tasks._threads, "trying", tasks.Threads("none", 1))
+
+    async def work() -> None:
+        lease = service.acquire("ann", request="POST /slow")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            async with userlock.global_lock("ben"):
+                assert service.holder("ben")
+            with pytest.raises(LockTimeout, match="POST /slow") as caught:
+                await enter("ann")
+        assert "no thread was free" in caught.value.__notes__[0]
+        service.release(lease)
+
+    asyncio.run(work())
+    assert service.store.read("ann") is service.store.read("ben") is None
+
+
+# --- as many wait as may wait ----------------------------------------------------------------
+
+
+class _OneThread:
+    """Threads of which there is one of a kind."""
+
+    def __init__(self) -> None:
+        self.waiting, self.releasing, self.trying = (tasks.Threads("one", 1) for _ in range(3))
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> _OneThread:
+    threads = _OneThread()
+    monkeypatch.setattr(tasks, "_threads", threads)
+    return threads
+
+
+class TestFull:
+    """The one thread waits for ann's lock."""
+
+    @pytest.fixture
+    def lease(self, service: LockService) -> Lease:
+        return service.acquire("ann", request="POST /slow")
+
+    async def waiter(self, service: LockService) -> asyncio.Task[None]:
+        task = asyncio.create_task(enter("ann"))
+        await until(lambda: service.waiters("ann"))
+        return task
+
+    def test_a_free_lock_is_taken(
+        self, service: LockService, one_thread: _OneThread, lease: Lease, events: list[Event]
+    ) -> None:
+        async def work() -> None:
+            first = await self.waiter(service)
+            left = service.acquire("ben")  # whose record stays, as somebody is queued
+            async with userlock.global_lock("cat"):
+                assert service.holder("cat")
+            service.release(left)
+            async with userlock.global_locks(["ben", "cat"], wait_timeout=5):
+                assert service.holder("ben")
+            service.release(lease)
+            await first
+
+        asyncio.run(work())
+        assert not [each for each in events if isinstance(each, TimedOut)]
+
+    def test_it_waits_no_longer_than_it_would_for_the_lock(
+        self, service: LockService, one_thread: _OneThread, lease: Lease, events: list[Event]
+    ) -> None:
+        async def work() -> None:
+            first = await self.waiter(service)
+            began = time.monotonic()
+            with pytest.raises(LockTimeout, match="POST /slow") as caught:
+                await enter("ann", wait_timeout=0.1)
+            assert 0.1 <= caught.value.waited_seconds <= time.monotonic() - began < 5
+            assert caught.value.__notes__
+            assert not first.done()
+            service.release(lease)
+            await first
+
+        asyncio.run(work())
+        [timed_out] = [each for each in events if isinstance(each, TimedOut)]
+        assert timed_out.waited_seconds >= 0.1
+
+    def test_the_time_counts_from_the_call(
+        self, service: LockService, one_thread: _OneThread, lease: Lease
+    ) -> None:
+        other = service.acquire("ben")
+
+        async def work() -> None:
+            first = await self.waiter(service)
+            second = asyncio.create_task(enter("ben", wait_timeout=1))
+            await until(lambda: one_thread.waiting._free < 0)
+            await asyncio.sleep(0.5)
+            began = time.monotonic()
+            service.release(lease)
+            await first
+            with pytest.raises(LockTimeout) as caught:
+                await second
+            assert time.monotonic() - began < 0.9
+            assert caught.value.waited_seconds >= 1
+
+        asyncio.run(work())
+        service.release(other)
+
+    def test_a_holder_gets_a_thread(self, service: LockService, one_thread: _OneThread) -> None:
+        """The other waits for its lock."""
+        assert asyncio.run(self._nested(service)) == "taken"
+        wait_until(lambda: one_thread.waiting._all <= 1)
+
+    def test_without_a_thread_it_would_wait_for_those_that_wait_for_it(
+        self, service: LockService, one_thread: _OneThread, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The negative control."""
+        monkeypatch.setattr("userlock.lock.scope.LockScope.holds_any", lambda self: False)
+        assert asyncio.run(self._nested(service)) == "timed out"
+
+    async def _nested(self, service: LockService) -> str:
+        other = service.acquire("ben")
+
+        async def release_the_other() -> None:
+            await until(lambda: service.waiters("ben"))
+            service.release(other)
+
+        async with userlock.global_lock("ann"):
+            first = await self.waiter(service)
+            releasing = asyncio.create_task(release_the_other())
+            try:
+                await enter("ben", wait_timeout=0.5)
+            except LockTimeout:
+                outcome = "timed out"
+            else:
+                outcome = "taken"
+        await first
+        releasing.cancel()
+        return outcome
+
+    def test_a_task_that_is_cancelled_ends_at_once(
+        self, service: LockService, one_thread: _OneThread, lease: Lease
+    ) -> None:
+        other = service.acquire("ben")
+
+        async def work() -> None:
+            first = await self.waiter(service)
+            second = asyncio.create_task(enter("ben"))
+            await until(lambda: one_thread.waiting._free < 0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert not first.done()
+            service.release(lease)
+            await first
+            assert service.waiters("ben") == []
+
+        asyncio.run(work())
+        service.release(other)
+        assert service.store.read("ben") is None
+
+    def test_waiters_do_not_keep_a_holder_from_its_release(
+        self, service: LockService, one_thread: _OneThread
+    ) -> None:
+        async def work() -> None:
+            await asyncio.gather(*(enter("ann") for _ in range(20)))
+
+        asyncio.run(work())

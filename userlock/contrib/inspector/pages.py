@@ -22,8 +22,8 @@ from userlock.contrib.inspector.views import View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.idempotency import Flows
+from userlock.lock.configuration import default_service
 from userlock.lock.lease import check_lock_id, process_label
-from userlock.lock.scope import default_service
 from userlock.lock.service import LockService
 from userlock.outbox.outbox import Outbox
 from userlock.words import span

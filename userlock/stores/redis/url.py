@@ -20,6 +20,20 @@ _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
 )
+#: Forms of values, and in words. redis-py would take some malformed ones, or fail later.
+_NUMBER = (r"[0-9]{1,9}(\.[0-9]{1,9})?", "a number")
+_TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
+_FORMS = {
+    "db": ("[0-9]{1,9}", "a number"),
+    "health_check_interval": _NUMBER,
+    "max_connections": _NUMBER,
+    "protocol": ("[23]", "2 or 3"),
+    "retry_on_timeout": _TRUTH,
+    "socket_keepalive": _TRUTH,
+    "ssl_cert_reqs": ("none|optional|required", "none, optional or required"),
+    "ssl_check_hostname": _TRUTH,
+    "timeout": _NUMBER,
+}
 #: For pools and retries of redis-py's, which the store does not use.
 _IGNORED = (
     *("health_check_interval", "max_connections", "protocol", "retry_on_error"),
@@ -54,6 +68,9 @@ def parse(parts: SplitResult) -> Named:
         raise AddressError("the database must be a number")
     known = (*_OPTIONS, *_OF_TLS, *_IGNORED)
     options = options_of(parts, prefix="userlock", wake_ups="yes", without_default=known)
+    for name, (form, words) in _FORMS.items():
+        if name in options and not re.fullmatch(form, options[name]):
+            raise AddressError(f"{name} must be {words}")
     options = {name: value for name, value in options.items() if name not in _IGNORED}
     over_tls = _CLIENTS[parts.scheme] == "rediss"
     for name in () if over_tls else _OF_TLS:
