@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,13 @@ def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:
         assert time.monotonic() - started < seconds, "it has not come about"
         time.sleep(0.002)
     return time.monotonic() - started
+
+
+async def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Poll until the condition holds; other tasks go on meanwhile."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def assert_within(seconds: float, measure: Callable[[], float], times: int = 3) -> None:

@@ -55,7 +55,7 @@ class Settings:
 
     Raises:
         ValueError: an unknown mode.
-        TypeError: `fencing` or `capture_places` is neither True nor False.
+        TypeError: `fencing` or `capture_places` is not a bool.
     """
 
     enforcement: Enforcement = Enforcement.RAISE

@@ -425,9 +425,12 @@ class _Wait:
     ) -> None:
         if isinstance(error, LockTimeout) and not isinstance(error, TooManyWaiting):
             waited_seconds = self._clock.now() - self._began  # for this lock and those before it
-            raise LockTimeout(
+            whole = LockTimeout(
                 lock_id=error.lock_id, waited_seconds=waited_seconds, holder=error.holder
-            ) from None
+            )
+            for note in getattr(error, "__notes__", ()):
+                whole.add_note(note)
+            raise whole from None
 
 
 class _AcquiredLock:

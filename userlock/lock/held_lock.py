@@ -16,6 +16,18 @@ The lock may be extended by hand, and released, at any moment meanwhile:
     to a store that was
     never asked               confirm ────────────────▶ stored, and nobody holds it:
                               so a confirmed lease is given back if the lock was released
+
+Yielding. Batch work lets interactive waiters pass at a checkpoint:
+
+    batch         ▐▀▀ step 1 ▀▀▌           ▐▀▀ step 2 ▀▀▀▀▀▀▌
+    interactive       comes ▐▀▀ served ▀▀▌
+
+Locks that were taken after the yielded one, and come after it in canonical
+order, are released with it and taken back with it. Kept, they would reverse
+the order:
+
+    batch         has a and b, yields a ──────── waits for a, has b ┄┄┄┄ for ever
+    interactive                    takes a ── waits for b ┄┄┄┄┄┄┄┄┄┄ for ever
 """
 
 from __future__ import annotations
@@ -304,7 +316,7 @@ class HeldLock:
 
         Raises:
             LockTimeout: it could not be taken back in time; it is not held then.
-            LockNotHeld: it had been released before.
+            LockNotHeld: it had been released before, or another thread or task left it meanwhile.
         """
         return self.scope.yield_to_waiters(self, wait_timeout=wait_timeout)
 
@@ -317,11 +329,20 @@ class HeldLock:
         return tenure
 
     def succeeded_by(self, tenure: HeldLock) -> None:
-        """Hand over to the tenure in which the lock was taken back: entries and callbacks."""
+        """Hand the entries over to the tenure in which the lock is taken back."""
         tenure._depth, tenure.owner, tenure.blocks = self._depth, self.owner, self.blocks
-        for callback in self._callbacks:
-            tenure.on_lost(callback)
         self._successor = tenure
+
+    def hand_on_callbacks(self) -> None:
+        """Have the callbacks for a loss called for the latest tenure. It may be lost already."""
+        for callback in self._callbacks:
+            self.latest.on_lost(callback)
+
+    def not_yielded(self, why: str) -> LockNotHeld:
+        """Return the error of a yield."""
+        return LockNotHeld(
+            f"lock {quoted(self.lock_id)} cannot be yielded: it {why}", lock_id=self.lock_id
+        )
 
     # --- entering and leaving, by its scope -------------------------------------------------
 
@@ -337,17 +358,28 @@ class HeldLock:
     def left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.
 
-        A yielded one is left as well: then it is not taken back.
+        Leaving counts for a yielded lock, too: it is not taken back then.
         """
         if self._depth == 0 and not entirely:
             return False
         self._depth = 0 if entirely else self._depth - 1
         return self._depth == 0 and not self._released
 
-    def end(self) -> None:
-        """End the tenure. The lease is given back by `give_back`."""
-        self._released = True
+    def ends_with_scope(self, me: tuple[int, int]) -> bool:
+        """Return whether the end of the scope is to release it; otherwise something else does.
+
+        Args:
+            me: the thread and task that ends the scope.
+        """
+        if self.owner == me:
+            return self.entered or not self.postponed
+        return self.entered and not self.blocks
+
+    def end(self) -> bool:
+        """End the tenure; return False if it has ended already. `give_back` ends the lease."""
+        first, self._released = not self._released, True
         self.notes.clear()  # objects that were read under the lock keep the tenure itself
+        return first
 
     def give_back(self) -> None:
         """Give the lease back. Its end is reported once, here or by the renewal thread."""

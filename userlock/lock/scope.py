@@ -5,18 +5,6 @@ code that copies context variables (`asyncio.to_thread`, new tasks) shares it.
 The web integration opens one per request; `global_lock` opens one for itself
 where there is none (scripts, tests). Locks are re-entrant for the thread and
 task that took them, and leaving the scope releases all of them.
-
-Yielding. Batch work lets interactive waiters pass at a checkpoint:
-
-    batch         ▐▀▀ step 1 ▀▀▌           ▐▀▀ step 2 ▀▀▀▀▀▀▌
-    interactive       comes ▐▀▀ served ▀▀▌
-
-Locks that were taken after the yielded one, and come after it in canonical
-order, are released with it and taken back with it. Kept, they would reverse
-the order:
-
-    batch         has a and b, yields a ──────── waits for a, has b ┄┄┄┄ for ever
-    interactive                    takes a ── waits for b ┄┄┄┄┄┄┄┄┄┄ for ever
 """
 
 from __future__ import annotations
@@ -92,7 +80,7 @@ class LockScope:
         self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._lock = threading.Lock()
-        self._closing = False
+        self._closer: tuple[int, int] | None = None
 
     @property
     def held(self) -> Mapping[str, HeldLock]:
@@ -108,16 +96,22 @@ class LockScope:
 
     @property
     def _mutex(self) -> threading.Lock:
-        """Return the mutex of the locks and of the counts of blocks.
-
-        In a forked child another thread may have had it at the fork. The child only leaves.
-        """
-        return threading.Lock() if self.in_child else self._lock
+        """Return the mutex of the locks, and of the counts of blocks and entries."""
+        # In a forked child another thread may have had it at the fork.
+        return self._lock if self._generation is _generation else threading.Lock()
 
     @property
     def _ended(self) -> bool:
-        """Return whether no end of this scope is to come that would release a lock."""
-        return self.closed or (not self.blocks if self.implicit else self._closing)
+        """Return whether the scope will release no further locks."""
+        return self.closed or (not self.blocks if self.implicit else self._closer is not None)
+
+    @property
+    def outlived(self) -> bool:
+        """Return whether the running thread and task is in a block here, which outlives it."""
+        if not self._held:
+            return False
+        me = running_code()
+        return any(tenure.blocks and tenure.owner == me for tenure in self.held.values())
 
     def _change(self) -> dict[str, HeldLock]:
         """Return the locks, to be changed. Called with the mutex.
@@ -142,6 +136,7 @@ class LockScope:
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
         block: bool = False,
+        former: HeldLock | None = None,
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
@@ -156,21 +151,21 @@ class LockScope:
             max_waiting: as there.
             block: whether a block takes it, which leaves it by `leave_block`. A block in another
                 thread may go on after the scope has ended.
+            former: the tenure that was yielded, and is taken back.
 
         Raises:
             NoScope: the scope has ended, before or during the wait.
+            LockNotHeld: `former` was left meanwhile.
         """
         lock_id = check_lock_id(lock_id)
-        if self.closed or (self._ended and not block):
-            raise self._has_ended(lock_id)
-        tenure = self._held.get(lock_id)
-        if tenure is not None and tenure.owner == running_code():
+        if heartbeat:
+            check_heartbeat(self.service)
+        with self._mutex:
+            self._check_leaver(lock_id, block, former)
+            tenure = self._entered_again(lock_id, block)
+        if tenure is not None:
             if heartbeat:
-                check_heartbeat(self.service)
                 tenure.begin_renewal(heartbeat=True)
-            tenure.enter()
-            if block:
-                self._count_block(tenure)
             return tenure
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
@@ -198,49 +193,62 @@ class LockScope:
             request=self.request,
             holding=_Holding(self) if nested else (),
         )
-        tenure = HeldLock(self, lease)
-        # The scope may end in the task while a thread of it waits, and would not see the lock.
-        with self._mutex:
-            ended = self._ended and not block
-            if not ended:
-                self._change()[lock_id] = tenure
-                if block:
+        try:
+            with self._mutex:
+                self._check_leaver(lock_id, block, former)
+                tenure = HeldLock(self, lease)
+                if former is not None:
+                    former.succeeded_by(tenure)
+                elif block:
                     self.blocks += 1
                     tenure.blocks += 1
-        if ended:
-            tenure.end()
-            tenure.give_back()
-            raise self._has_ended(lock_id)
+                self._change()[lock_id] = tenure
+        except BaseException:  # it ended during the wait, or the thread is being stopped
+            service.release(lease)
+            raise
         if heartbeat or (lease.degraded and not service.requests_only):
             tenure.begin_renewal(heartbeat=heartbeat)
         return tenure
 
     def wait_timeout_of(self, priority: Priority | None) -> float:
-        """Return the longest wait for a lock where the caller sets none, in seconds.
-
-        Args:
-            priority: of the lock; None for the scope's.
-        """
+        """Return the default of `wait_timeout`, in seconds. Of the scope's priority for None."""
         return self.defaults_of(self.priority if priority is None else priority).wait_timeout
 
     def holds_any(self) -> bool:
         """Return whether the running thread and task holds a lock, here or around."""
         return any(True for _ in _Holding(self))
 
-    def _count_block(self, tenure: HeldLock, by: int = 1) -> None:
-        with self._mutex:
-            self.blocks += by
-            tenure.latest.blocks += by
+    def _check_leaver(self, lock_id: str, block: bool, former: HeldLock | None) -> None:
+        """Raise an error if nothing would release the lock. Called with the mutex.
 
-    def _has_ended(self, lock_id: str) -> NoScope:
-        return NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
+        A thread waits on behalf of a task, which is cancelled. The thread cannot be:
+
+            the task                    the thread
+            to_thread(acquire_lock) ──▶ waits
+            is cancelled
+            ends its scope              has the lock: gives it back
+        """
+        if former is not None:
+            if not former.entered or (self._ended and not former.blocks):
+                raise former.not_yielded("was left meanwhile")
+        elif self._ended and not block:
+            raise NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
+
+    def _entered_again(self, lock_id: str, block: bool) -> HeldLock | None:
+        """Enter a lock that the running thread and task has; None if it has not. As above."""
+        tenure = self._held.get(lock_id)
+        if tenure is None or tenure.owner != (me := running_code()):
+            return None
+        if not tenure.entered and self._closer not in (None, me):
+            return None  # it is being released by another thread
+        tenure.enter()
+        if block:
+            self.blocks += 1
+            tenure.blocks += 1
+        return tenure
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
-        """Return the defaults of a lock of that priority in this scope.
-
-        Batch by a header that anybody can send has those of an interactive
-        request: it waits behind others, but neither waits nor holds longer.
-        """
+        """Return the defaults of a lock of that priority in this scope; see `batch_work`."""
         return self.service.policy.of(Priority.INTERACTIVE if self._forgeable else priority)
 
     @property
@@ -287,11 +295,18 @@ class LockScope:
             tenure: as in `leave`.
             failing: as there.
         """
-        self._count_block(tenure, -1)
+        last = False
         try:
-            self.leave(tenure, failing=failing)
+            with self._mutex:
+                tenure = tenure.latest
+                tenure.blocks -= 1
+                self.blocks -= 1
+                last = self.implicit and not self.blocks
+                outermost = tenure.left()
+            if outermost:
+                self._leave(tenure, failing=failing)
         finally:
-            if self.implicit and not self.blocks:
+            if last:
                 self.close(failing=failing)  # of what acquire_lock took inside
 
     def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
@@ -326,8 +341,8 @@ class LockScope:
             self._release_now(tenure)
 
     def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        tenure.end()
         with self._mutex:
+            first = tenure.end()  # another thread may leave it at the same time
             held = self._change()
             if held.get(tenure.lock_id) is tenure:
                 del held[tenure.lock_id]
@@ -335,7 +350,8 @@ class LockScope:
         if self.implicit and not self._held and not self.blocks and ending:
             leave_scope(self)
         if not self.in_child:
-            tenure.give_back()
+            if first:
+                tenure.give_back()
             if ending:
                 self._call_when_free()
 
@@ -369,18 +385,20 @@ class LockScope:
         """
         me = running_code()
         with self._mutex:
-            self._closing = True
+            self._closer = me
+            leaving = [
+                tenure
+                for tenure in self._held.values()
+                if tenure.ends_with_scope(me) and tenure.left(entirely=True)
+            ]
         with contextlib.ExitStack() as stack:
+            if not self.in_child:
+                stack.callback(self._call_when_free)
             if self.implicit and not self._held and not self.closed:
                 # A lock was yielded, and could not be taken back.
                 stack.callback(leave_scope, self)
-            for tenure in self.held.values():
-                if not tenure.blocks or tenure.owner == me:
-                    stack.callback(self._close_one, tenure, failing)
-
-    def _close_one(self, tenure: HeldLock, failing: bool) -> None:
-        if (not tenure.postponed or tenure.entered) and tenure.left(entirely=True):
-            self._leave(tenure, failing=failing)
+            for tenure in leaving:
+                stack.callback(self._leave, tenure, failing=failing)
 
     # --- yielding ---------------------------------------------------------------------------
 
@@ -396,8 +414,7 @@ class LockScope:
             raise EventLoopBlocked(lock_id=tenure.lock_id)
         if not tenure.held or self.in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
-            text = f"lock {quoted(tenure.lock_id)} cannot be yielded: it {why}"
-            raise LockNotHeld(text, lock_id=tenure.lock_id)
+            raise tenure.not_yielded(why)
         if _has_to_stay(tenure) or not self._interactive_waits(tenure.lease):
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
@@ -417,6 +434,8 @@ class LockScope:
     def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
         """Return the locks that its thread and task have taken since, here and in scopes inside."""
         held = list(self.held.values())
+        if tenure not in held:
+            raise tenure.not_yielded("was left meanwhile")
         later = held[held.index(tenure) + 1 :]
         inner = []
         scope = current_scope()
@@ -438,19 +457,9 @@ class LockScope:
             heartbeat=tenure.heartbeat,
             # It had the lock, and must get it back.
             max_waiting=sys.maxsize,
-            block=True,  # for the moment: so nothing else releases it
+            former=tenure,
         )
-        with self._mutex:
-            self.blocks -= 1
-            new.blocks -= 1
-            # In the task, meanwhile; the thread that yields for it could not be cancelled.
-            left = not tenure.entered or (self._ended and not tenure.blocks)
-            if not left:
-                tenure.succeeded_by(new)
-        if left:
-            self._release_now(new)
-            text = f"lock {quoted(tenure.lock_id)} was left while it was yielded"
-            raise LockNotHeld(text, lock_id=tenure.lock_id)
+        tenure.hand_on_callbacks()
         return new
 
 
@@ -496,9 +505,9 @@ class _Holding(Iterable[Lease]):
         service = self._innermost.service
         scope: LockScope | None = self._innermost
         while scope is not None:
-            if not scope.closed and scope.service is service:
+            if scope.service is service:
                 for tenure in scope.held.values():
-                    if tenure.owner == self._owner:
+                    if tenure.owner == self._owner and (tenure.entered or tenure.postponed):
                         yield tenure.lease
             scope = scope.outer
 
@@ -515,7 +524,7 @@ def current_scope() -> LockScope | None:
     """Return the scope that the running code is in, if any."""
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
-    while scope is not None and scope.closed:
+    while scope is not None and scope.closed and not scope.outlived:
         scope = scope.outer
     return scope
 

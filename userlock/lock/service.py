@@ -211,7 +211,7 @@ class LockService:
         holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
         claim = Claim(lock_id, holder, ttl, priority)
         errand = present_errand()
-        began = None if errand is None else errand.began  # a task waits for a thread, too
+        began = None if errand is None else errand.take_begin()  # a task waits for a thread, too
         attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most, began)
         try:
             lease = self._lease_for(attempt, holding)

@@ -15,13 +15,15 @@ An asyncio client of each store would need a second implementation of the
 protocol, with its own tests. A task that waits costs 35 kB with its thread, and
 in a web request waiters are bounded (`max_waiting`).
 
-At most 1,000 tasks of a process wait at once. A further one tries once if none
-of them waits for the same lock, and takes a free lock. Otherwise it waits for a
-thread, no longer than it would wait for the lock, and tries a last time. A task
-that holds a lock gets a thread in any case: the 1,000 may be waiting for it.
+The threads are full when there are 1,000, or when the system refuses another
+one. A further task tries once if none of the others waits for the same lock, and
+takes a free lock. Otherwise it waits for a thread, no longer than it would wait
+for the lock, and tries a last time. A task that holds a lock gets a thread above
+the 1,000: they may be waiting for it.
 
-Releases and tries have threads of their own: waiters that occupied all of them
-would wait for a holder that cannot release, and so would a thousand tries.
+Releases have threads of their own. Otherwise waiters could occupy every thread
+while they wait for a holder that needs one to release. Tries have threads of
+their own, too: a thousand of them would delay the releases.
 """
 
 from __future__ import annotations
@@ -59,19 +61,23 @@ class WaitCancelled(BaseException):
 class Errand:
     """One call in a thread on behalf of a task.
 
+    Args:
+        began: the time of the task's call, by the service's clock; None for a release.
+        may_wait: whether the call may wait for a lock; otherwise it raises `EventLoopBlocked`.
+
     Attributes:
         owner: the thread and the task, as `running_code` returns them.
         loop: the task's event loop.
-        began: the time of the call by the service's clock; None for a release.
-        may_wait: whether the call may wait for a lock; otherwise it raises `EventLoopBlocked`.
         future: the call's, as soon as it is submitted.
+        abandoned: whether nobody will take the call's result.
     """
 
     def __init__(self, began: float | None = None, *, may_wait: bool = True) -> None:
         self.owner = running_code()
         self.loop = asyncio.get_running_loop()
-        self.began = began
+        self._began = began
         self.may_wait = may_wait
+        self.abandoned = False
         self.future: concurrent.futures.Future[Any] | None = None
         self._bell: Bell | None = None
         self._cancelled = False
@@ -87,8 +93,13 @@ class Errand:
         return False
 
     def withdraw(self) -> bool:
-        """Return whether the call has not begun; then it never will."""
+        """Withdraw the call if it has not begun. Return whether it was withdrawn."""
         return self.future is not None and self.future.cancel()
+
+    def take_begin(self) -> float | None:
+        """Return the time of the task's call, once: a listener's own calls begin later."""
+        began, self._began = self._began, None
+        return began
 
     def listen(self, bell: Bell) -> None:
         """Ring this bell at a cancellation."""
@@ -162,21 +173,23 @@ async def waited(
     """
     began = clock.now()
     try_once = functools.partial(call, 0.0)
-    if wait_timeout <= 0:
-        return await _outcome(Errand(began), _threads.trying, try_once, undo)
     wait = functools.partial(call, wait_timeout)
-    full = _threads.waiting.full
-    beyond = full and holding()
-    if full and not beyond and not contended():
+    waiting, trying = _threads.waiting, _threads.trying
+    with contextlib.suppress(_NoThread):
+        return await _outcome(Errand(began), waiting, wait, undo, limit=0.0)
+    if wait_timeout <= 0:
+        return await _outcome(Errand(began), trying, try_once, undo)
+    if holding():
+        with contextlib.suppress(_NoThread):
+            return await _outcome(Errand(began), waiting, wait, undo, limit=0.0, above=True)
+    if not contended():
         with contextlib.suppress(EventLoopBlocked):
-            return await _outcome(Errand(began, may_wait=False), _threads.trying, wait, undo)
+            return await _outcome(Errand(began, may_wait=False), trying, wait, undo)
     left = max(wait_timeout - (clock.now() - began), 0.0)
     with contextlib.suppress(_NoThread):
-        return await _outcome(
-            Errand(began), _threads.waiting, wait, undo, limit=left, beyond=beyond
-        )
+        return await _outcome(Errand(began), waiting, wait, undo, limit=left)
     try:
-        return await _outcome(Errand(began), _threads.trying, try_once, undo)
+        return await _outcome(Errand(began), trying, try_once, undo)
     except LockTimeout as error:
         error.add_note("no thread was free for the wait: too many tasks of this process wait")
         raise
@@ -193,7 +206,7 @@ async def _outcome(
     undo: Callable[[_R], object],
     *,
     limit: float | None = None,
-    beyond: bool = False,
+    above: bool = False,
 ) -> _R:
     """Return the result of a call in a thread; undo it if nobody takes it.
 
@@ -202,27 +215,39 @@ async def _outcome(
         threads: for the call.
         call: the call.
         undo: as in `waited`.
-        limit: longest wait for a thread, in seconds.
-        beyond: whether it gets a thread in any case.
+        limit: longest wait for a thread, in seconds. None: the call does not wait for a lock, and
+            a thread will be free soon.
+        above: as in `Threads.submit`.
 
     Raises:
         _NoThread: the call has not begun, and never will.
     """
 
+    done: list[_R] = []
+
+    def undo_it() -> None:
+        with contextlib.suppress(IndexError):  # not yet, or by the other thread
+            undo(done.pop())
+
     def call_or_undo() -> _R:
         result = call()
-        if errand.loop.is_closed():
-            undo(result)
+        done.append(result)
+        if errand.abandoned or errand.loop.is_closed():
+            undo_it()
         return result
 
     try:
-        future = _submit(threads, errand, call_or_undo, beyond=beyond)
+        future = _submit(threads, errand, call_or_undo, at_once=limit == 0.0, above=above)
     except RuntimeError:
         if limit is not None:
             raise _NoThread from None
-        return _run(errand, call)  # a short one
+        return _run(errand, call)  # it does not wait, so it may run in the event loop
+    except BaseException:  # this thread is being stopped; the other one may have begun
+        errand.abandoned = True
+        undo_it()
+        raise
     try:
-        if limit is not None:
+        if limit:
             await asyncio.wait([future], timeout=limit)
             if errand.withdraw():
                 raise _NoThread
@@ -263,10 +288,15 @@ async def _settled(future: asyncio.Future[_R]) -> None:
 
 
 def _submit(
-    threads: Threads, errand: Errand, call: Callable[[], _R], *, beyond: bool = False
+    threads: Threads,
+    errand: Errand,
+    call: Callable[[], _R],
+    *,
+    at_once: bool = False,
+    above: bool = False,
 ) -> asyncio.Future[_R]:
     run = functools.partial(contextvars.copy_context().run, _run, errand, call)
-    errand.future = future = threads.submit(run, beyond=beyond)
+    errand.future = future = threads.submit(run, at_once=at_once, above=above)
     return asyncio.wrap_future(future, loop=errand.loop)
 
 
@@ -287,7 +317,7 @@ class Threads:
 
     Args:
         name: of the threads.
-        most: how many there may be; further calls wait for their turn.
+        most: how many there may be. Further calls wait for their turn.
     """
 
     def __init__(self, name: str, most: int) -> None:
@@ -299,22 +329,19 @@ class Threads:
         #: Those that wait for a call, less the calls that wait for one of them.
         self._free = 0
 
-    @property
-    def full(self) -> bool:
-        """Return whether a call would wait for its turn."""
-        return self._free <= 0 and self._all >= self._most
-
     def submit(
-        self, call: Callable[[], _R], *, beyond: bool = False
+        self, call: Callable[[], _R], *, at_once: bool = False, above: bool = False
     ) -> concurrent.futures.Future[_R]:
         """Let a thread make a call.
 
         Args:
             call: the call.
-            beyond: whether a thread is begun for it even if there are as many as there may be.
+            at_once: whether it may not wait for its turn.
+            above: whether to begin a thread for it above the number that there may be.
 
         Raises:
-            RuntimeError: the system refuses to begin a thread, and there are no others.
+            RuntimeError: no thread is free, and there are as many as there may be; or the system
+                refuses to begin one. Unless `at_once`, only if there are no others.
         """
         future: concurrent.futures.Future[_R] = concurrent.futures.Future()
 
@@ -329,9 +356,11 @@ class Threads:
                 _deliver(functools.partial(future.set_result, result))
 
         with self._mutex:
-            may_begin = self._free <= 0 and (beyond or self._all < self._most)
+            may_begin = self._free <= 0 and (above or self._all < self._most)
             if may_begin and self._begin(run):
                 return future
+            if at_once and self._free <= 0:
+                raise RuntimeError("no thread is free")
             self._free -= 1
         self._calls.put(run)
         return future
@@ -342,13 +371,15 @@ class Threads:
         Raises:
             RuntimeError: there are no others.
         """
+        thread = threading.Thread(target=self._work, args=(call,), name=self._name, daemon=True)
+        self._all += 1
         try:
-            threading.Thread(target=self._work, args=(call,), name=self._name, daemon=True).start()
+            thread.start()
         except RuntimeError:
+            self._all -= 1
             if not self._all:
                 raise
             return False
-        self._all += 1
         return True
 
     def _work(self, call: Callable[[], None] | None) -> None:

@@ -231,8 +231,11 @@ class Waiting:
         blocks = attempt.wait_seconds > 0 and not may_wait()
         if attempt.wait_seconds <= 0 or blocks:
             # It tries once, and keeps no thread. The lock may be free, with its record still there.
-            attempt.wait_seconds = 0
-            lease = _Wait(self, attempt, holding).run()
+            wait_seconds, attempt.wait_seconds = attempt.wait_seconds, 0
+            try:
+                lease = _Wait(self, attempt, holding).run()
+            finally:
+                attempt.wait_seconds = wait_seconds  # for a try in the fallback store
             if lease is None:
                 raise EventLoopBlocked(lock_id=lock_id) if blocks else attempt.timed_out()
             return lease
@@ -288,7 +291,7 @@ class _Wait:
             self._errand.listen(self.me.bell)
         #: The record as it was last read, and the time before and after which it was.
         self._seen: Record | None = None
-        self._seen_at = self._polled_at = self._polled_before = attempt.started
+        self._seen_at = self._polled_at = self._polled_before = self._since = parts.clock.now()
         #: The age of the record that was decided on, if another waiter of this process read it.
         self._age = 0.0
         #: The polls between which the present holder got the lock, if we saw it change.
@@ -581,7 +584,7 @@ class _Wait:
             # Between two of our polls; within that, its own clock counts.
             earliest, latest = self._began
             return now - min(max(now - said, earliest), latest)
-        watched = now - self._attempt.started
+        watched = now - self._since
         if 0 <= said <= record.holder.lock_timeout:
             return max(watched, said)
         return max(watched, typical)  # its clock differs from ours

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 import userlock
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
 from userlock.events import Event, Listeners
 from userlock.lock import tasks
@@ -38,11 +38,6 @@ def service(store: MemoryStore) -> LockService:
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(asyncio.wait_for(work, 60))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def queued(service: LockService, number: int = 1, lock_id: str = "ann") -> Callable[[], bool]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 import userlock
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 from userlock import LockService, LockTimeout
 from userlock.events import Event, Listeners, TimedOut
 from userlock.lock import tasks
@@ -33,11 +33,6 @@ def service(events: list[Event]) -> LockService:
 async def enter(lock_id: str, wait_timeout: float | None = None) -> None:
     async with userlock.global_lock(lock_id, wait_timeout=wait_timeout):
         pass
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def test_threads_that_stand_idle_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +90,52 @@ def test_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.submit(lambda: 2).result(30) == 2
 
 
+def test_a_call_is_not_lost_to_an_interrupt(
+    service: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives when the thread has begun, and nothing has its result."""
+    monkeypatch.setattr(tasks._threads, "waiting", tasks.Threads("none", 1))
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    async def work() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                await enter("ann")
+        await until(lambda: tasks._threads.waiting._free == 1)
+        assert service.store.read("ann") is None
+        await enter("ann")
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_free_lock_is_taken_beside_a_waiter(
+    service: LockService, monkeypatch: pytest.MonkeyPatch, holding: bool
+) -> None:
+    """The system refuses the second thread."""
+    monkeypatch.setattr(tasks._threads, "waiting", tasks.Threads("few", 100))
+    monkeypatch.setattr(tasks._threads, "trying", tasks.Threads("none", 100))
+
+    async def work() -> None:
+        lease = service.acquire("ann")
+        async with userlock.global_lock("ben") if holding else contextlib.nullcontext():
+            waiting = asyncio.create_task(enter("ann"))
+            await until(lambda: service.waiters("ann"))
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", _refuse)
+                async with userlock.global_lock("cat"):
+                    assert not waiting.done()
+        service.release(lease)
+        await waiting
+
+    asyncio.run(work())
+
+
 def test_a_waiter_tries_once(service: LockService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks._threads, "waiting", tasks.Threads("none", 1))
     monkeypatch.setattr(tasks._threads, "trying", tasks.Threads("none", 1))
@@ -107,7 +148,11 @@ def test_a_waiter_tries_once(service: LockService, monkeypatch: pytest.MonkeyPat
                 assert service.holder("ben")
             with pytest.raises(LockTimeout, match="POST /slow") as caught:
                 await enter("ann")
-        assert "no thread was free" in caught.value.__notes__[0]
+            assert "no thread was free" in caught.value.__notes__[0]
+            with pytest.raises(LockTimeout) as caught:
+                async with userlock.global_locks(["ann", "ben"]):
+                    pass
+            assert "no thread was free" in caught.value.__notes__[0]
         service.release(lease)
 
     asyncio.run(work())
@@ -148,12 +193,15 @@ class TestFull:
     ) -> None:
         async def work() -> None:
             first = await self.waiter(service)
-            left = service.acquire("ben")  # whose record stays, as somebody is queued
+            began = time.monotonic()
+            left = service.acquire("ben")
             async with userlock.global_lock("cat"):
                 assert service.holder("cat")
             service.release(left)
             async with userlock.global_locks(["ben", "cat"], wait_timeout=5):
                 assert service.holder("ben")
+            assert not first.done()
+            assert time.monotonic() - began < 4
             service.release(lease)
             await first
 
@@ -185,23 +233,24 @@ class TestFull:
 
         async def work() -> None:
             first = await self.waiter(service)
-            second = asyncio.create_task(enter("ben", wait_timeout=1))
+            second = asyncio.create_task(enter("ben", wait_timeout=1.5))
             await until(lambda: one_thread.waiting._free < 0)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1)
             began = time.monotonic()
             service.release(lease)
             await first
             with pytest.raises(LockTimeout) as caught:
                 await second
-            assert time.monotonic() - began < 0.9
-            assert caught.value.waited_seconds >= 1
+            assert time.monotonic() - began < 1.3
+            assert caught.value.waited_seconds >= 1.5
+            assert not hasattr(caught.value, "__notes__")
 
         asyncio.run(work())
         service.release(other)
 
     def test_a_holder_gets_a_thread(self, service: LockService, one_thread: _OneThread) -> None:
         """The other waits for its lock."""
-        assert asyncio.run(self._nested(service)) == "taken"
+        assert asyncio.run(self._nested(service, 10)) == "taken"
         wait_until(lambda: one_thread.waiting._all <= 1)
 
     def test_without_a_thread_it_would_wait_for_those_that_wait_for_it(
@@ -209,9 +258,9 @@ class TestFull:
     ) -> None:
         """The negative control."""
         monkeypatch.setattr("userlock.lock.scope.LockScope.holds_any", lambda self: False)
-        assert asyncio.run(self._nested(service)) == "timed out"
+        assert asyncio.run(self._nested(service, 0.5)) == "timed out"
 
-    async def _nested(self, service: LockService) -> str:
+    async def _nested(self, service: LockService, wait_timeout: float) -> str:
         other = service.acquire("ben")
 
         async def release_the_other() -> None:
@@ -222,7 +271,7 @@ class TestFull:
             first = await self.waiter(service)
             releasing = asyncio.create_task(release_the_other())
             try:
-                await enter("ben", wait_timeout=0.5)
+                await enter("ben", wait_timeout)
             except LockTimeout:
                 outcome = "timed out"
             else:
@@ -259,3 +308,21 @@ class TestFull:
             await asyncio.gather(*(enter("ann") for _ in range(20)))
 
         asyncio.run(work())
+
+
+def test_one_try_does_not_wait_for_its_turn(
+    service: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than threads for tries ask the store at the same time."""
+    together, create = threading.Barrier(20), service.store.create
+
+    def at_the_same_time(lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        together.wait(30)
+        return create(lock_id, record, ttl_seconds)
+
+    monkeypatch.setattr(service.store, "create", at_the_same_time)
+
+    async def work() -> None:
+        await asyncio.gather(*(enter(f"user-{number}", 0) for number in range(20)))
+
+    asyncio.run(work())

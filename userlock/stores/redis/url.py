@@ -20,13 +20,14 @@ _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
 )
-#: Forms of values, and in words. redis-py would take some malformed ones, or fail later.
+#: The form and description of values. redis-py takes some malformed ones, or fails later.
+_WHOLE = ("[0-9]{1,9}", "a whole number")
 _NUMBER = (r"[0-9]{1,9}(\.[0-9]{1,9})?", "a number")
 _TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
 _FORMS = {
-    "db": ("[0-9]{1,9}", "a number"),
+    "db": _WHOLE,
     "health_check_interval": _NUMBER,
-    "max_connections": _NUMBER,
+    "max_connections": _WHOLE,
     "protocol": ("[23]", "2 or 3"),
     "retry_on_timeout": _TRUTH,
     "socket_keepalive": _TRUTH,
