@@ -14,6 +14,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
+from userlock.lock.scope import current
 from userlock.ndb import transactions
 from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
@@ -240,3 +241,30 @@ class TestAnotherThread:
         assert userlock.holder("bob") is None
         held.remove()
         self.worker.join()
+
+
+@pytest.mark.usefixtures("key")
+def test_a_block_in_a_thread_writes_after_its_request_has_ended(ndb_client: ndb.Client) -> None:
+    """As after a time limit of the request: the thread cannot be stopped."""
+    inside, ended = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def save() -> None:
+        try:
+            with ndb_client.context(), userlock.global_lock("ann"):
+                inside.set()
+                assert ended.wait(30)
+                add_five()
+        except BaseException as error:
+            errors.append(error)
+
+    of_the_request = contextvars.Context()  # without the test's own ndb context
+    with userlock.scope() as scope:
+        of_the_request.run(current.set, scope)
+        thread = threading.Thread(target=of_the_request.run, args=(save,))
+        thread.start()
+        assert inside.wait(30)
+    ended.set()
+    thread.join()
+    assert errors == []
+    assert stored_points() == 5
