@@ -3,7 +3,7 @@
     UserLockError
     ├── ConfigurationError              wrong set-up or call
     │   ├── NoService                   no lock service is configured
-    │   ├── NoScope                     acquire_lock() outside a scope
+    │   ├── NoScope                     acquire_lock() outside a scope, or after its end
     │   └── LockIdError                 an entity without a lock id
     ├── LockError                       concerns one lock (lock_id)
     │   ├── LockTimeout                 not free in time; names the holder

@@ -69,13 +69,10 @@ class UserLockMiddleware:
         failed: BaseException | None = None
         try:
             await self._app(scope, receive, start.send)
-        except ANSWERED as error:
-            failed = error
-            if start.has_gone_out:
-                raise
         except BaseException as error:
-            failed = error
-            raise
+            failed = _to_answer(error)
+            if start.has_gone_out or not isinstance(failed, ANSWERED):
+                raise
         finally:
             await _close(stack, opened, failed, path)
         if isinstance(failed, UserLockError):
@@ -100,6 +97,13 @@ class UserLockMiddleware:
             lambda most: body[:most],
             self._scope.open_for_jobs,
         )
+
+
+def _to_answer(error: BaseException) -> BaseException:
+    """Return an error, or the first one of a task group if all of them are to be answered."""
+    if isinstance(error, BaseExceptionGroup) and error.split(ANSWERED)[1] is None:
+        return _to_answer(error.exceptions[0])
+    return error
 
 
 def path_of(scope: Scope) -> str:

@@ -139,7 +139,11 @@ class RequestScope:
         contention_status: int = 503,
         max_waiting: int | None = MAX_WAITING,
         outbox: Outbox | OutboxEndpoints | None = None,
+        **unknown: object,
     ) -> None:
+        if unknown:
+            known = ", ".join(RequestOptions.__annotations__)
+            raise TypeError(f"unknown option {next(iter(unknown))!r:.100}; the options are {known}")
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")
         if contention_status not in (503, 409):

@@ -86,14 +86,14 @@ class _Block(abc.ABC, Generic[_T]):
         if inspect.iscoroutinefunction(function):
             return cast(Callable[_P, _R], self._around(function))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise self._not_while_locked(function)
+            raise _runs_later(type(self).__name__, function)
 
         @functools.wraps(function)
         def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             with self:
                 result = function(*args, **kwargs)
                 if _is_still_to_run(result):
-                    raise self._not_while_locked(function)
+                    raise _runs_later(type(self).__name__, function)
                 return result
 
         return locked
@@ -108,14 +108,15 @@ class _Block(abc.ABC, Generic[_T]):
 
         return locked
 
-    def _not_while_locked(self, function: Callable[..., object]) -> TypeError:
-        statement = type(self).__name__
-        return TypeError(
-            f"{statement} cannot decorate {getattr(function, '__qualname__', function)}: what it "
-            f"returns would run after the lock is released (a generator, coroutine, tasklet or "
-            f"future). To fix it: use `with userlock.{statement}(…):` inside it, or `async with` "
-            f"in an async one"
-        )
+
+def _runs_later(statement: str, function: Callable[..., object]) -> TypeError:
+    inside = "global_lock" if statement == "with_extension" else statement
+    return TypeError(
+        f"{statement} cannot call {getattr(function, '__qualname__', function)}: what it "
+        f"returns would run after the lock is released (a generator, coroutine, tasklet or "
+        f"future). To fix it: use `with userlock.{inside}(…):` inside it, or `async with` in an "
+        f"async one"
+    )
 
 
 def _is_still_to_run(result: object) -> bool:
@@ -531,7 +532,12 @@ def with_extension(
 
     Returns:
         The result of `operator`.
+
+    Raises:
+        TypeError: `operator` is asynchronous, or returns something that would run later.
     """
+    if inspect.iscoroutinefunction(operator):  # before the lock is taken
+        raise _runs_later("with_extension", operator)
     with global_lock(
         lock_id,
         lock_timeout=lock_timeout,
@@ -539,7 +545,10 @@ def with_extension(
         priority=priority,
         max_waiting=max_waiting,
     ) as tenure:
-        return operator(tenure.extend)
+        result = operator(tenure.extend)
+        if _is_still_to_run(result):
+            raise _runs_later("with_extension", operator)
+        return result
 
 
 # --- about locks that others hold -----------------------------------------------------------

@@ -178,10 +178,12 @@ class HeldLock:
                 An entity that was read under it must not be written.
             LockServiceUnavailable: the store did not answer. The lease is as it was, or, if
                 `seconds` is less than the rest of its time, ends then.
-            TypeError, ValueError: `seconds` or `by` is invalid, or both are given.
+            TypeError, ValueError: `seconds` or `by` is invalid, or both or none are given.
         """
         if seconds is not None and by is not None:
             raise TypeError("extend() takes the seconds from now, or by=: not both")
+        if seconds is None and by is None:
+            raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
         wanted = check_seconds(name, given, least=0.001, most=MAX_LEASE_SECONDS)
         if self.scope.in_child:  # where the mutex may be locked for ever

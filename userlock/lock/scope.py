@@ -108,9 +108,7 @@ class LockScope:
     @property
     def outlived(self) -> bool:
         """Return whether the running thread and task is in a block here, which outlives it."""
-        if not self._held:
-            return False
-        me = running_code()
+        me = running_code() if self._held else None
         return any(tenure.blocks and tenure.owner == me for tenure in self.held.values())
 
     def _change(self) -> dict[str, HeldLock]:
@@ -232,7 +230,10 @@ class LockScope:
             if not former.entered or (self._ended and not former.blocks):
                 raise former.not_yielded("was left meanwhile")
         elif self._ended and not block:
-            raise NoScope(f"lock {quoted(lock_id)} cannot be taken in a scope that has ended")
+            raise NoScope(
+                f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
+                f"`with userlock.global_lock(lock_id):`"
+            )
 
     def _entered_again(self, lock_id: str, block: bool) -> HeldLock | None:
         """Enter a lock that the running thread and task has; None if it has not. As above."""

@@ -15,11 +15,12 @@ An asyncio client of each store would need a second implementation of the
 protocol, with its own tests. A task that waits costs 35 kB with its thread, and
 in a web request waiters are bounded (`max_waiting`).
 
-The threads are full when there are 1,000, or when the system refuses another
+The threads are full when there are 500, or when the system refuses another
 one. A further task tries once if none of the others waits for the same lock, and
 takes a free lock. Otherwise it waits for a thread, no longer than it would wait
 for the lock, and tries a last time. A task that holds a lock gets a thread above
-the 1,000: they may be waiting for it.
+the 500: they may be waiting for it. (A thousand threads that wake up together
+take seconds to answer.)
 
 Releases have threads of their own. Otherwise waiters could occupy every thread
 while they wait for a holder that needs one to release. Tries have threads of
@@ -35,6 +36,7 @@ import contextvars
 import functools
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -48,7 +50,7 @@ _R = TypeVar("_R")
 
 #: Tasks of a process that wait at once, that release at once, and that try at once. More of them
 #: take turns.
-_MOST_WAITING = 1000
+_MOST_WAITING = 500
 _MOST_AT_ONCE = 8
 #: A thread that has stood idle for so long ends.
 _IDLE_SECONDS = 10.0
@@ -252,6 +254,10 @@ async def _outcome(
             if errand.withdraw():
                 raise _NoThread
         return await asyncio.shield(future)
+    except GeneratorExit:  # the event loop was closed, and the task dropped
+        errand.abandoned = True
+        undo_it()
+        raise
     except asyncio.CancelledError:
         if errand.cancel():
             raise
@@ -282,8 +288,10 @@ async def _settled(future: asyncio.Future[_R]) -> None:
     while not future.done():
         try:
             await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue  # the caller raises the first one
+        except asyncio.CancelledError:  # the caller raises the first one
+            # anyio cancels again in each iteration of the event loop, and would keep the
+            # interpreter from the thread that makes the call until its request times out.
+            time.sleep(0)
     future.exception()  # looked at
 
 

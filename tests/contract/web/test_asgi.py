@@ -134,6 +134,15 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> fastapi.FastAP
         async with userlock.global_lock(user, wait_timeout=0.05):
             pass
 
+    @app.post("/together/{user}")
+    async def together(user: str, but: str = "") -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(short(user))
+            group.create_task(short(user))
+            if but:
+                await asyncio.sleep(0.2)
+                raise KeyError(but)
+
     @app.post("/blocking/{user}")
     async def blocking(user: str) -> None:
         with userlock.global_lock(user):
@@ -201,6 +210,14 @@ def test_a_lock_that_is_not_free_is_a_problem_document(
     assert "elsewhere" not in answer.text
 
 
+def test_a_group_of_tasks_that_get_no_lock(ask: Ask, service: userlock.LockService) -> None:
+    service.acquire("ann")
+    answer = ask("/together/ann")
+    assert (answer.status, answer.json["error"]) == (503, "LockTimeout")
+    assert ask("/together/ben").status == 200
+    assert ask("/together/ben?but=a+bug").status == 500
+
+
 def test_too_many_wait(ask: Ask, service: userlock.LockService) -> None:
     lease = service.acquire("ann")
     with ThreadPoolExecutor(5) as threads:
@@ -234,6 +251,11 @@ def test_the_request_says_the_priority(
     ask: Ask, path: str, headers: dict[str, str], says: str
 ) -> None:
     assert ask(path, "GET", headers).text == says
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="unknown option 'inspector'; the options are client, ser"):
+        UserLockMiddleware(None, inspector=True)  # type: ignore[call-arg,arg-type]
 
 
 def test_context_options_are_refused() -> None:

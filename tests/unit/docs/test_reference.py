@@ -230,7 +230,7 @@ def parameters(call: Callable[..., Any], *without: str) -> dict[str, Any]:
     return shared | {
         name: parameter.default
         for name, parameter in found.items()
-        if name not in ("self", "options", *without)
+        if name not in ("self", "options", "unknown", *without)
     }
 
 

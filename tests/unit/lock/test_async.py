@@ -376,6 +376,18 @@ class TestClosedLoops:
         wait_until(lambda: store.asked["remove"] == 1)
         assert store.read("ann") is None
 
+    def test_a_lock_that_it_was_given_before_is_released(self, service: LockService) -> None:
+        """The task was not resumed any more."""
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(_enter())
+        loop.run_until_complete(asyncio.sleep(0))
+        wait_until(lambda: service.holder("ann"))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        del task, loop
+        gc.collect()
+        wait_until(lambda: service.store.read("ann") is None)
+
     def test_a_holder_that_never_ran_to_its_end(self, service: LockService) -> None:
         async def hold() -> None:
             async with userlock.global_lock("ann"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -93,7 +93,7 @@ class TestExtend:
             tenure.extend(10)
         assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
 
-    @pytest.mark.parametrize("seconds", ["5", None, True, 1j])
+    @pytest.mark.parametrize("seconds", ["5", [], True, 1j])
     def test_invalid_seconds_are_refused(self, tenure: HeldLock, seconds: object) -> None:
         with pytest.raises(TypeError, match="seconds must be a number"):
             tenure.extend(seconds)  # type: ignore[arg-type]
@@ -264,6 +264,19 @@ class TestWithExtension:
 
         userlock.with_extension("ann", work, lock_timeout=2.5)
         assert isinstance(events[-1], LeaseLost)
+
+    def test_work_that_would_run_later_is_refused(self, store: MemoryStore) -> None:
+        async def coroutine(extend: Extend) -> None: ...
+
+        def generator(extend: Extend) -> Iterator[int]:
+            yield 1
+
+        for work in (coroutine, generator):
+            with pytest.raises(
+                TypeError, match=r"with_extension cannot call .*(coroutine|generator)"
+            ):
+                userlock.with_extension("ann", work)
+        assert store.read("ann") is None
 
     def test_a_step_that_took_too_long_is_reported(self, clock: ManualClock) -> None:
         def work(extend: Extend) -> None:

@@ -230,7 +230,7 @@ class TestUse:
         async def later() -> AsyncIterator[int]:
             yield 1
 
-        with pytest.raises(TypeError, match=r"global_locks cannot decorate .*later"):
+        with pytest.raises(TypeError, match=r"global_locks cannot call .*later"):
             userlock.global_locks(["a", "b"])(later)
 
     def test_exit_stack_and_acquire_lock_among_them(self, service: LockService) -> None:

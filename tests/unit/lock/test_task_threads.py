@@ -301,6 +301,24 @@ class TestFull:
         service.release(other)
         assert service.store.read("ben") is None
 
+    def test_its_block_ends_meanwhile(
+        self, service: LockService, one_thread: _OneThread, lease: Lease
+    ) -> None:
+        """It has begun inside of another task's block, and shares its scope."""
+        other = service.acquire("ben")
+
+        async def work() -> None:
+            async with userlock.global_lock("cat"):
+                first = await self.waiter(service)
+                second = asyncio.create_task(enter("ben"))
+                await until(lambda: one_thread.waiting._free < 0)
+            service.release(other)
+            service.release(lease)
+            await asyncio.gather(first, second)
+
+        asyncio.run(work())
+        assert service.store.read("ben") is None
+
     def test_waiters_do_not_keep_a_holder_from_its_release(
         self, service: LockService, one_thread: _OneThread
     ) -> None:
