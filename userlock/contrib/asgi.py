@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log, log_violation
-from userlock.errors import UserLockError, WriteViolation
+from userlock.errors import LockTimeout, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
 from userlock.lock.tasks import finished
@@ -100,8 +100,8 @@ class UserLockMiddleware:
 
 
 def _to_answer(error: BaseException) -> BaseException:
-    """Return an error, or the first one of a task group if all of them are to be answered."""
-    if isinstance(error, BaseExceptionGroup) and error.split(ANSWERED)[1] is None:
+    """Return an error, or the first one of a task group if all of them are time-outs."""
+    if isinstance(error, BaseExceptionGroup) and error.split(LockTimeout)[1] is None:
         return _to_answer(error.exceptions[0])
     return error
 

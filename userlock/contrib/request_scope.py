@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any, TypedDict
+from typing import Any, Never, TypedDict
 
 from google.cloud.ndb.context import get_context
 
@@ -139,10 +139,10 @@ class RequestScope:
         contention_status: int = 503,
         max_waiting: int | None = MAX_WAITING,
         outbox: Outbox | OutboxEndpoints | None = None,
-        **unknown: object,
+        **unknown: Never,
     ) -> None:
         if unknown:
-            known = ", ".join(RequestOptions.__annotations__)
+            known = ", ".join(ScopeOptions.__annotations__)
             raise TypeError(f"unknown option {next(iter(unknown))!r:.100}; the options are {known}")
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")

@@ -61,7 +61,7 @@ class Admission:
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._crowds: dict[str, _Crowd] = {}
 
     def waiting(self, lock_id: str) -> int:

@@ -44,9 +44,9 @@ class _Block(abc.ABC, Generic[_T]):
         """Note that a thread and task (`running_code()`) has entered."""
         self._inside.setdefault(me, []).append(entry)
 
-    def _pop(self) -> _T:
+    def _pop(self, me: tuple[int, int] | None = None) -> _T:
         """Return the latest entry of this thread and task, or of the one a generator came from."""
-        me = running_code()
+        me = me or running_code()
         if me not in self._inside:
             me = next(iter(self._inside))
         mine = self._inside[me]
@@ -229,8 +229,8 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         self._push(tenure.owner, (scope, tenure))
         return tenure
 
-    def _undo(self, _: HeldLock) -> None:
-        scope, tenure = self._pop()
+    def _undo(self, taken: HeldLock) -> None:
+        scope, tenure = self._pop(taken.owner)
         scope.leave_block(tenure, failing=True)
 
     def __exit__(
@@ -472,7 +472,7 @@ def acquire_lock(
     Arguments and errors as in `global_lock`.
 
     Raises:
-        NoScope: there is no scope that would release the lock at its end.
+        NoScope: there is no scope that would release the lock at its end, or it has ended.
     """
     scope = current_scope()
     if scope is None:

@@ -337,7 +337,7 @@ class HeldLock:
 
     def hand_on_callbacks(self) -> None:
         """Have the callbacks for a loss called for the latest tenure. It may be lost already."""
-        for callback in self._callbacks:
+        for callback in tuple(self._callbacks):
             self.latest.on_lost(callback)
 
     def not_yielded(self, why: str) -> LockNotHeld:
@@ -368,7 +368,7 @@ class HeldLock:
         return self._depth == 0 and not self._released
 
     def ends_with_scope(self, me: tuple[int, int]) -> bool:
-        """Return whether the end of the scope is to release it; otherwise something else does.
+        """Return whether the end of the scope releases it, and neither a block nor a transaction.
 
         Args:
             me: the thread and task that ends the scope.
@@ -380,7 +380,6 @@ class HeldLock:
     def end(self) -> bool:
         """End the tenure; return False if it has ended already. `give_back` ends the lease."""
         first, self._released = not self._released, True
-        self.notes.clear()  # objects that were read under the lock keep the tenure itself
         return first
 
     def give_back(self) -> None:

@@ -94,7 +94,7 @@ class LocalWaiters:
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._crowds: dict[str, _Crowd] = {}
         #: Of each lease that was handed over and is still held: its latest state, by token.
         self._handed_over: dict[str, Lease] = {}

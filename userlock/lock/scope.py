@@ -9,6 +9,7 @@ task that took them, and leaving the scope releases all of them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import contextvars
 import functools
@@ -54,9 +55,6 @@ class LockScope:
         outer: the scope around this one.
     """
 
-    #: Whether a caller may keep `_held`, so that it must not be changed in place any more.
-    _shown = False
-
     def __init__(
         self,
         service: LockService,
@@ -77,9 +75,11 @@ class LockScope:
         self.blocks = 0
         self.outer: LockScope | None = None
         self._held: dict[str, HeldLock] = {}
-        self._when_free: list[Callable[[], object]] = []
+        #: Whether a caller may keep `_held`, so that it must not be changed in place any more.
+        self._shown = False
+        self._when_free = collections.deque[Callable[[], object]]()
         self._generation = _generation
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may end a block at any time
         self._closer: tuple[int, int] | None = None
 
     @property
@@ -95,27 +95,29 @@ class LockScope:
         return self._generation is not _generation
 
     @property
-    def _mutex(self) -> threading.Lock:
+    def _mutex(self) -> contextlib.AbstractContextManager[object]:
         """Return the mutex of the locks, and of the counts of blocks and entries."""
         # In a forked child another thread may have had it at the fork.
-        return self._lock if self._generation is _generation else threading.Lock()
+        return self._lock if self._generation is _generation else contextlib.nullcontext()
 
     @property
     def _ended(self) -> bool:
-        """Return whether the scope will release no further locks."""
-        return self.closed or (not self.blocks if self.implicit else self._closer is not None)
+        """Return whether the scope would not release a lock that is taken now."""
+        return not self.blocks if self.implicit else self.closed or self._closer is not None
 
     @property
     def outlived(self) -> bool:
-        """Return whether the running thread and task is in a block here, which outlives it."""
+        """Return whether the running thread and task is in a block here, if the scope has ended."""
+        return any(tenure.blocks and tenure.entered for tenure in self._of_running_code())
+
+    def _of_running_code(self) -> Iterator[HeldLock]:
         me = running_code() if self._held else None
-        return any(tenure.blocks and tenure.owner == me for tenure in self.held.values())
+        yield from (tenure for tenure in self.held.values() if tenure.owner == me)
 
     def _change(self) -> dict[str, HeldLock]:
         """Return the locks, to be changed. Called with the mutex.
 
-        They are copied only if a snapshot was taken since the last change:
-        thousands of locks in one scope would pay for one another.
+        They are copied only after a snapshot: thousands of them would pay for one another.
         """
         if self._shown:
             self._held = self._held.copy()
@@ -152,14 +154,14 @@ class LockScope:
             former: the tenure that was yielded, and is taken back.
 
         Raises:
-            NoScope: the scope has ended, before or during the wait.
+            NoScope: the scope has ended, before or during the wait, and it is no block.
             LockNotHeld: `former` was left meanwhile.
         """
         lock_id = check_lock_id(lock_id)
         if heartbeat:
             check_heartbeat(self.service)
         with self._mutex:
-            self._check_leaver(lock_id, block, former)
+            self._check_release(lock_id, block, former)
             tenure = self._entered_again(lock_id, block)
         if tenure is not None:
             if heartbeat:
@@ -191,10 +193,10 @@ class LockScope:
             request=self.request,
             holding=_Holding(self) if nested else (),
         )
+        tenure = HeldLock(self, lease)
         try:
             with self._mutex:
-                self._check_leaver(lock_id, block, former)
-                tenure = HeldLock(self, lease)
+                self._check_release(lock_id, block, former)
                 if former is not None:
                     former.succeeded_by(tenure)
                 elif block:
@@ -214,17 +216,13 @@ class LockScope:
 
     def holds_any(self) -> bool:
         """Return whether the running thread and task holds a lock, here or around."""
-        return any(True for _ in _Holding(self))
+        outer = self.outer
+        return any(self._of_running_code()) or (outer is not None and outer.holds_any())
 
-    def _check_leaver(self, lock_id: str, block: bool, former: HeldLock | None) -> None:
+    def _check_release(self, lock_id: str, block: bool, former: HeldLock | None) -> None:
         """Raise an error if nothing would release the lock. Called with the mutex.
 
-        A thread waits on behalf of a task, which is cancelled. The thread cannot be:
-
-            the task                    the thread
-            to_thread(acquire_lock) ──▶ waits
-            is cancelled
-            ends its scope              has the lock: gives it back
+        A thread may wait for a task that was cancelled; the thread cannot be.
         """
         if former is not None:
             if not former.entered or (self._ended and not former.blocks):
@@ -236,11 +234,11 @@ class LockScope:
             )
 
     def _entered_again(self, lock_id: str, block: bool) -> HeldLock | None:
-        """Enter a lock that the running thread and task has; None if it has not. As above."""
+        """Enter a lock that the running thread and task has, if any. Called with the mutex."""
         tenure = self._held.get(lock_id)
         if tenure is None or tenure.owner != (me := running_code()):
             return None
-        if not tenure.entered and self._closer not in (None, me):
+        if not (tenure.entered or tenure.postponed or self._closer in (None, me)):
             return None  # it is being released by another thread
         tenure.enter()
         if block:
@@ -268,11 +266,9 @@ class LockScope:
         lock_id = check_lock_id(lock_id)
         tenure = self._held.get(lock_id)
         if tenure is None or not tenure.entered:
-            raise LockNotHeld(
-                f"lock {quoted(lock_id)} is not held by this scope"
-                + (f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""),
-                lock_id=lock_id,
-            )
+            held = f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""
+            text = f"lock {quoted(lock_id)} is not held by this scope{held}"
+            raise LockNotHeld(text, lock_id=lock_id)
         self.leave(tenure)
 
     def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
@@ -303,7 +299,9 @@ class LockScope:
                 tenure.blocks -= 1
                 self.blocks -= 1
                 last = self.implicit and not self.blocks
-                outermost = tenure.left()
+                # What acquire_lock entered inside would be released by the scope, which has ended.
+                entirely = self._ended and not (tenure.blocks or self.implicit) and tenure.entered
+                outermost = tenure.left(entirely=entirely)
             if outermost:
                 self._leave(tenure, failing=failing)
         finally:
@@ -347,6 +345,7 @@ class LockScope:
             held = self._change()
             if held.get(tenure.lock_id) is tenure:
                 del held[tenure.lock_id]
+        tenure.notes.clear()  # objects that were read under the lock keep the tenure itself
         # A block whose lock is yielded holds none, and is not over.
         if self.implicit and not self._held and not self.blocks and ending:
             leave_scope(self)
@@ -362,8 +361,11 @@ class LockScope:
         self._call_when_free()
 
     def _call_when_free(self) -> None:
-        while self._when_free and not self._held:
-            callback = self._when_free.pop(0)
+        while not self._held:
+            try:
+                callback = self._when_free.popleft()
+            except IndexError:
+                break
             if self.outer is None or self.outer.closed:
                 callback()
             else:
@@ -372,8 +374,7 @@ class LockScope:
     def finish_writes(self) -> None:
         """Wait for the writes that were begun under any lock; raise their errors.
 
-        For web integrations: called before the response is sent, so that a
-        failed write does not end in a success response.
+        Called before a response is sent: a failed write must not end in success.
         """
         for tenure in self.held.values():
             self._finish_writes(tenure, failing=False)
@@ -385,11 +386,12 @@ class LockScope:
         block another thread or task is in, by that block.
         """
         me = running_code()
-        with self._mutex:
+        with self._mutex:  # (if a block has begun since, it ends an implicit scope later)
             self._closer = me
             leaving = [
                 tenure
-                for tenure in self._held.values()
+                for tenure in list(self._held.values())
+                if tenure.owner == me or not (self.implicit and self.blocks)
                 if tenure.ends_with_scope(me) and tenure.left(entirely=True)
             ]
         with contextlib.ExitStack() as stack:
@@ -494,8 +496,7 @@ class _Holding(Iterable[Lease]):
     """The leases of one service that this code holds, in a scope and those around it.
 
     They stay held while code waits for one more lock. Another thread or task
-    that shares a scope waits on its own. The leases are listed only if the
-    lock is contended.
+    waits on its own. The leases are listed only if the lock is contended.
     """
 
     def __init__(self, innermost: LockScope) -> None:
@@ -548,9 +549,8 @@ def leave_scope(scope: LockScope) -> None:
     current.set(current_scope())
 
 
-# A forked child shares no lock with its parent: it must neither release the
-# parent's leases nor write under them. An object, since a process id may be
-# given again.
+# A forked child must neither release its parent's leases nor write under them.
+# An object, since a process id may be given again.
 _generation = object()
 
 

@@ -16,11 +16,11 @@ protocol, with its own tests. A task that waits costs 35 kB with its thread, and
 in a web request waiters are bounded (`max_waiting`).
 
 The threads are full when there are 500, or when the system refuses another
-one. A further task tries once if none of the others waits for the same lock, and
+one. A further task tries once if none of the threads waits for the same lock, and
 takes a free lock. Otherwise it waits for a thread, no longer than it would wait
 for the lock, and tries a last time. A task that holds a lock gets a thread above
-the 500: they may be waiting for it. (A thousand threads that wake up together
-take seconds to answer.)
+the 500: they may be waiting for it. (A thousand threads that wake up at once
+take seconds to respond.)
 
 Releases have threads of their own. Otherwise waiters could occupy every thread
 while they wait for a holder that needs one to release. Tries have threads of
@@ -85,7 +85,7 @@ class Errand:
         self._cancelled = False
 
     def cancel(self) -> bool:
-        """Make a wait end. Return whether it had not begun, and never will."""
+        """Make a wait end. Return whether the call was withdrawn before it began."""
         self._cancelled = True
         if self.withdraw():
             return True
@@ -184,10 +184,12 @@ async def waited(
     if holding():
         with contextlib.suppress(_NoThread):
             return await _outcome(Errand(began), waiting, wait, undo, limit=0.0, above=True)
+    left = wait_timeout
     if not contended():
-        with contextlib.suppress(EventLoopBlocked):
-            return await _outcome(Errand(began, may_wait=False), trying, wait, undo)
-    left = max(wait_timeout - (clock.now() - began), 0.0)
+        errand = Errand(began, may_wait=False)
+        with contextlib.suppress(EventLoopBlocked, _NoThread):
+            return await _outcome(errand, trying, wait, undo, limit=wait_timeout)
+        left = max(wait_timeout - (clock.now() - began), 0.0)
     with contextlib.suppress(_NoThread):
         return await _outcome(Errand(began), waiting, wait, undo, limit=left)
     try:
@@ -217,8 +219,8 @@ async def _outcome(
         threads: for the call.
         call: the call.
         undo: as in `waited`.
-        limit: longest wait for a thread, in seconds. None: the call does not wait for a lock, and
-            a thread will be free soon.
+        limit: longest wait for a thread, in seconds; None: any time. A call that does not wait for
+            a lock runs in the event loop if there are no threads at all.
         above: as in `Threads.submit`.
 
     Raises:
@@ -231,6 +233,11 @@ async def _outcome(
         with contextlib.suppress(IndexError):  # not yet, or by the other thread
             undo(done.pop())
 
+    def abandon() -> None:
+        errand.abandoned = True
+        errand.cancel()
+        undo_it()
+
     def call_or_undo() -> _R:
         result = call()
         done.append(result)
@@ -241,30 +248,28 @@ async def _outcome(
     try:
         future = _submit(threads, errand, call_or_undo, at_once=limit == 0.0, above=above)
     except RuntimeError:
-        if limit is not None:
+        if limit is not None and errand.may_wait:
             raise _NoThread from None
-        return _run(errand, call)  # it does not wait, so it may run in the event loop
+        return _run(errand, call)
     except BaseException:  # this thread is being stopped; the other one may have begun
-        errand.abandoned = True
-        undo_it()
+        abandon()
         raise
     try:
-        if limit:
-            await asyncio.wait([future], timeout=limit)
-            if errand.withdraw():
-                raise _NoThread
-        return await asyncio.shield(future)
-    except GeneratorExit:  # the event loop was closed, and the task dropped
-        errand.abandoned = True
-        undo_it()
-        raise
-    except asyncio.CancelledError:
-        if errand.cancel():
-            raise
-        await _settled(future)
-        if future.exception() is None:
+        try:
+            if limit:
+                await asyncio.wait([future], timeout=limit)
+                if errand.withdraw():
+                    raise _NoThread
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if errand.cancel():
+                raise
+            await _settled(future)
             with contextlib.suppress(Exception):
-                await finished(functools.partial(undo, future.result()))
+                await finished(undo_it)
+            raise
+    except GeneratorExit:  # the task was dropped: its event loop was closed, as a rule
+        abandon()
         raise
 
 
@@ -289,8 +294,8 @@ async def _settled(future: asyncio.Future[_R]) -> None:
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:  # the caller raises the first one
-            # anyio cancels again in each iteration of the event loop, and would keep the
-            # interpreter from the thread that makes the call until its request times out.
+            # anyio cancels again in each iteration of the event loop. The loop would hold the
+            # interpreter, and the request of the thread would time out.
             time.sleep(0)
     future.exception()  # looked at
 
@@ -332,7 +337,7 @@ class Threads:
         self._name = name
         self._most = most
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._all = 0
         #: Those that wait for a call, less the calls that wait for one of them.
         self._free = 0
@@ -379,7 +384,7 @@ class Threads:
         Raises:
             RuntimeError: there are no others.
         """
-        thread = threading.Thread(target=self._work, args=(call,), name=self._name, daemon=True)
+        thread = threading.Thread(target=self._work, args=([call],), name=self._name, daemon=True)
         self._all += 1
         try:
             thread.start()
@@ -390,7 +395,8 @@ class Threads:
             return False
         return True
 
-    def _work(self, call: Callable[[], None] | None) -> None:
+    def _work(self, first: list[Callable[[], None]]) -> None:
+        call: Callable[[], None] | None = first.pop()  # (a thread keeps its arguments)
         while True:
             if call is not None:
                 call()
