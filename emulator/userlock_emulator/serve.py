@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from userlock_emulator.exports import exports, write_env_file
 from userlock_emulator.google_options import GOOGLES_DATA, settle
 from userlock_emulator.limits import Limits, limits_of
 from userlock_emulator.messages_only import postpone_clients
+from userlock_emulator.signals import StopSignal
 
 # The line by which runners of Google's emulators know that it serves: its program prints it on
 # standard output, and gcloud on standard error with the name before it.
@@ -37,9 +37,7 @@ def serve(options: argparse.Namespace) -> None:
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     # Before the slow imports, so that an early signal also leads to a clean exit.
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignal()
 
     limits = limits_of(options)
     if options.tasks is None and (
@@ -73,7 +71,7 @@ def serve(options: argparse.Namespace) -> None:
                 )
             )
             # `POST /shutdown` stops the Datastore emulator first.
-            threading.Thread(target=_after, args=(datastore.wait, stop.set), daemon=True).start()
+            threading.Thread(target=_after, args=(datastore.wait, stop.send), daemon=True).start()
             env = dict(datastore.env)
             if options.tasks is not None:
                 env |= _tasks(options, limits, running)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from userlock_emulator import limits
 from userlock_emulator.memcache.server import DEFAULT_HOST, DEFAULT_PORT, Server
+from userlock_emulator.signals import StopSignal
 
 _CANNOT_LISTEN = 2
 
@@ -26,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     limits.add_arguments(parser, threads=False)
     options = parser.parse_args(arguments)
+    stop = StopSignal()
     try:
         server = Server(options.port, options.host, limits=limits.limits_of(options))
     except OSError as error:
@@ -33,13 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot listen on {options.host}:{options.port}: {reason}", file=sys.stderr)
         return _CANNOT_LISTEN
 
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        server.request_stop()
-
-    for signal_number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_number, stop)
-    print(f"memcached (embedded) listening on {server.address}", flush=True)
-    server.serve_forever()
+    with server:
+        print(f"memcached (embedded) listening on {server.address}", flush=True)
+        stop.wait()
     return 0
 
 

@@ -58,8 +58,7 @@ class Server:
     """A memcached that lives in this process.
 
     The constructor listens, and raises OSError if the address is taken or does not resolve. `start`
-    serves in a daemon thread, `serve_forever` in this one. As a context manager it starts and
-    stops. Its data ends with it.
+    serves in a daemon thread. As a context manager it starts and stops. Its data ends with it.
     """
 
     def __init__(
@@ -112,26 +111,21 @@ class Server:
     def start(self) -> None:
         """Serve in a daemon thread. Clients may connect at once: the socket is listening."""
         self._thread = threading.Thread(
-            target=self.serve_forever, name=f"memcached-{self.port}", daemon=True
+            target=self._serve_forever, name=f"memcached-{self.port}", daemon=True
         )
         self._thread.start()
 
-    def request_stop(self) -> None:
-        """Make `serve_forever` return soon. Safe in a signal handler and from any thread."""
+    def stop(self) -> None:
+        """Hang up on all clients and free the port. Repeated calls are allowed."""
         self._stopping = True
         with contextlib.suppress(OSError):  # Full or closed: the thread is awake anyway.
             self._waker.send(b"\0")
-
-    def stop(self) -> None:
-        """Hang up on all clients and free the port. Repeated calls are allowed."""
-        self.request_stop()
         if self._thread is None:
             self._release()
         else:
             self._thread.join(_JOIN_SECONDS)
 
-    def serve_forever(self) -> None:
-        """Serve in this thread until `request_stop`, then close everything."""
+    def _serve_forever(self) -> None:
         try:
             self._listener.setblocking(False)
             self._selector.register(self._wakened, selectors.EVENT_READ)
