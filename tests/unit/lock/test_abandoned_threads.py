@@ -447,3 +447,71 @@ class TestBlocksOfThreads:
         asyncio.run(work())
         assert seen == [True]
         assert held(service) == []
+
+    def test_what_acquire_lock_entered_is_released_with_the_block(
+        self, service: LockService
+    ) -> None:
+        inside, ended = threading.Event(), threading.Event()
+
+        def thread() -> None:
+            with userlock.global_lock("ann"):
+                userlock.acquire_lock("ann")
+                inside.set()
+                assert ended.wait(30)
+
+        async def work() -> None:
+            with userlock.scope():
+                task = asyncio.create_task(asyncio.to_thread(thread))
+                await until(inside.is_set)
+            assert service.holder("ann") is not None
+            ended.set()
+            await task
+
+        asyncio.run(work())
+        assert held(service) == []
+
+    def test_it_begins_when_the_block_around_it_has_ended(self, service: LockService) -> None:
+        def thread() -> None:
+            with userlock.global_lock("ben"):
+                assert userlock.acquire_lock("ann").tenure.held
+            assert current_scope() is None
+
+        async def work() -> None:
+            lease = service.acquire("ben")
+            async with userlock.global_lock("aaa"):
+                task = asyncio.create_task(asyncio.to_thread(thread))
+                await until(lambda: service.waiters("ben"))
+            service.release(lease)
+            await task
+
+        asyncio.run(work())
+        assert held(service) == []
+
+    def test_it_begins_while_the_block_around_it_ends(
+        self, service: LockService, writes: SlowWrites
+    ) -> None:
+        """What it takes inside is its own."""
+        begun, ended = threading.Event(), threading.Event()
+
+        def thread() -> None:
+            assert writes.begun.wait(30)
+            with userlock.global_lock("ben"):
+                taken = userlock.acquire_lock("ann").tenure
+                begun.set()
+                assert ended.wait(30)
+                assert taken.held
+
+        async def work() -> None:
+            async with userlock.global_lock("aaa") as lock:
+                lock.notes["a write"] = 1
+                task = asyncio.create_task(asyncio.to_thread(thread))
+                landing = asyncio.create_task(asyncio.to_thread(let_land))
+            ended.set()
+            await asyncio.gather(task, landing)
+
+        def let_land() -> None:
+            assert begun.wait(30)
+            writes.landed.set()
+
+        asyncio.run(work())
+        assert held(service) == []

@@ -403,6 +403,20 @@ class TestClosedLoops:
         assert service.store.read("ann") is None
 
 
+def test_a_task_that_is_dropped_leaves_the_queue(service: LockService) -> None:
+    async def work() -> None:
+        lease = service.acquire("ann")
+        dropped = _enter()
+        dropped.send(None)
+        await until(queued(service))
+        dropped.close()
+        await until(lambda: service.waiters("ann") == [], 5)
+        service.release(lease)
+
+    run(work())
+    assert service.store.read("ann") is None
+
+
 class TestScopes:
     def test_a_thread_inside_keeps_its_lock_when_the_scope_ends(self, service: LockService) -> None:
         """As after a time limit of the request: the thread cannot be stopped."""

@@ -412,3 +412,15 @@ class TestScopes:
         with pytest.raises(TypeError, match=error):
             userlock.Settings(**settings)
         assert defaults.settings is before
+
+
+def test_finalizers_of_what_was_read_may_use_the_scope() -> None:
+    seen: list[list[str]] = []
+
+    class Read:
+        def __del__(self) -> None:
+            seen.append(list(scope.held))
+
+    with userlock.scope() as scope, userlock.global_lock("ann") as lock:
+        lock.notes["read"] = Read()
+    assert seen == [[]]

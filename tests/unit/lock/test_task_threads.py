@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -44,6 +47,30 @@ def test_threads_that_stand_idle_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len({each.result(10) for each in done}) <= 50
     wait_until(lambda: threading.active_count() <= before)
     assert threads.submit(lambda: "again").result(10) == "again"
+
+
+def test_a_thread_lets_go_of_its_calls(service: LockService) -> None:
+    """The first one, too: it refers to the request."""
+    for _ in range(2):
+        request = asyncio.run(_a_request())
+        gc.collect()
+        assert request() is None
+
+
+class _Request:
+    """The request of a task."""
+
+
+_request = contextvars.ContextVar[_Request]("request")
+
+
+async def _a_request() -> weakref.ref[_Request]:
+    async def work() -> weakref.ref[_Request]:
+        _request.set(_Request())
+        await enter("ann")
+        return weakref.ref(_request.get())
+
+    return await asyncio.create_task(work())
 
 
 # --- the system refuses to begin one ---------------------------------------------------------
@@ -318,6 +345,29 @@ class TestFull:
 
         asyncio.run(work())
         assert service.store.read("ben") is None
+
+    def test_a_task_that_is_dropped_does_not_begin(
+        self, service: LockService, one_thread: _OneThread, lease: Lease
+    ) -> None:
+        other = service.acquire("ben")
+
+        async def work() -> None:
+            first = await self.waiter(service)
+            dropped = asyncio.create_task(enter("ben"))
+            await until(lambda: one_thread.waiting._free < 0)
+            coroutine = dropped.get_coro()
+            assert coroutine is not None
+            coroutine.close()
+            service.release(lease)
+            await first
+            await until(lambda: one_thread.waiting._free == 1, 5)
+            assert service.waiters("ben") == []
+            dropped.cancel()
+            with pytest.raises(RuntimeError, match="cannot reuse"):
+                await dropped
+
+        asyncio.run(work())
+        service.release(other)
 
     def test_waiters_do_not_keep_a_holder_from_its_release(
         self, service: LockService, one_thread: _OneThread
