@@ -490,7 +490,7 @@ class TestBlocksOfThreads:
     def test_it_begins_while_the_block_around_it_ends(
         self, service: LockService, writes: SlowWrites
     ) -> None:
-        """What it takes inside is its own."""
+        """It keeps the locks that it takes inside."""
         begun, ended = threading.Event(), threading.Event()
 
         def thread() -> None:
