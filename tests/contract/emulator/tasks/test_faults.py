@@ -51,6 +51,7 @@ class TestDuplicate:
         bench.create_queue(OTHER)
         bench.server.faults.duplicate(2, queue="other", skip=1)
         bench.create("a")
+        bench.settle()
         for number in range(4):
             bench.create(f"t{number}", queue=OTHER)
             bench.settle()
