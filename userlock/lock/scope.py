@@ -81,6 +81,7 @@ class LockScope:
         self._generation = _generation
         self._lock = threading.RLock()  # the garbage collector may end a block at any time
         self._closer: tuple[int, int] | None = None
+        self._ending = False
 
     @property
     def held(self) -> Mapping[str, HeldLock]:
@@ -103,7 +104,7 @@ class LockScope:
     @property
     def _ended(self) -> bool:
         """Return whether the scope would not release a lock that is taken now."""
-        return not self.blocks if self.implicit else self.closed or self._closer is not None
+        return not self.blocks if self.implicit else self.closed or self._ending
 
     @property
     def outlived(self) -> bool:
@@ -372,15 +373,12 @@ class LockScope:
                 self.outer.when_free(callback)
 
     def finish_writes(self) -> None:
-        """Wait for the writes that were begun under any lock; raise their errors.
-
-        Called before a response is sent: a failed write must not end in success.
-        """
+        """Wait for the writes under any lock, before a response is sent; raise their errors."""
         for tenure in self.held.values():
             self._finish_writes(tenure, failing=False)
 
-    def close(self, *, failing: bool = False) -> None:
-        """Release all locks, the latest first, even if one of them fails.
+    def close(self, *, failing: bool = False, ending: bool = False) -> None:
+        """Release all locks, the latest first, even if one of them fails. Take no more if `ending`.
 
         A lock that a transaction keeps is released by the transaction; one whose
         block another thread or task is in, by that block.
@@ -388,6 +386,7 @@ class LockScope:
         me = running_code()
         with self._mutex:  # (if a block has begun since, it ends an implicit scope later)
             self._closer = me
+            self._ending = self._ending or ending
             leaving = [
                 tenure
                 for tenure in list(self._held.values())
@@ -595,6 +594,6 @@ def scope(
         failing = False
     finally:
         try:
-            new.close(failing=failing)
+            new.close(failing=failing, ending=True)
         finally:
             leave_scope(new)

@@ -329,7 +329,7 @@ class TestAcquireLock:
 
                 def take(*args: object, **kwargs: object) -> object:
                     lease = taken(*args, **kwargs)  # type: ignore[arg-type]
-                    scope.close()
+                    scope.close(ending=True)
                     return lease
 
                 monkeypatch.setattr(service, "acquire", take)
