@@ -143,7 +143,10 @@ class RequestScope:
     ) -> None:
         if unknown:
             known = ", ".join(ScopeOptions.__annotations__)
-            raise TypeError(f"unknown option {next(iter(unknown))!r:.100}; the options are {known}")
+            raise TypeError(
+                f"unknown option {next(iter(unknown))!r:.100}; the options are {known}, and "
+                f"context_options where an ndb context is opened"
+            )
         if isinstance(trusted_headers, str):
             raise TypeError("trusted_headers must be a list of names, not one string")
         if contention_status not in (503, 409):

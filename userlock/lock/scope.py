@@ -394,6 +394,7 @@ class LockScope:
                 if tenure.ends_with_scope(me) and tenure.left(entirely=True)
             ]
         with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "_closer", None)  # the scope may go on
             if not self.in_child:
                 stack.callback(self._call_when_free)
             if self.implicit and not self._held and not self.closed:

@@ -195,7 +195,7 @@ async def waited(
     try:
         return await _outcome(Errand(began), trying, try_once, undo)
     except LockTimeout as error:
-        error.add_note("no thread was free for the wait: too many tasks of this process wait")
+        error.add_note("no thread was free for the wait: let fewer tasks wait at once")
         raise
 
 
@@ -265,8 +265,9 @@ async def _outcome(
             if errand.cancel():
                 raise
             await _settled(future)
-            with contextlib.suppress(Exception):
-                await finished(undo_it)
+            if done:
+                with contextlib.suppress(Exception):
+                    await finished(undo_it)
             raise
     except GeneratorExit:  # the task was dropped: its event loop was closed, as a rule
         abandon()

@@ -25,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     limits.add_arguments(parser, threads=False)
     options = parser.parse_args(arguments)
-    stop = StopSignal()
     try:
         server = Server(options.port, options.host, limits=limits.limits_of(options))
     except OSError as error:
@@ -33,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot listen on {options.host}:{options.port}: {reason}", file=sys.stderr)
         return _CANNOT_LISTEN
 
+    stop = StopSignal()
     with server:
         print(f"memcached (embedded) listening on {server.address}", flush=True)
         stop.wait()

@@ -140,7 +140,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> fastapi.FastAP
             group.create_task(short(user))
             group.create_task(short(user))
             if but:
-                await asyncio.sleep(0.2)
                 raise KeyError(but)
 
     @app.post("/blocking/{user}")
