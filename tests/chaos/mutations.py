@@ -22,7 +22,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.ndb import claim_rows, enforcement, fencing, hooks, stub
+from userlock.ndb import claim_rows, context, enforcement, fencing, hooks, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
@@ -39,6 +39,7 @@ class Mutation(enum.Enum):
     FENCING = "fencing"
     TICKETS = "writes are sent without their base version"
     INSERTS = "creations are sent as upserts"
+    READS_KEPT = "a delete after a failed put builds on no read"
     GATE = "commits are sent unchanged from ndb"
     SUPPRESSED_APART = "a suppress block applies to all concurrent code"
     CHECKED_RELEASE = "a release removes any record"
@@ -66,6 +67,8 @@ def apply(mutation: Mutation) -> None:
         _replace(fencing.Ticket, "base_version", _always(0))
     elif mutation is Mutation.INSERTS:
         _replace(fencing.PutTicket, "must_be_new", _always(False))
+    elif mutation is Mutation.READS_KEPT:
+        _replace(fencing.Ticket, "_leave_caches", _only_leave_the_caches)
     elif mutation is Mutation.GATE:
         _replace(stub._Commit, "_plan_of", _without_plan)
     elif mutation is Mutation.SUPPRESSED_APART:
@@ -116,6 +119,10 @@ def _without_plan(_: object, request: Any) -> None:
     """Remove the tickets only, because Datastore would store them in the keys."""
     for mutation in getattr(request, "_pb", request).mutations:
         key_of(mutation).DiscardUnknownFields()
+
+
+def _only_leave_the_caches(self: fencing.Ticket) -> None:
+    context.forget_cached(self.entity_key, self.begun_in)
 
 
 def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:

@@ -252,6 +252,12 @@ MIXES = {
         users=USERS[:1],
         counters=("t0", "t1"),
     ),
+    "deletes after puts": Mix(
+        ways={Way.DELETE_APART: 3, Way.PUT: 2},
+        guards={Guard.SUPPRESSED: 1},
+        users=USERS[:1],
+        counters=("t0", "t1"),
+    ),
     "trees": Mix(ways={Way.TREE: 1}, runs_jobs=True),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),

@@ -28,6 +28,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, History, LockedRead, Span
 from tests.chaos.record import Outcome, Write
+from tests.chaos.writes import back, is_created_twice
 
 #: The number of latest writes under earlier tenures that each read is compared with.
 _LATEST = 20
@@ -190,39 +191,30 @@ def _held_from(asked: Asked) -> float:
 
 
 class _Order:
-    """The order of the writes of an entity, by their predecessors."""
+    """The order of the writes of an entity, by their predecessors.
+
+    Two writes after the same one are no order: `writes` reports them.
+    """
 
     def __init__(self, writes: Mapping[str, Write]) -> None:
         self._writes = writes
-        self._places: dict[str, tuple[str, int]] = {}
         #: Creations whose chains have ended, or may have.
         self._ended = {
-            self._place(write.id)[0]
+            self._creation(write.id)
             for write in writes.values()
             if write.deletes and write.outcome is not Outcome.REFUSED
         }
 
-    def _place(self, write_id: str) -> tuple[str, int]:
-        """Return the creation that a write goes back to, and the number of writes in between."""
-        back: list[str] = []
-        at = write_id
-        while at not in self._places:
-            write = self._writes.get(at)
-            if write is None or write.before is None or write.before in back:
-                self._places[at] = (at, 0)
-                break
-            back.append(at)
-            at = write.before
-        root, depth = self._places[at]
-        for each in reversed(back):
-            depth += 1
-            self._places[each] = (root, depth)
-        return self._places[write_id]
+    def _creation(self, write_id: str) -> str:
+        """Return the creation that a write goes back to."""
+        *_, creation = back(self._writes, write_id)
+        return creation
 
     def shows_less(self, found: str | None, write_id: str) -> bool:
         """Return whether the found state is certainly older than this write."""
-        root, depth = self._place(write_id)
         if found is None:
-            return root not in self._ended and not self._writes[write_id].deletes
-        found_root, found_depth = self._place(found)
-        return found_root == root and found_depth < depth
+            ended = self._creation(write_id) in self._ended
+            return not ended and not self._writes[write_id].deletes
+        if found == write_id or found not in back(self._writes, write_id):
+            return False
+        return not is_created_twice(self._writes, found)

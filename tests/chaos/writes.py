@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.record import Outcome, Stored, Write
@@ -101,6 +101,8 @@ class _Chains:
             if write.id not in self.landed
             and write.before is not None
             and (self._next.get(write.before) or write.before in last)
+            # A deletion of an entity that another one has deleted has landed as well.
+            and not (write.deletes and any(self._deletions_before(write, write.before)))
         }
 
     def _deleted(self, write: Write) -> str | None:
@@ -120,7 +122,7 @@ class _Chains:
     def findings(self) -> Iterator[Finding]:
         for before, after in self._next.items():
             # A missing entity may be deleted again.
-            again = all(self._deletes(each) for each in after) or self._is_created_twice(before)
+            again = all(self._removes(each) for each in after) or self._is_created_twice(before)
             if len([each for each in after if not self._found_it_gone(each)]) > 1 and not again:
                 detail = f"followed by {', '.join(after)}"
                 at = max(self._writes[each].made for each in after)
@@ -153,45 +155,48 @@ class _Chains:
         return not self._is_created_twice(self._stored.last)
 
     def _is_created_twice(self, write_id: str) -> bool:
-        """Return whether a creation may have been retried after its entity was deleted.
-
-        A missing entity has no version that the retry could name: docs/fencing.md. The creation may
-        have had other changes of its operation, made while it was in progress.
-        """
-        creation = write = self._writes.get(write_id)
-        while creation is not None and creation.before is not None:
-            earlier = self._writes.get(creation.before)
-            if earlier is None or earlier.operation != creation.operation or creation.deletes:
-                return False
-            creation = earlier
-        if write is None or creation is None:
-            return False
-        reported = math.inf if creation.reported is None else creation.reported
-        if write is not creation and write.made > reported:
-            return False  # the retry of the creation cannot have had that change
-        return any(
-            other.deletes and other.made <= reported and write_id in self._back(other.id)
-            for other in self._writes.values()
-            if self._may_have_landed(other)
-        )
+        return is_created_twice(self._writes, write_id, self._may_have_landed)
 
     def _found_it_gone(self, write_id: str) -> bool:
         """Return whether it is a deletion of an entity that others overwrote and may have deleted.
 
-        It counts as landed if the entity is gone, by any deletion: docs/fencing.md.
+        It counts as landed if the entity is gone, by any deletion: docs/fencing.md. So does a
+        transaction that puts an entity and deletes it in the end.
         """
         write = self._writes.get(write_id)
-        if write is None or write.before is None or not write.deletes:
+        if write is None or write.before is None:
             return False
-        reported = math.inf if write.reported is None else write.reported
+        last = self._last_of_its_commit(write)
+        if not last.deletes:
+            return False
         return any(
-            other.deletes
-            and other.before != write.before
-            and other.made <= reported
-            and write.before in self._back(other.id)
-            for other in self._writes.values()
-            if self._may_have_landed(other)
+            other.before != write.before and self._may_have_landed(other)
+            for other in self._deletions_before(last, write.before)
         )
+
+    def _deletions_before(self, deletion: Write, state: str | None) -> Iterator[Write]:
+        """Yield the other deletions, of this or a later state, that may have come before it."""
+        reported = math.inf if deletion.reported is None else deletion.reported
+        for other in self._writes.values():
+            if (
+                other.deletes
+                and other.id != deletion.id
+                and other.outcome is not Outcome.REFUSED
+                and other.made <= reported
+                and state in self._back(other.id)
+            ):
+                yield other
+
+    def _removes(self, write_id: str) -> bool:
+        """Return whether it deletes the entity, or its transaction does in the end."""
+        return write_id in self._writes and self._last_of_its_commit(self._writes[write_id]).deletes
+
+    def _last_of_its_commit(self, write: Write) -> Write:
+        """Return the last write of this entity in the write's transaction, or the write itself."""
+        if write.together is None:
+            return write
+        commit = [each for each in self._writes.values() if each.together == write.together]
+        return max(commit, key=lambda each: each.made)
 
     def _may_have_landed(self, write: Write) -> bool:
         if write.outcome is Outcome.UNKNOWN:
@@ -219,13 +224,48 @@ class _Chains:
         return self._writes[write_id].before if write_id in self._writes else None
 
     def _back(self, write_id: str) -> Iterator[str]:
-        """Yield a write, its predecessor, and so on to the creation."""
-        at: str | None = write_id
-        seen: set[str] = set()
-        while at is not None and at not in seen:
-            seen.add(at)
-            yield at
-            at = self._before(at)
+        return back(self._writes, write_id)
+
+
+def back(writes: Mapping[str, Write], write_id: str) -> Iterator[str]:
+    """Yield a write, its predecessor, and so on to the creation."""
+    at: str | None = write_id
+    seen: set[str] = set()
+    while at is not None and at not in seen:
+        seen.add(at)
+        yield at
+        at = writes[at].before if at in writes else None
+
+
+def is_created_twice(
+    writes: Mapping[str, Write],
+    write_id: str,
+    may_have_landed: Callable[[Write], bool] = lambda write: write.outcome is not Outcome.REFUSED,
+) -> bool:
+    """Return whether a creation may have been retried after its entity was deleted.
+
+    A missing entity has no version that the retry could name: docs/fencing.md. The creation may
+    have had other changes of its operation, made while it was in progress.
+    """
+    creation = write = writes.get(write_id)
+    while creation is not None and creation.before is not None:
+        earlier = writes.get(creation.before)
+        if earlier is None or earlier.operation != creation.operation or creation.deletes:
+            return False
+        creation = earlier
+    if write is None or creation is None:
+        return False
+    reported = math.inf if creation.reported is None else creation.reported
+    if write is not creation and write.made > reported:
+        return False  # the retry of the creation cannot have had that change
+    return any(
+        other.deletes
+        and other.entity == write.entity
+        and other.made <= reported
+        and write_id in back(writes, other.id)
+        for other in writes.values()
+        if may_have_landed(other)
+    )
 
 
 def _singles(writes: Sequence[Write], stored: Counter[str]) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from google.cloud import ndb
@@ -61,3 +62,26 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock)
     userlock.configure(service=service)
     return service
+
+
+@pytest.fixture
+def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
+    """Run something as another process would: another thread, ndb context and scope."""
+
+    def run(action: Callable[[], None]) -> None:
+        errors: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                with ndb_client.context():
+                    action()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+
+    return run

@@ -123,6 +123,7 @@ CONTROLS = [
     ),
     Control(Mutation.TICKETS, Kind.LOST, [_WITHOUT_LOCK] * 2, 4.0),
     Control(Mutation.GATE, Kind.LOST, [_WITHOUT_LOCK] * 2, 4.0),
+    Control(Mutation.READS_KEPT, Kind.LOST, [("deletes after puts", 3, "optimistic")] * 2, 6.0),
     Control(Mutation.INSERTS, Kind.LOST, [("creations and deletes", 2, "optimistic")] * 2, 6.0),
     Control(
         Mutation.SUPPRESSED_APART, Kind.UNCHECKED, [("blocks in tasklets", 1, "optimistic")], 3.0

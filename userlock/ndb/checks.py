@@ -42,7 +42,13 @@ from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete, kind_of, projection_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
-from userlock.ndb.provenance import Stamp, newer_put, put_in_running_transaction, stamp_of
+from userlock.ndb.provenance import (
+    OVERTAKEN,
+    Stamp,
+    newer_put,
+    put_in_running_transaction,
+    stamp_of,
+)
 
 #: The class of a violation, and the details of this case.
 Finding = tuple[type[WriteViolation], str]
@@ -335,6 +341,8 @@ def cached_is_good(entity: Any) -> bool:
 
     Under a lock, only an entity that was read or put under the same tenure is fresh.
     """
+    if entity._userlock_version == OVERTAKEN:
+        return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         return _is_of_running_transaction(entity)
     scope = current_scope()

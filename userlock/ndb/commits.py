@@ -96,10 +96,15 @@ Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
 
 
 class Landed(NamedTuple):
-    """The write is in Datastore, as this version. `overwrote`: it replaced an unread entity."""
+    """The write is in Datastore, as this version.
+
+    `overwrote`: it replaced an unread entity. `overtaken`: its reply was lost, and its version is
+    not known, because the entity has been changed since.
+    """
 
     version: int
     overwrote: bool = False
+    overtaken: bool = False
 
 
 class Refused(NamedTuple):
@@ -328,6 +333,13 @@ def is_same(entity: Any, other: Any) -> bool:
 def version_if_same(result: Any, mutation: Any) -> int:
     """Return the version of a stored entity, 0 if it has changed since this put."""
     return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
+
+
+def landed_as(result: Any, mutation: Any) -> Landed:
+    """Return the outcome of a put that a look-up has found to have landed."""
+    if is_same(result.entity, entity_of(mutation)):
+        return Landed(int(result.version))
+    return Landed(0, overtaken=True)
 
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:

@@ -55,6 +55,7 @@ from userlock.ndb.patches import is_complete, ndb_key_of, path_of, raw_key_of, s
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
+    OVERTAKEN,
     LastPut,
     Stamp,
     last_puts,
@@ -126,9 +127,11 @@ class Ticket(PendingWrite, abc.ABC):
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
         if self.attempt is not None and self.attempt.over:
             raise self._violation(WriteAfterCommit)
-        self.read_version = 0 if stamp is None or stamp.version == DELETED else stamp.version
+        self.read_version = 0 if stamp is None else max(stamp.version, 0)
         self.base_version = 0
         if stamp is not None and now.fenced and not stamp.is_of(now.transaction):
+            if stamp.version == OVERTAKEN:
+                raise self.refused(0)
             if stamp.version == 0:
                 raise self._not_fenced(
                     "it was read without its version, so nobody could tell whether it has changed "
@@ -229,7 +232,7 @@ class Ticket(PendingWrite, abc.ABC):
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
-            self.landed(outcome.version, outcome.overwrote)
+            self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
             return self.refused(
@@ -237,7 +240,7 @@ class Ticket(PendingWrite, abc.ABC):
                 others_landed=others_landed,
                 may_have_landed=outcome.may_have_landed,
             )
-        forget_cached(self._key, self.begun_in)
+        self._leave_caches()
         if isinstance(outcome, Taken):
             return NotUnique(
                 key=self._key,
@@ -252,19 +255,22 @@ class Ticket(PendingWrite, abc.ABC):
         return error
 
     @abc.abstractmethod
-    def landed(self, version: int, overwrote: bool = False) -> None:
-        """Note that it is in Datastore, as `version`."""
+    def landed(self, outcome: Landed) -> None:
+        """Note that it is in Datastore."""
 
     def refused(self, version: int, **facts: Any) -> StaleWriteError:
         """Take a conflict: the entity leaves the caches, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         error: StaleWriteError = self._stale_write(kind, version, **facts)
-        forget_cached(self._key, self.begun_in)
-        if self._stamp is not None and self._stamp.version > 0:
-            # The caches no longer have it, and a delete still builds on what was read.
-            self._notes.left[self._key] = self._stamp
+        self._leave_caches()
         LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
+
+    def _leave_caches(self) -> None:
+        """Have the next read ask Datastore. A delete without one still builds on what was read."""
+        forget_cached(self._key, self.begun_in)
+        if self._stamp is not None and self._stamp.version != DELETED:
+            self._notes.left[self._key] = self._stamp
 
     def withdrawn_error(self) -> Exception:
         """Return the error of a write that its caller has withdrawn."""
@@ -423,12 +429,13 @@ class PutTicket(Ticket):
                 self.attempt.puts[self._key] = self._last_puts[-1]
                 self._entity._userlock_allocated = self._key
 
-    def landed(self, version: int, overwrote: bool = False) -> None:
+    def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
-        if overwrote:
+        if outcome.overwrote:
             self._warn_of_overwriting()
         key = self._key if is_complete(self._key) else None
         held, place = self._now.held, self._now.at
+        version = OVERTAKEN if outcome.overtaken else outcome.version
         restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
         if self._entity._userlock_constraints:
             self._entity._userlock_claims = self.claimed
@@ -473,7 +480,7 @@ class DeleteTicket(Ticket):
         last = None if tenure is None else last_puts(tenure).pop(key, None)
         if (
             last is not None
-            and last.version
+            and last.version > 0
             and self.base_version
             and known is not None
             and last.order > known.order
@@ -486,7 +493,7 @@ class DeleteTicket(Ticket):
             # If the delete does not land, the next attempt of its transaction builds on this.
             self._notes.left[key] = known._replace(version=self.base_version or known.version)
 
-    def landed(self, version: int, overwrote: bool = False) -> None:
+    def landed(self, outcome: Landed) -> None:
         """Stamp the entity's objects: a put of one of them creates the entity again."""
         self._notes.left.pop(self._key, None)
         for entity in self._objects:

@@ -30,7 +30,7 @@ from userlock.ndb.fencing import PutTicket
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of, name_early, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import ATTRIBUTES, DELETED, Stamped, restamp, stamp_of
+from userlock.ndb.provenance import ATTRIBUTES, Stamped, restamp, stamp_of
 from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
@@ -419,7 +419,7 @@ def fetch_under_user_write_lock(
     )
     with lock as tenure:
         stamp = stamp_of(entity)
-        if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version != DELETED):
+        if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version >= 0):
             yield entity
             return
         fresh: _Entity | None = entity._key.get()

@@ -44,6 +44,7 @@ from userlock.ndb.commits import (
     is_complete,
     is_transient,
     key_of,
+    landed_as,
     look_up,
     may_have_landed,
     name_of,
@@ -52,7 +53,6 @@ from userlock.ndb.commits import (
     roll_back,
     send_again,
     turn,
-    version_if_same,
 )
 
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
@@ -131,7 +131,7 @@ class _Part:
             if deletes(mutation) and name in looked.missing:
                 commit.settle(index, Landed(looked.missing[name]))
             elif name in looked.found and has_write_id(write, looked.found[name].entity):
-                commit.settle(index, Landed(version_if_same(looked.found[name], mutation)))
+                commit.settle(index, landed_as(looked.found[name], mutation))
             else:
                 commit.settle(index, Refused(version, self._is_doubtful(index)))
 
@@ -341,7 +341,7 @@ class _Claims:
         result = looked.found.get(name)
         if result is None or deletes(pair.mutation):
             return Landed(looked.missing.get(name, 0))
-        return Landed(version_if_same(result, pair.mutation))
+        return landed_as(result, pair.mutation)
 
     def _known_outcome(self, pair: Pair, looked: Looked) -> Outcome | None:
         """Return the outcome that the look-up tells; None if the mutation is to be committed."""

@@ -31,6 +31,9 @@ NO_LOCKS: Mapping[str, HeldLock] = {}
 #: The version of an entity that was deleted while an object of it remains.
 DELETED = -1
 
+#: The version of an object whose put has landed, and whose entity has been changed since.
+OVERTAKEN = -2
+
 
 class Origin(NamedTuple):
     """Locks and transaction of a reader, and the order of the look-up or query."""
@@ -48,7 +51,7 @@ class Stamp(NamedTuple):
     """The facts about an entity object since it was read or last put."""
 
     key: Any
-    version: int  # 0 if unknown, or `DELETED`
+    version: int  # 0 if unknown, or `DELETED` or `OVERTAKEN`
     place: CallSite | None  # None if places are not captured
     lock_id: object  # not checked; None if unknown, or in the key, or if no lock was held
     held: Mapping[str, HeldLock]
@@ -160,7 +163,7 @@ def stamp_of(entity: Any) -> Stamp | None:
 def version_of(entity: Any) -> int:
     """Return the version at which an entity object was read or put; 0 if it is not known."""
     stamp = stamp_of(entity)
-    return 0 if stamp is None or stamp.version == DELETED else stamp.version
+    return 0 if stamp is None else max(stamp.version, 0)
 
 
 # --- the history of puts --------------------------------------------------------------------
@@ -171,7 +174,7 @@ class LastPut:
 
     Attributes:
         under_way: whether its outcome is still open.
-        version: the version it landed as; 0 until then.
+        version: the version it landed as, or `OVERTAKEN`; 0 until then.
         order: the position in the order of stamps.
     """
 

@@ -132,7 +132,8 @@ class TransactionCommit:
         }
         commit = Call("commit", self._commit(overwrites, looked))
         ((response, error),) = yield [commit]
-        if may_have_landed(error):
+        lost = may_have_landed(error)
+        if lost:
             assert error is not None
             response, error, in_doubt = yield from self._resend(commit, error)
             if in_doubt and self._watched:
@@ -144,11 +145,12 @@ class TransactionCommit:
         if error is not None:
             return Result(None, {}, {}, error)
         results = dict(zip(self._sent, response.mutation_results, strict=False))
-        outcomes: dict[int, Outcome] = {
-            each.position: Landed(int(results[each.position].version), each.position in overwrites)
-            for each in self._watched
-            if each.position in results
-        }
+        outcomes: dict[int, Outcome] = {}
+        for each in self._watched:
+            if each.position in results:
+                version = int(results[each.position].version)
+                overwrote = each.position in overwrites
+                outcomes[each.position] = Landed(version, overwrote, lost and not version)
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
     def _commit(self, overwrites: set[int], looked: Looked) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,29 +36,6 @@ def key(context: Any) -> Any:
         Learner(key=key).put()
     context.clear_cache()
     return key
-
-
-@pytest.fixture
-def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
-    """Run something as another process would: another thread, ndb context and scope."""
-
-    def run(action: Callable[[], None]) -> None:
-        errors: list[BaseException] = []
-
-        def target() -> None:
-            try:
-                with ndb_client.context():
-                    action()
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=target)
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-
-    return run
 
 
 @pytest.fixture

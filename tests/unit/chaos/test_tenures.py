@@ -253,6 +253,19 @@ def test_stale_reads_are_found(writes: Sequence[Write], found: str | None) -> No
     assert exclusion[0] == [(Kind.OUTDATED, "b")]
 
 
+@pytest.mark.parametrize(("reported", "wrong"), [(1.9, False), (1.2, True)])
+def test_a_creation_may_have_been_retried_after_its_deletion(reported: float, wrong: bool) -> None:
+    """Its reply was lost; then it was changed and deleted under a lock, and created again."""
+    created = write("w1", None, 1.0, by=None)
+    created.reported = reported
+    writes = [created, W2, write("d", "w2", 1.8, deletes=True)]
+    findings = checked([A, B], writes=writes, reads=[read("w1")])[0]
+    assert findings == ([(Kind.OUTDATED, "b")] if wrong else [])
+    # The same after another change of the new one, which is no earlier state than any of the old.
+    again = write("x", "w1", 2.0, by=None)
+    assert checked([A, B], writes=[*writes, again], reads=[read("x")])[0] == []
+
+
 def test_reads_after_the_lease_may_be_stale() -> None:
     late = tenure("b", 2.0, 3.0, deadline=2.1)
     assert checked([A, late], writes=[W1, W2], reads=[read("w1", by=late)])[0] == []

@@ -141,6 +141,34 @@ class TestLostUpdates:
         writes = [put("a", None), put("b", "a"), delete("d", "b"), late]
         assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
 
+    @pytest.mark.parametrize(("reported", "wrong"), [(None, False), (3.0, False), (1.0, True)])
+    def test_a_late_transaction_that_ends_with_the_deletion_of_a_missing_entity(
+        self, reported: float | None, wrong: bool
+    ) -> None:
+        """It put a as x and deleted it; but a was b by then, and deleted."""
+        changed, late = put("x", "a", together="t"), delete("late", "x")
+        changed.made, late.together, late.reported = 1.0, "t", reported
+        writes = [put("a", None), put("b", "a"), delete("d", "b"), changed, late]
+        assert found(writes) == ({Kind.FORKED: ["a"]} if wrong else {})
+        same = [put("a", None), delete("d", "a"), changed, late]
+        assert found(same) == {}
+        # Not if it had put it last.
+        late.deletes = False
+        assert found(writes, Stored("late", 3)) == {Kind.FORKED: ["a"]}
+
+    def test_a_late_deletion_in_a_transaction_in_doubt(self) -> None:
+        """It had landed, although another deletion had removed the entity."""
+        moved = put("x", None, UNKNOWN, entity="f", together="t")
+        late = delete("late", "a", UNKNOWN)
+        late.together = "t"
+        writes = [put("a", None), delete("d", "a"), moved, late]
+        stored = {"f": Stored("x", 1)}
+        assert by_kind(check(writes, stored, ()).findings) == {}
+        # Not if the entity was put instead of deleted.
+        writes[1] = put("b", "a")
+        stored["e"] = Stored("b", 2)
+        assert by_kind(check(writes, stored, ()).findings) == {Kind.TORN: ["x"]}
+
     def test_an_unknown_deletion_of_a_missing_entity(self) -> None:
         """b was deleted, or not, by a deletion with a lost reply; a new one was created."""
         late = delete("late", "a")

@@ -1,0 +1,181 @@
+"""After a put that was not unique, or was overtaken: no later write undoes another request's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+import userlock_emulator
+from tests.contract.conftest import EACH_MODE
+from tests.contract.constraints.models import Campaign, campaign, check_claims, claims, put
+from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.servers import Wire
+from userlock.ndb import claim_rows
+from userlock.ndb.context import forget_cached
+from userlock.ndb.fencing import Ticket
+from userlock.stores import MemoryStore
+
+pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+
+
+def add_points(key: Any) -> None:
+    """Change the entity as another request, under the lock as far as it knows."""
+    with userlock.global_lock("ann"):
+        other = key.get()
+        other.points += 100
+        other.put()
+
+
+def put_and_catch(entity: Any) -> None:
+    with pytest.raises(userlock.NotUnique):
+        entity.put()
+
+
+def put_in_a_transaction(entity: Any) -> None:
+    with pytest.raises(userlock.NotUnique):
+        ndb.transaction(entity.put)
+
+
+REFUSED = pytest.mark.parametrize("refused", [put_and_catch, put_in_a_transaction])
+
+
+def points_after_the_delete(
+    refused: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+) -> int | None:
+    """Have a put refused. Then the lock fails, another request writes, and we delete.
+
+    Returns:
+        The stored points; None if the entity is gone.
+    """
+    put("Summer")
+    key = put("Winter").key
+    ndb.get_context().clear_cache()
+    with userlock.global_lock("ann"):
+        entity = key.get()
+        entity.title = "Summer"
+        refused(entity)
+        store.evict("ann")
+        elsewhere(lambda: add_points(key))
+        try:
+            key.delete()
+        except userlock.StaleWriteError:
+            assert key.get().points == 100, "it is read again"
+    found = key.get(use_cache=False)
+    return None if found is None else int(found.points)
+
+
+class TestADeleteAfterARefusedPut:
+    @REFUSED
+    def test_deletes_no_other_state(
+        self, refused: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+    ) -> None:
+        assert points_after_the_delete(refused, store, elsewhere) == 100
+        check_claims(Campaign)
+
+    @REFUSED
+    def test_without_its_read_an_update_is_lost(
+        self,
+        refused: Callable[[Any], None],
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The negative control."""
+
+        def only_leave_the_caches(ticket: Ticket) -> None:
+            forget_cached(ticket.entity_key, ticket.begun_in)
+
+        monkeypatch.setattr(Ticket, "_leave_caches", only_leave_the_caches)
+        assert points_after_the_delete(refused, store, elsewhere) is None
+
+    @REFUSED
+    def test_without_a_rival_it_is_deleted(self, refused: Callable[[Any], None]) -> None:
+        put("Summer")
+        with userlock.global_lock("ann"):
+            entity = campaign("Winter")
+            entity.put()
+            entity.title = "Summer"
+            refused(entity)
+            entity.key.delete()
+        assert entity.key.get(use_cache=False) is None
+        assert len(claims()) == 1
+
+
+class Rival(Wire):
+    """Has another request write after the first commit, whose reply is lost."""
+
+    def __init__(self, rival: Callable[[], None]) -> None:
+        super().__init__(ndb.get_context().client)
+        self._rival = rival
+        self._commits = 0
+
+    def sent(self, name: str, request: Any) -> Any:
+        self._commits += name == "commit"
+        if (self._commits == 1 and name == "lookup") or self._commits == 2:
+            self._commits = 3  # not for the rival's own
+            self._rival()
+        return super().sent(name, request)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+class TestOvertaken:
+    """A put has landed without a reply, and another request has changed the entity since."""
+
+    @pytest.fixture
+    def overtaken(
+        self,
+        in_transaction: bool,
+        datastore: userlock_emulator.Emulator,
+        store: MemoryStore,
+        elsewhere: Elsewhere,
+    ) -> Any:
+        made = campaign("Summer")
+
+        def rival() -> None:
+            store.evict("ann")
+            elsewhere(lambda: add_points(Campaign.query().get(keys_only=True)))
+
+        datastore.faults.drop_reply(4, kind=claim_rows.KIND)
+        Rival(rival)
+        if in_transaction:
+            ndb.transaction(made.put)
+        else:
+            made.put()
+        datastore.faults.clear()
+        return made
+
+    @pytest.fixture(autouse=True)
+    def _locked(self, service: userlock.LockService) -> Any:
+        with userlock.global_lock("ann"):
+            yield
+
+    def test_it_is_not_put_again(self, overtaken: Any) -> None:
+        overtaken.points += 1
+        with pytest.raises(userlock.StaleWriteError):
+            overtaken.put()
+        assert overtaken.key.get(use_cache=False).points == 100
+
+    def test_it_is_not_deleted(self, overtaken: Any) -> None:
+        for _ in range(2):
+            with pytest.raises(userlock.StaleWriteError):
+                overtaken.key.delete()
+        assert overtaken.key.get(use_cache=False).points == 100
+
+    def test_once_read_again_it_is_put(self, overtaken: Any) -> None:
+        with pytest.raises(userlock.StaleWriteError):
+            overtaken.put()
+        again = overtaken.key.get()
+        again.points += 1
+        again.put()
+        assert again.key.get(use_cache=False).points == 101
+
+    def test_once_read_again_it_is_deleted(self, overtaken: Any) -> None:
+        with pytest.raises(userlock.StaleWriteError):
+            overtaken.key.delete()
+        overtaken.key.get()
+        overtaken.key.delete()
+        assert claims() == {}
