@@ -258,6 +258,17 @@ MIXES = {
         users=USERS[:1],
         counters=("t0", "t1"),
     ),
+    # All ways, and so many collisions that rare orders of events are met.
+    "few entities": Mix(
+        ways=dict.fromkeys(Way, 1),
+        guards={Guard.LOCK: 2, Guard.SUPPRESSED: 2, Guard.LOGGED: 1},
+        reads=_READS,
+        accidents=_ACCIDENTS,
+        users=USERS[:1],
+        counters=("c0", "m0", "t0"),
+        waits=(0.5,),
+        runs_jobs=True,
+    ),
     "trees": Mix(ways={Way.TREE: 1}, runs_jobs=True),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),

@@ -3,8 +3,8 @@
     make chaos DURATION=3600 SEED=7 STORE=redis
 
 `make test` runs half a minute of it and one control, both with memcached. `make test-all` runs
-half a minute with each other kind of store, and each rule of the library disabled, at least one for
-each kind. `make test-long` runs longer, and in pessimistic mode.
+half a minute with each other kind of store, half a minute with few entities, and each rule of the
+library disabled, at least one for each kind. `make test-long` runs longer, and in pessimistic mode.
 
 Programs and faults follow from the seed. Their interleaving depends on the machine.
 """
@@ -91,6 +91,27 @@ def test_nothing_is_wrong(
         assert all(met[fault] for fault in FAULTS)
         assert figures.get("unknown writes: had landed")
         assert met[OUTLIVED] > 0
+
+
+@pytest.mark.parametrize(
+    "concurrency_mode",
+    [
+        pytest.param("optimistic", marks=pytest.mark.slow),
+        pytest.param("pessimistic", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_is_wrong_with_few_entities(tmp_path: Path, concurrency_mode: str) -> None:
+    result = run(
+        tmp_path,
+        seed=SEED,
+        seconds=30.0,
+        members=[("few entities", 2, "optimistic")] * 3,
+        concurrency_mode=concurrency_mode,
+    )
+    print(f"\nfew entities, {concurrency_mode}, SEED={SEED}\n{said(result, SEED)}")
+    assert result.verdict.findings == [], f"SEED={SEED}\n{said(result, SEED)}"
+    assert result.verdict.figures["writes accepted"] > 100
+    assert result.verdict.figures["writes refused"] > 100
 
 
 class Control(NamedTuple):
