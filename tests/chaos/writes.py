@@ -174,7 +174,7 @@ class _Chains:
             for other in self._deletions_before(last, write.before)
         )
 
-    def _deletions_before(self, deletion: Write, state: str | None) -> Iterator[Write]:
+    def _deletions_before(self, deletion: Write, state: str) -> Iterator[Write]:
         """Yield the other deletions, of this or a later state, that may have come before it."""
         reported = math.inf if deletion.reported is None else deletion.reported
         for other in self._writes.values():
