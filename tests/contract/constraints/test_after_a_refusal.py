@@ -22,6 +22,9 @@ from userlock.stores import MemoryStore
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
 
 
+Rival = Callable[[], None]
+
+
 def add_points(key: Any) -> None:
     """Change the entity as another request, under the lock as far as it knows."""
     with userlock.global_lock("ann"):
@@ -30,21 +33,43 @@ def add_points(key: Any) -> None:
         other.put()
 
 
-def put_and_catch(entity: Any) -> None:
+def put_and_catch(entity: Any, rival: Rival) -> None:
     with pytest.raises(userlock.NotUnique):
         entity.put()
+    rival()
 
 
-def put_in_a_transaction(entity: Any) -> None:
+def put_in_a_transaction(entity: Any, rival: Rival) -> None:
     with pytest.raises(userlock.NotUnique):
         ndb.transaction(entity.put)
+    rival()
 
 
-REFUSED = pytest.mark.parametrize("refused", [put_and_catch, put_in_a_transaction])
+class RivalAfterTheRollback(Wire):
+    def __init__(self, rival: Rival) -> None:
+        super().__init__(ndb.get_context().client)
+        self._rivals = [rival]
+
+    def sent(self, name: str, request: Any) -> Any:
+        if "rollback" in self.names and self._rivals:
+            self._rivals.pop()()
+        return super().sent(name, request)
+
+
+def leave_it_to_the_delete(entity: Any, rival: Rival) -> None:
+    """The delete waits for the put, which is refused meanwhile."""
+    RivalAfterTheRollback(rival)
+    entity.put_async().add_done_callback(lambda future: future.exception())
+
+
+Refused = Callable[[Any, Rival], None]
+REFUSED = pytest.mark.parametrize(
+    "refused", [put_and_catch, put_in_a_transaction, leave_it_to_the_delete]
+)
 
 
 def points_after_the_delete(
-    refused: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+    refused: Refused, store: MemoryStore, elsewhere: Elsewhere
 ) -> int | None:
     """Have a put refused. Then the lock fails, another request writes, and we delete.
 
@@ -54,12 +79,15 @@ def points_after_the_delete(
     put("Summer")
     key = put("Winter").key
     ndb.get_context().clear_cache()
+
+    def rival() -> None:
+        store.evict("ann")
+        elsewhere(lambda: add_points(key))
+
     with userlock.global_lock("ann"):
         entity = key.get()
         entity.title = "Summer"
-        refused(entity)
-        store.evict("ann")
-        elsewhere(lambda: add_points(key))
+        refused(entity, rival)
         try:
             key.delete()
         except userlock.StaleWriteError:
@@ -71,7 +99,7 @@ def points_after_the_delete(
 class TestADeleteAfterARefusedPut:
     @REFUSED
     def test_deletes_no_other_state(
-        self, refused: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+        self, refused: Refused, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         assert points_after_the_delete(refused, store, elsewhere) == 100
         check_claims(Campaign)
@@ -79,7 +107,7 @@ class TestADeleteAfterARefusedPut:
     @REFUSED
     def test_without_its_read_an_update_is_lost(
         self,
-        refused: Callable[[Any], None],
+        refused: Refused,
         store: MemoryStore,
         elsewhere: Elsewhere,
         monkeypatch: pytest.MonkeyPatch,
@@ -93,22 +121,22 @@ class TestADeleteAfterARefusedPut:
         assert points_after_the_delete(refused, store, elsewhere) is None
 
     @REFUSED
-    def test_without_a_rival_it_is_deleted(self, refused: Callable[[Any], None]) -> None:
+    def test_without_a_rival_it_is_deleted(self, refused: Refused) -> None:
         put("Summer")
         with userlock.global_lock("ann"):
             entity = campaign("Winter")
             entity.put()
             entity.title = "Summer"
-            refused(entity)
+            refused(entity, lambda: None)
             entity.key.delete()
         assert entity.key.get(use_cache=False) is None
         assert len(claims()) == 1
 
 
-class Rival(Wire):
+class RivalAfterTheCommit(Wire):
     """Has another request write after the first commit, whose reply is lost."""
 
-    def __init__(self, rival: Callable[[], None]) -> None:
+    def __init__(self, rival: Rival) -> None:
         super().__init__(ndb.get_context().client)
         self._rival = rival
         self._commits = 0
@@ -140,7 +168,7 @@ class TestOvertaken:
             elsewhere(lambda: add_points(Campaign.query().get(keys_only=True)))
 
         datastore.faults.drop_reply(4, kind=claim_rows.KIND)
-        Rival(rival)
+        RivalAfterTheCommit(rival)
         if in_transaction:
             ndb.transaction(made.put)
         else:
