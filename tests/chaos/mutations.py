@@ -22,7 +22,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.ndb import claim_rows, context, enforcement, fencing, hooks, stub
+from userlock.ndb import claim_rows, enforcement, fencing, hooks, model, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
@@ -68,7 +68,8 @@ def apply(mutation: Mutation) -> None:
     elif mutation is Mutation.INSERTS:
         _replace(fencing.PutTicket, "must_be_new", _always(False))
     elif mutation is Mutation.READS_KEPT:
-        _replace(fencing.Ticket, "_leave_caches", _only_leave_the_caches)
+        for module in (fencing, hooks, model):
+            _replace(module, "keep", lambda *_: None)
     elif mutation is Mutation.GATE:
         _replace(stub._Commit, "_plan_of", _without_plan)
     elif mutation is Mutation.SUPPRESSED_APART:
@@ -119,10 +120,6 @@ def _without_plan(_: object, request: Any) -> None:
     """Remove the tickets only, because Datastore would store them in the keys."""
     for mutation in getattr(request, "_pb", request).mutations:
         key_of(mutation).DiscardUnknownFields()
-
-
-def _only_leave_the_caches(self: fencing.Ticket) -> None:
-    context.forget_cached(self.entity_key, self.begun_in)
 
 
 def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:

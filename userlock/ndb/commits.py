@@ -60,6 +60,10 @@ class Write(Protocol):
     #: The (raw) keys of the claims that the entity had at the read, as far as they are known.
     known_claims: Sequence[Any]
 
+    @property
+    def guarded(self) -> bool:
+        """Return False if only its locks protect it, and they do so no longer."""
+
 
 class WantedClaim(NamedTuple):
     """A value that an entity is to have alone: the row that stands for it."""
@@ -120,6 +124,12 @@ class InDoubt(NamedTuple):
     cause: Exception
 
 
+class Unguarded(NamedTuple):
+    """The write was not sent, or not again, because it is no longer guarded."""
+
+    may_have_landed: bool
+
+
 class Taken(NamedTuple):
     """Another entity has one of the values."""
 
@@ -127,7 +137,7 @@ class Taken(NamedTuple):
     holder: Any  # its (raw) key
 
 
-Outcome = Landed | Refused | InDoubt | Taken
+Outcome = Landed | Refused | InDoubt | Unguarded | Taken
 
 
 class Result(NamedTuple):

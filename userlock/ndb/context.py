@@ -87,15 +87,15 @@ class RequestNotes:
     """Notes of the outermost ndb context."""
 
     def __init__(self) -> None:
-        #: The last stamp of each entity whose object is no longer found under its key: the object
-        #: has been given another key, or a delete of it has begun.
-        self.left: dict[Any, Any] = {}
+        #: The stamps of each entity whose objects are no longer found under its key: see
+        #: `provenance.keep`.
+        self.kept: dict[Any, tuple[Any, ...]] = {}
         #: The writes that belong to no lock and no transaction, by number.
         self.pending: dict[int, Any] = {}
         self._caches: list[weakref.ref[Any]] = []
 
     def note_cache(self, cache: Any) -> None:
-        """Remember the cache of a context in which entities are read."""
+        """Remember the cache of a context in which entities are read or put."""
         caches = self.caches
         if not any(each is cache for each in caches):
             self._caches = [weakref.ref(each) for each in (cache, *caches)]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import abc
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from userlock.callsite import CallSite
@@ -42,7 +42,7 @@ from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
 from userlock.lock.held_lock import HeldLock
 from userlock.ndb import capabilities
 from userlock.ndb.claims import Claim, set_claims
-from userlock.ndb.commits import Landed, Outcome, Refused, Taken, WantedClaim
+from userlock.ndb.commits import Landed, Outcome, Refused, Taken, Unguarded, WantedClaim
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
@@ -58,9 +58,12 @@ from userlock.ndb.provenance import (
     OVERTAKEN,
     LastPut,
     Stamp,
+    keep,
     last_puts,
     last_stamp,
+    latest_of,
     restamp,
+    stamp_for,
     stamp_of,
 )
 from userlock.ndb.transactions import PendingWrite, error_of
@@ -119,11 +122,14 @@ class Ticket(PendingWrite, abc.ABC):
         self._checked_tenures = tenures if now.checked else ()
         self._now = now
         self._notes = request_notes()
+        self._notes.note_cache(now.context.cache)
         #: As the key was before Datastore allocates an id.
         self._path: tuple[Any, ...] = (model._get_kind(),) if key is None else path_of(key)
         self._namespace = None if key is None else key.namespace() or None
         self.new_id = len(self._path) % 2 == 1
         self._flying_in: dict[Any, Any] | None = None
+        #: Restore the history of puts, if it is withdrawn.
+        self._undo: list[Callable[[], object]] = []
         self.attempt: Attempt | None = None if now.transaction is None else current_attempt()
         if self.attempt is not None and self.attempt.over:
             raise self._violation(WriteAfterCommit)
@@ -178,6 +184,19 @@ class Ticket(PendingWrite, abc.ABC):
         if self.number in _open:
             self.withdrawn = True
             self.forget()
+            while self._undo:
+                self._undo.pop()()
+
+    def _put_into(self, history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
+        """Make this the latest put of an entity; None: it has none any more."""
+        before = history.get(key)
+
+        def undo() -> None:
+            if history.get(key) is last:
+                _set(history, key, before)
+
+        _set(history, key, last)
+        self._undo.append(undo)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -205,27 +224,35 @@ class Ticket(PendingWrite, abc.ABC):
         when = "its transaction was about to commit"
         if self.attempt is None:
             when = "it was about to be sent"
-        for tenure in self._checked_tenures:
-            if tenure.held:
-                self._check_lease(tenure, when)
-            else:
-                report(self._violation(PutAfterRelease, when))
+        for kind, detail in self._lapses(when):
+            report(self._violation(kind, detail))
 
     def trying_again(self) -> None:
         """Check the leases of the locks around its transaction, before another attempt of it.
 
         Locks that were taken inside the transaction are taken again.
         """
-        for tenure in self._checked_tenures:
-            if tenure.held:
-                self._check_lease(tenure, "its transaction was about to be run again")
+        for kind, detail in self._lapses("its transaction was about to be run again"):
+            if kind is not PutAfterRelease:
+                report(self._violation(kind, detail))
 
-    def _check_lease(self, tenure: HeldLock, when: str) -> None:
-        if tenure.lost:
-            report(self._violation(LeaseWasLost, tenure.lost))
-        elif tenure.ran_out:
-            held = f"{tenure.held_seconds:.3g} s after the lock was taken"
-            report(self._violation(LeaseRanOut, f"{when} {held}"))
+    @property
+    def guarded(self) -> bool:
+        """Return whether it may be sent again: the plans ask in gRPC's threads."""
+        if not self.relies_on_its_locks or not self._now.raises:
+            return True
+        return next(self._lapses(""), None) is None
+
+    def _lapses(self, when: str) -> Iterator[tuple[type[WriteViolation], str]]:
+        """Yield the violation and the details of each lock that is not held any more."""
+        for tenure in self._checked_tenures:
+            if not tenure.held:
+                yield PutAfterRelease, when
+            elif tenure.lost:
+                yield LeaseWasLost, tenure.lost
+            elif tenure.ran_out:
+                held = f"{tenure.held_seconds:.3g} s after the lock was taken"
+                yield LeaseRanOut, f"{when} {held}"
 
     # --- its outcome ------------------------------------------------------------------------
 
@@ -250,8 +277,16 @@ class Ticket(PendingWrite, abc.ABC):
                 holder=ndb_key_of(outcome.holder),
                 put_at=self._now.at,
             )
+        cause: Exception
+        if isinstance(outcome, Unguarded):
+            when = "it was about to be sent again"
+            cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
+            if not outcome.may_have_landed:
+                return cause
+        else:
+            cause = outcome.cause
         error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
-        error.__cause__ = outcome.cause
+        error.__cause__ = cause
         return error
 
     @abc.abstractmethod
@@ -269,8 +304,7 @@ class Ticket(PendingWrite, abc.ABC):
     def _leave_caches(self) -> None:
         """Have the next read ask Datastore. A delete without one still builds on what was read."""
         forget_cached(self._key, self.begun_in)
-        if self._stamp is not None and self._stamp.version != DELETED:
-            self._notes.left[self._key] = self._stamp
+        keep(self._notes, self._stamp)
 
     def withdrawn_error(self) -> Exception:
         """Return the error of a write that its caller has withdrawn."""
@@ -319,6 +353,13 @@ class Ticket(PendingWrite, abc.ABC):
         )
 
 
+def _set(history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
+    if last is None:
+        history.pop(key, None)
+    else:
+        history[key] = last
+
+
 class PutTicket(Ticket):
     """One put. `inserts`: the entity must be new, whatever its class says."""
 
@@ -346,10 +387,9 @@ class PutTicket(Ticket):
             self._claim(claims)
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
-        before = None if stamp is not None else last_stamp(entity)
-        if before is not None:
-            # It was given another key: a delete under the first one builds on what was read.
-            self._notes.left[before.key] = before
+        if stamp is None:
+            # It may have been given another key: a delete under the first one builds on its read.
+            keep(self._notes, last_stamp(entity))
 
     @property
     def entity_key(self) -> Any:
@@ -415,7 +455,7 @@ class PutTicket(Ticket):
                 last = LastPut(self._entity, self._now.at, transaction)
                 self._last_puts.append(last)
                 if not self.new_id:
-                    last_puts(tenure)[self._key] = last
+                    self._put_into(last_puts(tenure), self._key, last)
         super().begun(future)
 
     def _ended(self, failed: bool) -> None:
@@ -436,9 +476,13 @@ class PutTicket(Ticket):
         key = self._key if is_complete(self._key) else None
         held, place = self._now.held, self._now.at
         version = OVERTAKEN if outcome.overtaken else outcome.version
-        restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
-        if self._entity._userlock_constraints:
-            self._entity._userlock_claims = self.claimed
+        if key is not None and not same_key(key, self._entity._key):
+            # It was given another key meanwhile, under which it may have landed before.
+            keep(self._notes, stamp_for(key, version, place, held=held, lock_id=self._lock_id))
+        else:
+            restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
+            if self._entity._userlock_constraints:
+                self._entity._userlock_claims = self.claimed
         for last in self._last_puts:
             last.version = version
             last.under_way = False
@@ -471,13 +515,17 @@ class DeleteTicket(Ticket):
     ) -> None:
         #: A put of one of these after the delete creates the entity again.
         self._objects = objects
-        known = _stamp_under(tenure, stamp, now.transaction)
+        # If nothing tells the entity's lock, the tenure is that of any lock.
+        known = stamp if lock_id is None else _stamp_under(tenure, stamp, now.transaction)
         if known is not None and known.version == DELETED:
             known = None
         super().__init__(key, cls, lock_id, known, () if tenure is None else (tenure,), now)
         if cls._userlock_constraints:
             self.claims = ()
-        last = None if tenure is None else last_puts(tenure).pop(key, None)
+        last = None
+        if tenure is not None:
+            last = last_puts(tenure).get(key)
+            self._put_into(last_puts(tenure), key, None)
         if (
             last is not None
             and last.version > 0
@@ -487,15 +535,17 @@ class DeleteTicket(Ticket):
         ):
             self.base_version = last.version  # another object than the known one was put
         if self.attempt is not None:
-            self.attempt.deleted.add(key)
-            self.attempt.puts.pop(key, None)
+            if key not in self.attempt.deleted:
+                self.attempt.deleted.add(key)
+                self._undo.append(functools.partial(self.attempt.deleted.discard, key))
+            self._put_into(self.attempt.puts, key, None)
         if known is not None:
             # If the delete does not land, the next attempt of its transaction builds on this.
-            self._notes.left[key] = known._replace(version=self.base_version or known.version)
+            keep(self._notes, known._replace(version=self.base_version or known.version))
 
     def landed(self, outcome: Landed) -> None:
         """Stamp the entity's objects: a put of one of them creates the entity again."""
-        self._notes.left.pop(self._key, None)
+        self._notes.kept.pop(self._key, None)
         for entity in self._objects:
             stamp = stamp_of(entity)
             if stamp is not None and same_key(stamp.key, self._key):
@@ -511,11 +561,9 @@ def _stamp_under(
     return stamp if stamp.is_of(transaction) else None
 
 
-def stamp_for_delete(ndb_key: Any, objects: list[Any]) -> Stamp | None:
-    """Return the latest stamp that this request has of an entity that is to be deleted."""
+def stamp_for_delete(ndb_key: Any, objects: list[Any], now: Moment) -> Stamp | None:
+    """Return the stamp that this request has of an entity that is to be deleted."""
     stamps = [stamp for each in objects if (stamp := last_stamp(each)) is not None]
     stamps = [stamp for stamp in stamps if same_key(stamp.key, ndb_key)]
-    left = request_notes().left.get(ndb_key)
-    if left is not None:
-        stamps.append(left)
-    return max(stamps, key=lambda each: each.order, default=None)
+    stamps += request_notes().kept.get(ndb_key, ())
+    return latest_of(stamps, now.held, now.transaction)

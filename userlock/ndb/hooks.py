@@ -23,12 +23,12 @@ from userlock.ndb.checks import (
     cached_miss_is_good,
     check_delete,
 )
-from userlock.ndb.context import cached_entities, current_context
+from userlock.ndb.context import cached_entities, current_context, request_notes
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
-from userlock.ndb.patches import around, key_of, kind_of
+from userlock.ndb.patches import around, give_methods, key_of, kind_of
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
+from userlock.ndb.provenance import NOTHING_HELD, Stamped, keep, last_stamp, stamp_read
 from userlock.ndb.stub import GatedStub, gated, settle
 from userlock.ndb.transactions import (
     DatastoreParticipant,
@@ -149,6 +149,57 @@ def _note_place(place: CallSite, future: Any) -> None:
             entity._userlock_place = place
 
 
+# --- objects that leave a context cache -----------------------------------------------------
+
+
+def _keep_of(entity: Any) -> None:
+    """Keep the stamp of an object that leaves a context cache."""
+    if isinstance(entity, Stamped) and current_context() is not None:
+        keep(request_notes(), last_stamp(entity))
+
+
+class _KeepingCache(dict[Any, Any]):
+    """The changed methods of ndb's context cache: the reads of the objects that leave it are kept.
+
+    A transaction that is rolled back clears its cache, and a context that ends updates that of the
+    context around it.
+    """
+
+    def __setitem__(self, key: Any, entity: Any) -> None:
+        before = self.get(key)
+        if before is not None and before is not entity:
+            _keep_of(before)
+        dict.__setitem__(self, key, entity)
+
+    def __delitem__(self, key: Any) -> None:
+        _keep_of(self.get(key))
+        dict.__delitem__(self, key)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        _keep_of(self.get(key))
+        return dict.pop(self, key, *default)
+
+    def update(self, entities: Any) -> None:  # type: ignore[override]
+        for key in self.keys() & entities.keys():
+            if self[key] is not entities[key]:
+                _keep_of(self[key])
+        dict.update(self, entities)
+
+    def clear(self) -> None:
+        for entity in self.values():
+            _keep_of(entity)
+        dict.clear(self)
+
+
+give_methods("_cache:ContextCache", _KeepingCache)
+
+
+@around("context:Context.clear_cache")
+def _clear_cache_for_good(_: Any, context: Any) -> None:
+    """Forget the reads as well: an application clears the cache to save memory."""
+    dict.clear(context.cache)
+
+
 # --- writes ---------------------------------------------------------------------------------
 
 
@@ -177,7 +228,7 @@ def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: An
         wait_for_key(ndb_key, context)
         now = Moment(deleted_at, context)
         objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
-        stamp = stamp_for_delete(ndb_key, objects)
+        stamp = stamp_for_delete(ndb_key, objects, now)
         lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
         return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
 

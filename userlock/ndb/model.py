@@ -24,13 +24,13 @@ from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_whole
 from userlock.ndb.claim_rows import LIST
 from userlock.ndb.claims import Constraint, claims_of, claims_property, constraints_of
-from userlock.ndb.context import current_context
+from userlock.ndb.context import current_context, request_notes
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of, name_early, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import ATTRIBUTES, Stamped, restamp, stamp_of
+from userlock.ndb.provenance import ATTRIBUTES, Stamped, keep, restamp, stamp_of
 from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
@@ -271,6 +271,7 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
+        keep(request_notes(), stamp_of(entity))  # it is in no cache
     return entity
 
 

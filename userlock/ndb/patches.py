@@ -174,6 +174,14 @@ def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return replace
 
 
+def give_methods(name: str, cls: type) -> None:
+    """Give a class of ndb the methods of this one, which shares a base with it."""
+    owner = pkgutil.resolve_name(f"google.cloud.ndb.{name}")
+    for attribute, value in vars(cls).items():
+        if callable(value):
+            setattr(owner, attribute, value)
+
+
 def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
     """Note the value of `begun()` with each tasklet that begins from now on.
 

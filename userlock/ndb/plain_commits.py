@@ -36,6 +36,7 @@ from userlock.ndb.commits import (
     Resent,
     Result,
     Steps,
+    Unguarded,
     Wait,
     Write,
     build_on,
@@ -282,6 +283,7 @@ class _Claims:
                 commit.settle(pair.position, outcome)
             if isinstance(outcome, Landed) and pair.position in self._allocated:
                 commit.note_result(pair.position, _with_key(pair, outcome.version))
+        commit.withhold_unguarded()
         pairs = self._pairs()
         for position, taken in claim_rows.find_taken(pairs, looked).items():
             commit.settle(position, taken)
@@ -394,6 +396,7 @@ class PlainCommit:
         self.request = request
         self.mutations = request.mutations
         self.writes = writes
+        self._skipped = skipped
         self.outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
@@ -422,8 +425,9 @@ class PlainCommit:
 
     def steps(self) -> Steps:
         """Send the mutations that are not settled yet, once. Returns a `Result`."""
+        self.withhold_unguarded()
         left: list[_Part] = []
-        todo = self._parts
+        todo = [part for part in self._parts if part.indexes]
         while todo:
             answers = yield [Call("commit", each.request()) for each in todo]
             parts, todo = todo, []
@@ -448,6 +452,16 @@ class PlainCommit:
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         response = put_together(self._answers, self._results, len(self.writes))
         return Result(response, self.outcomes, failed, error)
+
+    def withhold_unguarded(self) -> None:
+        """Settle the mutations that their locks no longer protect. Others do not need that."""
+        for index, write in enumerate(self.writes):
+            if write is None or index in self.outcomes or index in self._skipped:
+                continue
+            if not write.guarded:
+                self.settle(index, Unguarded(write.doubtful))
+        for part in self._parts:
+            part.indexes = [index for index in part.indexes if index not in self.outcomes]
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""

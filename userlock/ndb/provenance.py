@@ -13,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from userlock.callsite import CallSite
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
 from userlock.ndb.claim_rows import LIST
-from userlock.ndb.context import current_attempt, current_transaction
+from userlock.ndb.context import RequestNotes, current_attempt, current_transaction
 from userlock.ndb.patches import is_complete, same_key
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
@@ -131,6 +131,13 @@ def restamp(
     _write(entity, key, version, place, lock_id, Origin(held, None, next(_orders)))
 
 
+def stamp_for(
+    key: Any, version: int, place: CallSite | None, *, held: Mapping[str, HeldLock], lock_id: object
+) -> Stamp:
+    """Return the stamp of a put whose object has another key by now."""
+    return Stamp(key, version, place, lock_id, held, None, next(_orders))
+
+
 def _write(
     entity: Any, key: Any, version: int, place: CallSite | None, lock_id: object, asked: Origin
 ) -> None:
@@ -164,6 +171,40 @@ def version_of(entity: Any) -> int:
     """Return the version at which an entity object was read or put; 0 if it is not known."""
     stamp = stamp_of(entity)
     return 0 if stamp is None else max(stamp.version, 0)
+
+
+# --- stamps without an object ---------------------------------------------------------------
+
+
+def keep(notes: RequestNotes, stamp: Stamp | None) -> None:
+    """Keep the stamp of an object that a delete will not find in the context caches.
+
+    The object was given another key, or has left the cache: a delete still builds on its read. Of
+    each set of tenures that are held, and of the others together, the latest stamp is kept.
+    """
+    if stamp is None or stamp.version == DELETED:
+        return
+    latest: dict[tuple[int, ...], Stamp] = {}
+    for each in sorted((*notes.kept.get(stamp.key, ()), stamp), key=_place):
+        latest[tuple(id(tenure) for tenure in each.held.values() if tenure.held)] = each
+    notes.kept[stamp.key] = tuple(latest.values())
+
+
+def latest_of(
+    stamps: Iterable[Stamp], held: Mapping[str, HeldLock], transaction: bytes | None
+) -> Stamp | None:
+    """Return the latest of these stamps, preferably of a read under a lock that is held now."""
+
+    def rank(stamp: Stamp) -> tuple[bool, int, int]:
+        under = any(held.get(lock_id) is tenure for lock_id, tenure in stamp.held.items())
+        return under or stamp.is_of(transaction), *_place(stamp)
+
+    return max(stamps, key=rank, default=None)
+
+
+def _place(stamp: Stamp) -> tuple[int, int]:
+    """Return the place in the order of reads and puts. A put past the cache moves the version."""
+    return stamp.order, stamp.version
 
 
 # --- the history of puts --------------------------------------------------------------------

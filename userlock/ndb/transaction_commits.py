@@ -73,6 +73,7 @@ class _RowWrite:
 
     base_version = 0
     must_be_new = may_overwrite = new_id = doubtful = False
+    guarded = True
     claims: Sequence[WantedClaim] | None = None
     known_claims: Sequence[Any] = ()
 
@@ -236,31 +237,33 @@ class TransactionCommit:
         if resent.response is not None:
             return resent.response, None, False
         # Without an answer the first request may still be on its way.
-        version = (yield from self._find_out()) if resent.over else None
-        if version is None or version < 0:
-            return None, lost, version is None
+        applied, versions = (yield from self._find_out()) if resent.over else (None, {})
+        if not applied:
+            return None, lost, applied is None
         response = _CommitResponse.pb(_CommitResponse())
-        for _ in self._request.mutations:
-            response.mutation_results.add().version = version  # one for all writes of a commit
+        for mutation in self._request.mutations:
+            response.mutation_results.add().version = versions.get(name_of(key_of(mutation)), 0)
         return response, None, False
 
     def _find_out(self) -> Steps:
         """Find out whether a transaction that is over was applied.
 
         Returns:
-            If it was applied, the version that it has written, or 0 if that is unknown. If it was
-            not applied, a negative number. None if that cannot be found out.
+            Whether it was applied, or None if that cannot be found out; and the versions of the
+            entities after it, by name, as far as they are known.
         """
         everything = self._lasts | self._rows
         lasts = everything.values()
         try:
             looked: Looked = yield from self._look_up(lasts)
         except errors.GoogleAPIError:
-            return None
+            return None, {}
         proofs = [_version_proving(each, looked) for each in lasts]
         versions = [version for version in proofs if version is not None]
         if versions:
-            return max(versions)
+            # One version for all writes of a commit; but an entity that was put unchanged keeps its
+            # version.
+            return True, {each.name: _version_after(each, looked, max(versions)) for each in lasts}
         names = {name_of(key_of(each)) for each in self._request.mutations}
         if (
             lasts
@@ -272,8 +275,8 @@ class TransactionCommit:
                 for each in lasts
             )
         ):
-            return 0  # it has deleted existing entities, and all are gone
-        return -1 if any(_is_unchanged(each, looked) for each in lasts) else None
+            return True, {}  # it has deleted existing entities, and all are gone
+        return (False if any(_is_unchanged(each, looked) for each in lasts) else None), {}
 
 
 def _failed(position: int, outcome: Outcome) -> Result:
@@ -290,6 +293,14 @@ def _version_proving(watched: _Watched, looked: Looked) -> int | None:
     if has_write_id(write, result.entity) or write.new_id:
         return version_if_same(result, mutation)
     return None
+
+
+def _version_after(watched: _Watched, looked: Looked, version: int) -> int:
+    """Return the version of an entity after a commit that has written this version."""
+    found = looked.found.get(watched.name)
+    if found is None or deletes(watched.mutation):
+        return version
+    return version_if_same(found, watched.mutation) or version
 
 
 def _is_unchanged(watched: _Watched, looked: Looked) -> bool:

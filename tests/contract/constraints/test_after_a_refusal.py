@@ -14,9 +14,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import Campaign, campaign, check_claims, claims, put
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import claim_rows
-from userlock.ndb.context import forget_cached
-from userlock.ndb.fencing import Ticket
+from userlock.ndb import claim_rows, fencing, hooks
 from userlock.stores import MemoryStore
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
@@ -114,10 +112,8 @@ class TestADeleteAfterARefusedPut:
     ) -> None:
         """The negative control."""
 
-        def only_leave_the_caches(ticket: Ticket) -> None:
-            forget_cached(ticket.entity_key, ticket.begun_in)
-
-        monkeypatch.setattr(Ticket, "_leave_caches", only_leave_the_caches)
+        for module in (fencing, hooks):
+            monkeypatch.setattr(module, "keep", lambda *_: None)
         assert points_after_the_delete(refused, store, elsewhere) is None
 
     @REFUSED

@@ -278,6 +278,9 @@ class TestAllowed:
             key = VideoLog(learner_id="bob").put()
         elsewhere(give_to_ann)
         with userlock.global_lock("ann"):
+            with pytest.raises(userlock.StaleWriteError):
+                key.delete()
+            key.get()
             key.delete()
         assert key.get(use_cache=False) is None
 

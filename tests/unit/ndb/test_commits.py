@@ -20,6 +20,7 @@ from userlock.ndb.commits import (
     Landed,
     Refused,
     Result,
+    Unguarded,
     Wait,
 )
 from userlock.ndb.plain_commits import PlainCommit
@@ -43,6 +44,7 @@ class Write:
     doubtful: bool = False
     claims: Any = None
     known_claims: Any = ()
+    guarded: bool = True
 
 
 def upsert(name: str | None, points: int = 0) -> Any:
@@ -237,7 +239,7 @@ class TestLostReplies:
         play(plan, LOST)
         changed = found(("ann", 9, {"points": 3, "write_id": 5}))
         result, _ = play(plan, committed(None), changed)
-        assert result.outcomes == {0: Landed(0)}
+        assert result.outcomes == {0: Landed(0, overtaken=True)}
 
     def test_another_write_id_is_another_write(self) -> None:
         plan = PlainCommit(
@@ -294,6 +296,39 @@ class TestLostReplies:
 
 def transaction(*mutations: Any, writes: Sequence[Write | None]) -> TransactionCommit:
     return TransactionCommit(request(*mutations, transaction=b"t"), writes)
+
+
+class TestLocksThatAreLost:
+    """A write that only its locks protect is not sent again after them."""
+
+    def plans(self) -> tuple[PlainCommit, Write]:
+        write = Write()
+        return PlainCommit(request(delete("ann"), upsert("bob")), [write, Write()]), write
+
+    @pytest.mark.parametrize(("failed", "doubtful"), [(ABORTED, False), (LOST, True)])
+    def test_between_two_attempts(self, failed: Exception, doubtful: bool) -> None:
+        plan, write = self.plans()
+        play(plan, failed)
+        write.guarded = False
+        result, (call,) = play(plan, committed(9))
+        assert operations(call) == ["upsert"]
+        assert result.outcomes == {0: Unguarded(doubtful), 1: Landed(9)}
+        assert result.errors == {}
+
+    def test_before_the_first_one(self) -> None:
+        plan, write = self.plans()
+        write.guarded = False
+        result, (call,) = play(plan, committed(9))
+        assert operations(call) == ["upsert"]
+        assert result.outcomes == {0: Unguarded(may_have_landed=False), 1: Landed(9)}
+
+    def test_after_it_has_landed(self) -> None:
+        plan, write = self.plans()
+        play(plan, committed(8, None))
+        write.guarded = False
+        result, calls = play(plan)
+        assert calls == []
+        assert result.outcomes[0] == Landed(8)
 
 
 class TestTransactions:
@@ -356,6 +391,14 @@ class TestTransactions:
         assert result.outcomes == {0: Landed(8), 1: Landed(8)}
         assert result.error is None
 
+    def test_an_entity_that_was_put_unchanged_keeps_its_version(self) -> None:
+        plan = transaction(
+            upsert("ann"), upsert("bob"), writes=[Write(write_id=("write_id", 5)), Write()]
+        )
+        stored = found(("ann", 8, {"points": 0, "write_id": 5}), ("bob", 6, {"points": 0}))
+        result, _ = play(plan, LOST, self.over, stored)
+        assert result.outcomes == {0: Landed(8), 1: Landed(6)}
+
     def test_an_unchanged_entity_proves_that_it_was_not_applied(self) -> None:
         plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
         result, _ = play(plan, LOST, self.over, found(("ann", 7, {"points": 0})))
@@ -375,7 +418,7 @@ class TestTransactions:
     def test_an_allocated_id_proves_it(self, points: int, version: int) -> None:
         plan = transaction(upsert("a1"), writes=[Write(new_id=True)])
         result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": points})))
-        assert result.outcomes == {0: Landed(version)}
+        assert result.outcomes == {0: Landed(version, overtaken=not version)}
 
     def test_a_missing_entity_proves_nothing_of_others(self) -> None:
         """It may be of a plain model, of an id not allocated, or of an entity never read."""

@@ -1,0 +1,300 @@
+"""A delete builds on what was read, also if the object that was read is in no cache any more."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from google.api_core import exceptions as google_errors
+from google.cloud import ndb
+
+import userlock
+import userlock_emulator
+from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.models import Learner
+from tests.contract.ndb.servers import Wire
+from userlock.ndb import fencing, hooks, model
+from userlock.ndb.context import RequestNotes
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("_quick_retries")
+
+
+class Scene(NamedTuple):
+    key: Any
+    store: MemoryStore
+    elsewhere: Elsewhere
+    datastore: userlock_emulator.Emulator
+
+    def rival(self) -> None:
+        """Let the lock fail, and have another request write under it."""
+        self.store.evict("ann")
+        self.elsewhere(lambda: change(self.key, 100))
+
+    def failing_get(self) -> None:
+        self.datastore.faults.unavailable(None, rpc="Lookup")
+        with pytest.raises(google_errors.RetryError):
+            self.key.get()
+        self.datastore.faults.clear()
+
+
+@pytest.fixture
+def scene(
+    key: Any,
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+    datastore: userlock_emulator.Emulator,
+) -> Scene:
+    return Scene(key, store, elsewhere, datastore)
+
+
+def a_failed_creation(scene: Scene) -> None:
+    scene.key.get()
+    with pytest.raises(userlock.EntityExistsError):
+        Learner(key=scene.key).put()
+
+
+def a_failed_creation_in_a_transaction(scene: Scene) -> None:
+    def create() -> None:
+        scene.key.get()
+        Learner(key=scene.key).put()  # takes the place of the object that was read
+
+    with pytest.raises(userlock.EntityExistsError):
+        ndb.transaction(create)
+
+
+def a_failed_rename(scene: Scene) -> None:
+    scene.key.get()
+    moved = Learner(id="bob")
+    moved.put()
+    moved.key = scene.key
+    with pytest.raises(userlock.EntityExistsError):
+        moved.put()
+
+
+def a_creation_by_a_faster_request(scene: Scene) -> None:
+    scene.key.delete()
+    ndb.get_context().clear_cache()
+
+    class Faster(Wire):
+        created = False
+
+        def sent(self, name: str, request: Any) -> Any:
+            if name == "commit" and not self.created:
+                self.created = True
+                scene.store.evict("ann")
+                scene.elsewhere(create)
+            return super().sent(name, request)
+
+    def create() -> None:
+        with userlock.global_lock("ann"):
+            Learner(key=scene.key).put()
+
+    Faster(ndb.get_context().client)
+    assert Learner.get_or_insert("ann", points=5).points == 0
+
+
+def a_rollback(scene: Scene) -> None:
+    def change_and_roll_back() -> None:
+        learner = scene.key.get()
+        learner.points += 1
+        learner.put()
+        raise ndb.Rollback
+
+    with pytest.raises(ndb.Rollback):
+        ndb.transaction(change_and_roll_back)
+
+
+def an_error_after_a_query(scene: Scene) -> None:
+    def read_and_fail() -> None:
+        assert Learner.query().fetch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ndb.transaction(read_and_fail)
+
+
+def a_failing_get(scene: Scene) -> None:
+    """It distrusts the cache, as another object was put past it."""
+    scene.key.get()
+    other = scene.key.get(use_cache=False)
+    other.put(use_cache=False)
+    scene.failing_get()
+
+
+LOSSES = pytest.mark.parametrize(
+    "lose",
+    [
+        a_failed_creation,
+        a_failed_creation_in_a_transaction,
+        a_failed_rename,
+        a_creation_by_a_faster_request,
+        a_rollback,
+        an_error_after_a_query,
+        a_failing_get,
+    ],
+    ids=lambda each: each.__name__,
+)
+
+
+@LOSSES
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_it_is_refused(scene: Scene, lose: Callable[[Scene], None], in_transaction: bool) -> None:
+    with userlock.global_locks(["ann", "bob"]):
+        lose(scene)
+        scene.rival()
+        delete = scene.key.delete
+        with pytest.raises(userlock.StaleWriteError):
+            ndb.transaction(delete) if in_transaction else delete()
+        assert stored(scene.key) == (100, None)
+        scene.key.get()
+        scene.key.delete()
+    assert stored(scene.key) is None
+
+
+@LOSSES
+def test_without_a_rival_it_lands(scene: Scene, lose: Callable[[Scene], None]) -> None:
+    with userlock.global_locks(["ann", "bob"]):
+        lose(scene)
+        scene.key.delete()
+    assert stored(scene.key) is None
+
+
+@LOSSES
+def test_without_the_stamp_an_update_is_lost(
+    scene: Scene, lose: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+    for module in (fencing, hooks, model):
+        monkeypatch.setattr(module, "keep", lambda *_: None)
+    with userlock.global_locks(["ann", "bob"]):
+        lose(scene)
+        scene.rival()
+        scene.key.delete()
+    assert stored(scene.key) is None
+
+
+def test_after_the_application_has_cleared_the_cache_only_the_lock_protects_it(
+    scene: Scene,
+) -> None:
+    with userlock.global_lock("ann"):
+        scene.key.get()
+        ndb.get_context().clear_cache()
+        scene.rival()
+        scene.key.delete()
+    assert stored(scene.key) is None
+
+
+# --- contexts, tenures, other locks ---------------------------------------------------------
+
+
+def deleted_below_a_nested_context(scene: Scene) -> None:
+    scene.key.delete()
+    with ndb.get_context().new(cache=None).use():
+        Learner(key=scene.key).put()
+        scene.rival()
+        with ndb.get_context().new(cache=None).use():
+            scene.key.delete()
+
+
+def test_created_in_a_nested_context(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with userlock.global_lock("ann"), pytest.raises(userlock.StaleWriteError):
+        deleted_below_a_nested_context(scene)
+    assert stored(scene.key) == (100, None)
+    scene.store.evict("ann")
+    monkeypatch.setattr(RequestNotes, "note_cache", lambda *_: None)
+    with userlock.global_lock("ann"):  # the negative control
+        deleted_below_a_nested_context(scene)
+    assert stored(scene.key) is None
+
+
+def moved_pickle(scene: Scene) -> None:
+    """A copy without the locks is put under another key."""
+    moved = pickle.loads(pickle.dumps(scene.key.get()))  # noqa: S301 (its own)
+    moved.key = ndb.Key(Learner, "bob")
+    moved.put()
+
+
+@pytest.mark.parametrize("enforcement", ["raise", "log"])
+def test_an_object_of_another_tenure_takes_no_place(scene: Scene, enforcement: str) -> None:
+    userlock.configure(enforcement=enforcement)
+    with userlock.global_locks(["ann", "bob"]):
+        moved_pickle(scene)
+        scene.rival()
+        with pytest.raises(userlock.StaleWriteError):
+            scene.key.delete()
+    assert stored(scene.key) == (100, None)
+
+
+def test_without_the_rank_an_update_is_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+
+    def latest(stamps: Any, *_: object) -> Any:
+        return max(stamps, key=lambda stamp: stamp.order, default=None)
+
+    monkeypatch.setattr(fencing, "latest_of", latest)
+    with userlock.global_locks(["ann", "bob"]):
+        moved_pickle(scene)
+        scene.rival()
+        scene.key.delete()
+    assert stored(scene.key) is None
+
+
+class ByProperty(userlock.UserModel):
+    """Its key does not tell the lock."""
+
+    _lock_id = "owner"
+    owner = ndb.StringProperty()
+    points = ndb.IntegerProperty(default=0)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedKeptByProperty"
+
+
+@pytest.mark.parametrize("read_under", [None, "ann"])
+def test_under_the_lock_of_another(
+    context: Any, elsewhere: Elsewhere, read_under: str | None
+) -> None:
+    """Nothing tells whose lock guards it, so any lock will do. It builds on the read as well."""
+    with userlock.global_lock("ann"):
+        key = ByProperty(id="x", owner="ann").put()
+    context.clear_cache()
+
+    def rival() -> None:
+        with userlock.global_lock("ann"):
+            found = key.get()
+            found.points = 100
+            found.put()
+
+    if read_under is None:
+        key.get()
+    else:
+        with userlock.global_lock(read_under):
+            key.get()
+    elsewhere(rival)
+    with userlock.global_lock("bob"), pytest.raises(userlock.StaleWriteError):
+        key.delete()
+    assert key.get(use_cache=False).points == 100
+
+
+def test_renamed_while_its_put_is_under_way(scene: Scene) -> None:
+    """The put under the first key lands last; the object stands for the second one."""
+    bob = ndb.Key(Learner, "bob")
+    with userlock.global_locks(["ann", "bob"]):
+        learner = scene.key.get()
+        first = learner.put_async()
+        learner.key = bob
+        learner.put_async().result()
+        first.result()
+        learner.points += 1
+        learner.put()
+        scene.store.evict("bob")
+        scene.elsewhere(lambda: change(bob, 100))
+        with pytest.raises(userlock.StaleWriteError):
+            bob.delete()
+        scene.key.delete()  # of what it has put itself
+    assert stored(bob) == (101, None)
+    assert stored(scene.key) is None

@@ -1,0 +1,137 @@
+"""A write that only its lock protects is not sent again after the lease.
+
+A                                    Datastore            B
+delete, never read ────────────────▶ unavailable
+(the lease runs out)                                      lock, put
+                                     A's turn: not sent again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+import userlock_emulator
+from tests.contract.constraints.models import Campaign, campaign
+from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.models import Learner
+from tests.contract.ndb.servers import Wire
+from userlock.ndb.fencing import Ticket
+from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("_quick_retries")
+
+Lapse = Callable[[Any], None]
+
+
+class Overwritten(Learner):
+    """Put without a read."""
+
+    _overwrites = True
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedOverwritten"
+
+
+@pytest.fixture
+def lapse(clock: ManualClock, elsewhere: Elsewhere, ndb_client: ndb.Client) -> Lapse:
+    """Let the lease end, and have another request write, while the first commit is under way."""
+
+    def begin(key: Any) -> None:
+        class Lapsing(Wire):
+            commits = 0
+
+            def sent(self, name: str, request: Any) -> Any:
+                self.commits += name == "commit"
+                if name == "commit" and self.commits == 1:
+                    self.commits = 2  # not for the other request's
+                    clock.advance(61)
+                    elsewhere(lambda: change(key, 100))
+                return super().sent(name, request)
+
+        Lapsing(ndb_client)
+
+    return begin
+
+
+def test_a_delete_without_a_read(
+    key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
+) -> None:
+    datastore.faults.abort(1, rpc="Commit", skip=1)
+    with userlock.global_lock("ann"):
+        lapse(key)
+        with pytest.raises(userlock.LeaseRanOut):
+            key.delete()
+    assert stored(key) == (100, None)
+
+
+def test_in_doubt(key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator) -> None:
+    """It may have been applied: the error says so, and has the other one as its cause."""
+    datastore.faults.unavailable(1, rpc="Commit", skip=1)
+    with userlock.global_lock("ann"):
+        lapse(key)
+        with pytest.raises(userlock.CommitInDoubt) as caught:
+            key.delete()
+    assert isinstance(caught.value.__cause__, userlock.LeaseRanOut)
+    assert stored(key) == (100, None)
+
+
+def test_a_put_without_a_read(
+    context: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
+) -> None:
+    key = ndb.Key(Overwritten, "ann")
+    with userlock.global_lock("ann"):
+        Overwritten(key=key).put()
+    context.clear_cache()
+    datastore.faults.abort(1, rpc="Commit", skip=1)
+    with userlock.global_lock("ann"):
+        lapse(key)
+        with pytest.raises(userlock.LeaseRanOut):
+            Overwritten(key=key, points=1).put()
+    assert stored(key) == (100, None)
+
+
+def test_a_delete_of_an_entity_with_claims(
+    context: Any, clock: ManualClock, datastore: userlock_emulator.Emulator
+) -> None:
+    """Within one request of ndb, the transaction with the claims is tried again."""
+    with userlock.global_lock("ann"):
+        key = campaign("Summer").put()
+    context.clear_cache()
+
+    class Lapsing(Wire):
+        def sent(self, name: str, request: Any) -> Any:
+            if name == "commit":
+                clock.advance(61)
+            return super().sent(name, request)
+
+    datastore.faults.abort(1, rpc="Commit")
+    with userlock.global_lock("ann"):
+        Lapsing(context.client)
+        with pytest.raises(userlock.LeaseRanOut):
+            key.delete()
+    assert Campaign.query().count() == 1
+
+
+@pytest.mark.parametrize("enforcement", ["raise", "log", "off"])
+def test_without_the_check_an_update_is_lost(
+    key: Any,
+    lapse: Lapse,
+    datastore: userlock_emulator.Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    enforcement: str,
+) -> None:
+    """The negative control. Nor is it checked where violations are not raised."""
+    if enforcement == "raise":
+        monkeypatch.setattr(Ticket, "guarded", True)
+    userlock.configure(enforcement=enforcement)
+    datastore.faults.abort(1, rpc="Commit", skip=1)
+    with userlock.global_lock("ann"):
+        lapse(key)
+        key.delete()
+    assert stored(key) is None
