@@ -23,7 +23,12 @@ from userlock.ndb.checks import (
     cached_miss_is_good,
     check_delete,
 )
-from userlock.ndb.context import cached_entities, current_context, request_notes
+from userlock.ndb.context import (
+    cached_entities,
+    current_context,
+    in_transaction,
+    request_notes,
+)
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
 from userlock.ndb.patches import around, give_methods, key_of, kind_of
@@ -161,8 +166,8 @@ def _keep_of(entity: Any) -> None:
 class _KeepingCache(dict[Any, Any]):
     """The changed methods of ndb's context cache: the reads of the objects that leave it are kept.
 
-    A transaction that is rolled back clears its cache, and a context that ends updates that of the
-    context around it.
+    A context that ends updates the cache of the context around it. A transaction that is rolled
+    back clears its cache. An application does so to save memory, and then no read is kept.
     """
 
     def __setitem__(self, key: Any, entity: Any) -> None:
@@ -186,18 +191,13 @@ class _KeepingCache(dict[Any, Any]):
         dict.update(self, entities)
 
     def clear(self) -> None:
-        for entity in self.values():
-            _keep_of(entity)
+        if in_transaction():
+            for entity in self.values():
+                _keep_of(entity)
         dict.clear(self)
 
 
 give_methods("_cache:ContextCache", _KeepingCache)
-
-
-@around("context:Context.clear_cache")
-def _clear_cache_for_good(_: Any, context: Any) -> None:
-    """Forget the reads as well: an application clears the cache to save memory."""
-    dict.clear(context.cache)
 
 
 # --- writes ---------------------------------------------------------------------------------
