@@ -193,28 +193,52 @@ def _held_from(asked: Asked) -> float:
 class _Order:
     """The order of the writes of an entity, by their predecessors.
 
-    Two writes after the same one are no order: `writes` reports them.
+    Two writes after the same one have none: `writes` reports them.
     """
 
     def __init__(self, writes: Mapping[str, Write]) -> None:
         self._writes = writes
+        self._places: dict[str, tuple[str, int]] = {}
         #: Creations whose chains have ended, or may have.
         self._ended = {
-            self._creation(write.id)
+            self._place(write.id)[0]
             for write in writes.values()
             if write.deletes and write.outcome is not Outcome.REFUSED
         }
+        self._followed = {
+            write.before for write in writes.values() if write.outcome is Outcome.ACCEPTED
+        }
 
-    def _creation(self, write_id: str) -> str:
-        """Return the creation that a write goes back to."""
-        *_, creation = back(self._writes, write_id)
-        return creation
+    def _place(self, write_id: str) -> tuple[str, int]:
+        """Return the creation that a write goes back to, and the number of writes in between."""
+        behind: list[str] = []
+        at = write_id
+        while at not in self._places:
+            write = self._writes.get(at)
+            if write is None or write.before is None or write.before in behind:
+                self._places[at] = (at, 0)
+                break
+            behind.append(at)
+            at = write.before
+        root, depth = self._places[at]
+        for each in reversed(behind):
+            depth += 1
+            self._places[each] = (root, depth)
+        return self._places[write_id]
 
     def shows_less(self, found: str | None, write_id: str) -> bool:
         """Return whether the found state is certainly older than this write."""
+        root, depth = self._place(write_id)
         if found is None:
-            ended = self._creation(write_id) in self._ended
-            return not ended and not self._writes[write_id].deletes
-        if found == write_id or found not in back(self._writes, write_id):
+            return root not in self._ended and not self._writes[write_id].deletes
+        found_root, found_depth = self._place(found)
+        if found_root != root or found_depth >= depth:
             return False
-        return not is_created_twice(self._writes, found)
+        return found in back(self._writes, write_id) and not is_created_twice(
+            self._writes, found, self._may_have_landed
+        )
+
+    def _may_have_landed(self, write: Write) -> bool:
+        if write.outcome is Outcome.UNKNOWN:
+            return write.before not in self._followed
+        return write.outcome is Outcome.ACCEPTED

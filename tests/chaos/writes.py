@@ -11,6 +11,7 @@ chain: the later one overwrote the earlier. A refused write on a chain did land.
 Two kinds of forks are legitimate. A creation that was deleted before its outcome was reported: it
 was retried after a lost reply, and has landed a second time. And a deletion of an entity that
 another client has overwritten, and a third one has deleted first: the entity is gone, as requested.
+The same holds for a transaction in doubt that puts an entity and deletes it in the end.
 """
 
 from __future__ import annotations
@@ -95,15 +96,16 @@ class _Chains:
             before = self._before(each)
             if before is not None:
                 self._next[before].append(each)
-        self.absent = {
+        #: Writes of states that others have followed: they have not landed, but for deletions that
+        #: have found the entity gone.
+        self._overtaken = {
             write.id
             for write in writes
             if write.id not in self.landed
             and write.before is not None
             and (self._next.get(write.before) or write.before in last)
-            # A deletion of an entity that another one has deleted has landed as well.
-            and not (write.deletes and any(self._deletions_before(write, write.before)))
         }
+        self.absent = {each for each in self._overtaken if not self._found_it_gone(each, same=True)}
 
     def _deleted(self, write: Write) -> str | None:
         """Return the write that a deletion removes.
@@ -157,11 +159,11 @@ class _Chains:
     def _is_created_twice(self, write_id: str) -> bool:
         return is_created_twice(self._writes, write_id, self._may_have_landed)
 
-    def _found_it_gone(self, write_id: str) -> bool:
-        """Return whether it is a deletion of an entity that others overwrote and may have deleted.
+    def _found_it_gone(self, write_id: str, *, same: bool = False) -> bool:
+        """Return whether its commit deletes an entity that others may have deleted before.
 
-        It counts as landed if the entity is gone, by any deletion: docs/fencing.md. So does a
-        transaction that puts an entity and deletes it in the end.
+        They have overwritten it first, or, with `same`, perhaps not. The commit counts as landed if
+        the entity is gone, by any deletion: docs/fencing.md.
         """
         write = self._writes.get(write_id)
         if write is None or write.before is None:
@@ -170,7 +172,7 @@ class _Chains:
         if not last.deletes:
             return False
         return any(
-            other.before != write.before and self._may_have_landed(other)
+            (same or other.before != write.before) and self._may_have_landed(other)
             for other in self._deletions_before(last, write.before)
         )
 
@@ -181,6 +183,7 @@ class _Chains:
             if (
                 other.deletes
                 and other.id != deletion.id
+                and (other.together is None or other.together != deletion.together)
                 and other.outcome is not Outcome.REFUSED
                 and other.made <= reported
                 and state in self._back(other.id)
@@ -200,7 +203,7 @@ class _Chains:
 
     def _may_have_landed(self, write: Write) -> bool:
         if write.outcome is Outcome.UNKNOWN:
-            return write.id not in self.absent
+            return write.id not in self._overtaken
         return write.id in self.landed
 
     def _surviving(self) -> set[str]:
@@ -240,7 +243,7 @@ def back(writes: Mapping[str, Write], write_id: str) -> Iterator[str]:
 def is_created_twice(
     writes: Mapping[str, Write],
     write_id: str,
-    may_have_landed: Callable[[Write], bool] = lambda write: write.outcome is not Outcome.REFUSED,
+    may_have_landed: Callable[[Write], bool],
 ) -> bool:
     """Return whether a creation may have been retried after its entity was deleted.
 
@@ -259,10 +262,7 @@ def is_created_twice(
     if write is not creation and write.made > reported:
         return False  # the retry of the creation cannot have had that change
     return any(
-        other.deletes
-        and other.entity == write.entity
-        and other.made <= reported
-        and write_id in back(writes, other.id)
+        other.deletes and other.made <= reported and write_id in back(writes, other.id)
         for other in writes.values()
         if may_have_landed(other)
     )

@@ -62,7 +62,7 @@ class Write(Protocol):
 
     @property
     def guarded(self) -> bool:
-        """Return False if only its locks protect it, and they do so no longer."""
+        """Return whether Datastore, or a lock that is still held, protects it."""
 
 
 class WantedClaim(NamedTuple):
@@ -312,10 +312,15 @@ class Resent(NamedTuple):
     over: bool
 
 
-def send_again(commit: Call) -> Steps:
-    """Commit a transaction again: Datastore commits it at most once. Returns `Resent`."""
+def send_again(commit: Call, writes: Iterable[Write] = ()) -> Steps:
+    """Commit a transaction again: Datastore commits it at most once. Returns `Resent`.
+
+    It is not sent again if one of these writes is no longer guarded.
+    """
     for delay in RESEND_DELAYS:
         yield Wait(delay * random.uniform(0.5, 1))
+        if not all(write.guarded for write in writes):
+            break
         ((response, error),) = yield [commit]
         if error is None:
             return Resent(response, over=False)

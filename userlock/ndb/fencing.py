@@ -45,6 +45,7 @@ from userlock.ndb.claims import Claim, set_claims
 from userlock.ndb.commits import Landed, Outcome, Refused, Taken, Unguarded, WantedClaim
 from userlock.ndb.context import (
     Attempt,
+    cached_entities,
     current_attempt,
     forget_cached,
     in_flight,
@@ -63,8 +64,8 @@ from userlock.ndb.provenance import (
     last_stamp,
     latest_of,
     restamp,
-    stamp_for,
     stamp_of,
+    stamp_of_put,
 )
 from userlock.ndb.transactions import PendingWrite, error_of
 from userlock.ndb.wire import kind_in
@@ -188,7 +189,7 @@ class Ticket(PendingWrite, abc.ABC):
                 self._undo.pop()()
 
     def _put_into(self, history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
-        """Make this the latest put of an entity; None: it has none any more."""
+        """Make this the latest put of an entity. None removes the entry."""
         before = history.get(key)
 
         def undo() -> None:
@@ -213,6 +214,8 @@ class Ticket(PendingWrite, abc.ABC):
     @property
     def relies_on_its_locks(self) -> bool:
         """Return whether only its locks protect it: Datastore would not refuse it."""
+        if self._stamp is not None and self._stamp.is_of(self._now.transaction):
+            return False  # its transaction does
         return bool(self._tenures) and not (self.base_version or self.must_be_new or self.new_id)
 
     def check_commit(self) -> None:
@@ -238,7 +241,10 @@ class Ticket(PendingWrite, abc.ABC):
 
     @property
     def guarded(self) -> bool:
-        """Return whether it may be sent again: the plans ask in gRPC's threads."""
+        """Return whether Datastore, or a lock that is still held, protects it.
+
+        Plans ask in gRPC's threads.
+        """
         if not self.relies_on_its_locks or not self._now.raises:
             return True
         return next(self._lapses(""), None) is None
@@ -279,7 +285,7 @@ class Ticket(PendingWrite, abc.ABC):
             )
         cause: Exception
         if isinstance(outcome, Unguarded):
-            when = "it was about to be sent again"
+            when = "it was about to be sent"
             cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
             if not outcome.may_have_landed:
                 return cause
@@ -476,16 +482,23 @@ class PutTicket(Ticket):
         key = self._key if is_complete(self._key) else None
         held, place = self._now.held, self._now.at
         version = OVERTAKEN if outcome.overtaken else outcome.version
-        if key is not None and not same_key(key, self._entity._key):
-            # It was given another key meanwhile, under which it may have landed before.
-            keep(self._notes, stamp_for(key, version, place, held=held, lock_id=self._lock_id))
-        else:
+        if key is None or same_key(key, self._entity._key):
             restamp(self._entity, key, version, place, held=held, lock_id=self._lock_id)
             if self._entity._userlock_constraints:
                 self._entity._userlock_claims = self.claimed
+            if key is not None and self._another_is_known(key):
+                keep(self._notes, stamp_of(self._entity))
+        else:
+            # It was given another key meanwhile, under which it may have landed before.
+            keep(self._notes, stamp_of_put(key, version, place, held=held, lock_id=self._lock_id))
         for last in self._last_puts:
             last.version = version
             last.under_way = False
+
+    def _another_is_known(self, key: Any) -> bool:
+        """Return whether a delete might build on an earlier read, of another object."""
+        others = any(each is not self._entity for each in cached_entities(key))
+        return others or key in self._notes.kept
 
     def _warn_of_overwriting(self) -> None:
         """Report that a new object has overwritten an entity that the code had not read."""
@@ -497,8 +510,8 @@ class PutTicket(Ticket):
 class DeleteTicket(Ticket):
     """One delete. It carries the version of the read, as far as that is known.
 
-    Under a lock it does so only if the read was under the same tenure: the code has taken the
-    lock since, and does not rely on an earlier read.
+    Under the entity's lock it does so only if the read was under the same tenure: the code has
+    taken the lock since, and does not rely on an earlier read.
     """
 
     deleting = True
@@ -515,7 +528,8 @@ class DeleteTicket(Ticket):
     ) -> None:
         #: A put of one of these after the delete creates the entity again.
         self._objects = objects
-        # If nothing tells the entity's lock, the tenure is that of any lock.
+        # If the lock of the entity is unknown, the tenure is of an arbitrary lock, which does not
+        # tell the reads that count.
         known = stamp if lock_id is None else _stamp_under(tenure, stamp, now.transaction)
         if known is not None and known.version == DELETED:
             known = None

@@ -33,7 +33,14 @@ from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
 from userlock.ndb.patches import around, give_methods, key_of, kind_of
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import NOTHING_HELD, Stamped, keep, last_stamp, stamp_read
+from userlock.ndb.provenance import (
+    NOTHING_HELD,
+    Stamped,
+    drop_older,
+    keep,
+    last_stamp,
+    stamp_read,
+)
 from userlock.ndb.stub import GatedStub, gated, settle
 from userlock.ndb.transactions import (
     DatastoreParticipant,
@@ -163,17 +170,35 @@ def _keep_of(entity: Any) -> None:
         keep(request_notes(), last_stamp(entity))
 
 
+def _note_replaced(before: Any, entity: Any) -> None:
+    """Keep the stamp of an object that another one replaces, unless that has a better one."""
+    if before is entity or current_context() is None:
+        return
+    notes = request_notes()
+    if before is None and not notes.kept:
+        return
+    _keep_of(before)
+    stamp = last_stamp(entity) if isinstance(entity, Stamped) else None
+    if stamp is not None:
+        drop_older(notes, stamp)
+
+
+def _forget_all(cache: Any) -> None:
+    """Forget all entities and reads."""
+    dict.clear(cache)
+    if current_context() is not None:
+        request_notes().kept.clear()
+
+
 class _KeepingCache(dict[Any, Any]):
     """The changed methods of ndb's context cache: the reads of the objects that leave it are kept.
 
     A context that ends updates the cache of the context around it. A transaction that is rolled
-    back clears its cache. An application does so to save memory, and then no read is kept.
+    back clears its cache. An application that clears the cache keeps no read.
     """
 
     def __setitem__(self, key: Any, entity: Any) -> None:
-        before = self.get(key)
-        if before is not None and before is not entity:
-            _keep_of(before)
+        _note_replaced(self.get(key), entity)
         dict.__setitem__(self, key, entity)
 
     def __delitem__(self, key: Any) -> None:
@@ -186,18 +211,24 @@ class _KeepingCache(dict[Any, Any]):
 
     def update(self, entities: Any) -> None:  # type: ignore[override]
         for key in self.keys() & entities.keys():
-            if self[key] is not entities[key]:
-                _keep_of(self[key])
+            _note_replaced(self[key], entities[key])
         dict.update(self, entities)
 
     def clear(self) -> None:
         if in_transaction():
             for entity in self.values():
                 _keep_of(entity)
-        dict.clear(self)
+            dict.clear(self)
+        else:
+            _forget_all(self)
 
 
 give_methods("_cache:ContextCache", _KeepingCache)
+
+
+@around("context:Context.clear_cache")
+def _clear_cache(_: Any, context: Any) -> None:
+    _forget_all(context.cache)
 
 
 # --- writes ---------------------------------------------------------------------------------

@@ -175,10 +175,19 @@ def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def give_methods(name: str, cls: type) -> None:
-    """Give a class of ndb the methods of this one, which shares a base with it."""
+    """Copy the methods of a class to a class of ndb. Both extend dict.
+
+    Raises:
+        ImportError: ndb's class has such a method itself, which would be lost.
+    """
     owner = pkgutil.resolve_name(f"google.cloud.ndb.{name}")
     for attribute, value in vars(cls).items():
         if callable(value):
+            if attribute in vars(owner):
+                raise ImportError(
+                    f"userlock cannot protect writes with google-cloud-ndb {installed_release()}: "
+                    f"{name} has an {attribute} of its own. Install google-cloud-ndb 2.3 to 2.7"
+                )
             setattr(owner, attribute, value)
 
 

@@ -454,7 +454,7 @@ class PlainCommit:
         return Result(response, self.outcomes, failed, error)
 
     def withhold_unguarded(self) -> None:
-        """Settle the mutations that their locks no longer protect. Others do not need that."""
+        """Settle the mutations that only locks protected which are lost."""
         for index, write in enumerate(self.writes):
             if write is None or index in self.outcomes or index in self._skipped:
                 continue

@@ -131,10 +131,10 @@ def restamp(
     _write(entity, key, version, place, lock_id, Origin(held, None, next(_orders)))
 
 
-def stamp_for(
+def stamp_of_put(
     key: Any, version: int, place: CallSite | None, *, held: Mapping[str, HeldLock], lock_id: object
 ) -> Stamp:
-    """Return the stamp of a put whose object has another key by now."""
+    """Return the stamp of a put, whatever its object stands for by now."""
     return Stamp(key, version, place, lock_id, held, None, next(_orders))
 
 
@@ -179,15 +179,33 @@ def version_of(entity: Any) -> int:
 def keep(notes: RequestNotes, stamp: Stamp | None) -> None:
     """Keep the stamp of an object that a delete will not find in the context caches.
 
-    The object was given another key, or has left the cache: a delete still builds on its read. Of
-    each set of tenures that are held, and of the others together, the latest stamp is kept.
+    The object was given another key, or has left the cache: a delete still builds on its read. Keep
+    one stamp per set of held tenures, and one for all reads without a held tenure: the latest.
     """
-    if stamp is None or stamp.version == DELETED:
+    if stamp is None or stamp.version in (DELETED, 0):
         return
-    latest: dict[tuple[int, ...], Stamp] = {}
-    for each in sorted((*notes.kept.get(stamp.key, ()), stamp), key=_place):
-        latest[tuple(id(tenure) for tenure in each.held.values() if tenure.held)] = each
+    latest: dict[frozenset[HeldLock], Stamp] = {}
+    for each in sorted((*notes.kept.get(stamp.key, ()), stamp), key=_position):
+        tenures = _tenures(each)
+        latest[tenures] = each if tenures else each._replace(held=NO_LOCKS)  # whose notes are large
     notes.kept[stamp.key] = tuple(latest.values())
+
+
+def drop_older(notes: RequestNotes, stamp: Stamp) -> None:
+    """Drop the kept stamps that a delete will not build on, as it finds this one in a cache."""
+    kept = [each for each in notes.kept.pop(stamp.key, ()) if not supersedes(stamp, each)]
+    for each in kept:
+        keep(notes, each)
+
+
+def supersedes(stamp: Stamp, older: Stamp) -> bool:
+    """Return whether a delete builds on the first of two stamps, under whichever locks."""
+    return _position(stamp) >= _position(older) and _tenures(older) <= _tenures(stamp)
+
+
+def _tenures(stamp: Stamp) -> frozenset[HeldLock]:
+    """Return the tenures of a read that are still held."""
+    return frozenset(tenure for tenure in stamp.held.values() if tenure.held)
 
 
 def latest_of(
@@ -197,13 +215,13 @@ def latest_of(
 
     def rank(stamp: Stamp) -> tuple[bool, int, int]:
         under = any(held.get(lock_id) is tenure for lock_id, tenure in stamp.held.items())
-        return under or stamp.is_of(transaction), *_place(stamp)
+        return under or stamp.is_of(transaction), *_position(stamp)
 
     return max(stamps, key=rank, default=None)
 
 
-def _place(stamp: Stamp) -> tuple[int, int]:
-    """Return the place in the order of reads and puts. A put past the cache moves the version."""
+def _position(stamp: Stamp) -> tuple[int, int]:
+    """Return the position in the order of reads and puts. A put past the cache moves the version."""
     return stamp.order, stamp.version
 
 

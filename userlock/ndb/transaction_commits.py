@@ -117,6 +117,8 @@ class TransactionCommit:
             if each.write.claims is not None
         ]
         self._nonce = claim_rows.new_nonce()
+        #: Whether look-ups, not an answer, have told that it was applied.
+        self._found_out = False
         #: The rows of claims that the commit changes.
         self._rows: dict[Name, _Watched] = {}
 
@@ -133,8 +135,7 @@ class TransactionCommit:
         }
         commit = Call("commit", self._commit(overwrites, looked))
         ((response, error),) = yield [commit]
-        lost = may_have_landed(error)
-        if lost:
+        if may_have_landed(error):
             assert error is not None
             response, error, in_doubt = yield from self._resend(commit, error)
             if in_doubt and self._watched:
@@ -151,7 +152,8 @@ class TransactionCommit:
             if each.position in results:
                 version = int(results[each.position].version)
                 overwrote = each.position in overwrites
-                outcomes[each.position] = Landed(version, overwrote, lost and not version)
+                overtaken = self._found_out and not version
+                outcomes[each.position] = Landed(version, overwrote, overtaken)
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
     def _commit(self, overwrites: set[int], looked: Looked) -> Any:
@@ -233,13 +235,15 @@ class TransactionCommit:
         Returns:
             The response, the error, and whether it remains in doubt.
         """
-        resent: Resent = yield from send_again(commit)
+        writes = [each.write for each in self._watched]
+        resent: Resent = yield from send_again(commit, writes)
         if resent.response is not None:
             return resent.response, None, False
         # Without an answer the first request may still be on its way.
         applied, versions = (yield from self._find_out()) if resent.over else (None, {})
         if not applied:
             return None, lost, applied is None
+        self._found_out = True
         response = _CommitResponse.pb(_CommitResponse())
         for mutation in self._request.mutations:
             response.mutation_results.add().version = versions.get(name_of(key_of(mutation)), 0)

@@ -120,7 +120,7 @@ def together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> 
     try:
         return begin_all(*args, **kwargs)
     except Exception:
-        for ticket in group.tickets:
+        for ticket in reversed(group.tickets):
             ticket.withdraw()
         raise
     finally:

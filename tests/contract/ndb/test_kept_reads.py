@@ -15,8 +15,9 @@ import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, change, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
+from userlock.constraints import Unique
 from userlock.ndb import fencing, hooks, model
-from userlock.ndb.context import RequestNotes
+from userlock.ndb.context import RequestNotes, request_notes
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("_quick_retries")
@@ -218,7 +219,7 @@ def moved_pickle(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("enforcement", ["raise", "log"])
-def test_an_object_of_another_tenure_takes_no_place(scene: Scene, enforcement: str) -> None:
+def test_a_later_stamp_without_the_lock_does_not_win(scene: Scene, enforcement: str) -> None:
     userlock.configure(enforcement=enforcement)
     with userlock.global_locks(["ann", "bob"]):
         moved_pickle(scene)
@@ -298,3 +299,82 @@ def test_renamed_while_its_put_is_under_way(scene: Scene) -> None:
         scene.key.delete()  # of what it has put itself
     assert stored(bob) == (101, None)
     assert stored(scene.key) is None
+
+
+# --- no more than is needed -----------------------------------------------------------------
+
+
+def add_one(key: Any) -> None:
+    learner = key.get()
+    learner.points += 1
+    learner.put()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("clears", [False, True])
+def test_nothing_is_kept_of_entities_that_were_read_again(
+    scene: Scene, in_transaction: bool, clears: bool
+) -> None:
+    """A batch job queries, takes a lock, and gets."""
+    (found,) = Learner.query().fetch()
+    with userlock.global_lock("ann"):
+        if in_transaction:
+            ndb.transaction(lambda: add_one(found.key))
+        else:
+            add_one(found.key)
+    if clears:
+        ndb.get_context().clear_cache()
+    assert request_notes().kept == {}
+
+
+def test_nothing_is_kept_after_the_cache_is_cleared(scene: Scene) -> None:
+    with userlock.global_lock("ann"):
+        a_rollback(scene)
+        assert len(request_notes().kept) == 1
+        ndb.get_context().clear_cache()
+        assert request_notes().kept == {}
+        a_rollback(scene)
+    ndb.get_context().cache.clear()
+    assert request_notes().kept == {}
+
+
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_its_own_later_put_counts(context: Any, use_cache: bool) -> None:
+    with userlock.global_lock("ann"):
+        key = ByProperty(id="x", owner="ann").put()
+    context.clear_cache()
+    ByProperty.query().fetch()
+    with userlock.global_lock("ann"):
+        found = key.get(use_cache=use_cache)
+        found.points += 1
+        found.put(use_cache=use_cache)
+    with userlock.global_lock("ann"):
+        key.delete()
+    assert key.get(use_cache=False) is None
+
+
+class Uncached(userlock.UserModel):
+    """In no context cache."""
+
+    _use_cache = False
+    _lock_id_from_key = userlock.key_id
+    _unique = (Unique("title", per="all"),)
+    title = ndb.StringProperty()
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedUncached"
+
+
+def test_its_own_put_after_a_refusal_counts(context: Any) -> None:
+    with userlock.suppress("it is about the delete"):
+        Uncached(id="x", title="A").put()
+        key = Uncached(id="y", title="B").put()
+        found = key.get()
+        found.title = "A"
+        with pytest.raises(userlock.NotUnique):
+            found.put()
+        found.title = "C"
+        found.put()
+        key.delete()
+    assert key.get() is None

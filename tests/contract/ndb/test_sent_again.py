@@ -81,6 +81,38 @@ def test_in_doubt(key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator)
     assert stored(key) == (100, None)
 
 
+def test_in_a_transaction(key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator) -> None:
+    """Its commit is not sent again: the transaction does not protect what it has not read."""
+    datastore.faults.unavailable(1, rpc="Commit", skip=1)
+    with userlock.global_lock("ann"):
+        lapse(key)
+        with pytest.raises(userlock.CommitInDoubt):
+            ndb.transaction(key.delete)
+    assert stored(key) == (100, None)
+
+
+def test_in_a_transaction_that_has_read_it(
+    key: Any, clock: ManualClock, datastore: userlock_emulator.Emulator
+) -> None:
+    """The transaction protects it, so its commit is sent again."""
+
+    def read_and_delete() -> None:
+        key.get().key.delete()
+
+    datastore.faults.unavailable(1, rpc="Commit")
+    with userlock.global_lock("ann"):
+
+        class Lapsing(Wire):
+            def sent(self, name: str, request: Any) -> Any:
+                if name == "commit":
+                    clock.advance(61)
+                return super().sent(name, request)
+
+        Lapsing(ndb.get_context().client)
+        ndb.transaction(read_and_delete)
+    assert stored(key) is None
+
+
 def test_a_put_without_a_read(
     context: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
 ) -> None:

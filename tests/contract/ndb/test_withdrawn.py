@@ -50,6 +50,18 @@ class TestADelete:
 
 
 class TestAPut:
+    def test_of_one_entity_twice(self, key: Any) -> None:
+        def run() -> None:
+            first, second = key.get(), key.get(use_cache=False)
+            with pytest.raises(userlock.CreatedWithoutLock):
+                ndb.put_multi([first, first, Learner(id="without a lock")])
+            second.points = 10
+            second.put()
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(run)
+        assert stored(key) == (10, None)
+
     def test_another_object_is_not_outdated_by_it(self, key: Any) -> None:
         def run() -> None:
             first, second = key.get(), key.get(use_cache=False)

@@ -261,9 +261,16 @@ def test_a_creation_may_have_been_retried_after_its_deletion(reported: float, wr
     writes = [created, W2, write("d", "w2", 1.8, deletes=True)]
     findings = checked([A, B], writes=writes, reads=[read("w1")])[0]
     assert findings == ([(Kind.OUTDATED, "b")] if wrong else [])
-    # The same after another change of the new one, which is no earlier state than any of the old.
+    # A state of the second creation is not older than a state of the first.
     again = write("x", "w1", 2.0, by=None)
     assert checked([A, B], writes=[*writes, again], reads=[read("x")])[0] == []
+
+
+def test_a_deletion_that_has_not_landed_is_no_excuse() -> None:
+    created = write("w1", None, 1.0, by=None, outcome=Outcome.UNKNOWN)
+    in_doubt = write("d", "w1", 1.1, by=None, deletes=True, outcome=Outcome.UNKNOWN)
+    exclusion = checked([A, B], writes=[created, in_doubt, W2], reads=[read("w1")])
+    assert exclusion[0] == [(Kind.OUTDATED, "b")]
 
 
 def test_reads_after_the_lease_may_be_stale() -> None:

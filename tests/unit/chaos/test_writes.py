@@ -169,6 +169,34 @@ class TestLostUpdates:
         stored["e"] = Stored("b", 2)
         assert by_kind(check(writes, stored, ()).findings) == {Kind.TORN: ["x"]}
 
+    def test_deletions_in_doubt_do_not_excuse_each_other(self) -> None:
+        """b was overwritten by c: no deletion of b has landed, and that of a has lost both."""
+        in_doubt = [delete("d", "b", UNKNOWN), delete("d2", "b", UNKNOWN)]
+        late = delete("late", "a")
+        late.reported = 3.0
+        writes = [put("a", None), put("b", "a"), *in_doubt, late, put("c", "b")]
+        assert found(writes, Stored("c", 3)) == {Kind.FORKED: ["a"]}
+
+    def test_a_deletion_in_doubt_makes_no_room_for_a_second_creation(self) -> None:
+        created, in_doubt = put("a", None), delete("u", "a", UNKNOWN)
+        created.reported = 5.0
+        gone = delete("d", "b")
+        gone.made = 7.0
+        writes = [created, in_doubt, put("b", "a"), gone, put("c", "a")]
+        assert found(writes, Stored("c", 2)) == {Kind.FORKED: ["a"]}
+        late = delete("z", "a")
+        late.made, created.reported = 3.0, 2.5
+        assert found([created, in_doubt, late], Stored("a", 1)) == {Kind.LOST: ["z"]}
+
+    def test_a_transaction_does_not_excuse_itself(self) -> None:
+        """It deletes the entity twice, but another client's b is overwritten."""
+        mine = [put("x", "a", together="t"), delete("d", "x")]
+        mine += [put("y", None, together="t"), delete("d2", "y")]
+        for number, each in enumerate(mine):
+            each.together, each.made, each.operation = "t", 1.0 + number / 10, "o"
+        writes = [put("a", None), *mine, put("b", "a")]
+        assert Kind.FORKED in found(writes, Stored("b", 2))
+
     def test_an_unknown_deletion_of_a_missing_entity(self) -> None:
         """b was deleted, or not, by a deletion with a lost reply; a new one was created."""
         late = delete("late", "a")

@@ -40,12 +40,11 @@ async def enter(lock_id: str, wait_timeout: float | None = None) -> None:
 
 def test_threads_that_stand_idle_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_IDLE_SECONDS", 0.01)
-    before = threading.active_count()
     threads = tasks.Threads("idle", 50)
     for _ in range(20):
         done = [threads.submit(threading.get_ident) for _ in range(100)]
         assert len({each.result(10) for each in done}) <= 50
-    wait_until(lambda: threading.active_count() <= before)
+    wait_until(lambda: not any(each.name == "idle" for each in threading.enumerate()))
     assert threads.submit(lambda: "again").result(10) == "again"
 
 
