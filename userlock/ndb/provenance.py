@@ -221,7 +221,7 @@ def latest_of(
 
 
 def _position(stamp: Stamp) -> tuple[int, int]:
-    """Return the position in the order of reads and puts. A put past the cache moves the version."""
+    """Return the position among reads and puts. A put past the cache moves the version."""
     return stamp.order, stamp.version
 
 
