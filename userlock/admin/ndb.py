@@ -10,6 +10,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from google.auth.exceptions import GoogleAuthError
@@ -101,7 +102,7 @@ def through_ndb(found: Findings, client: Any) -> None:
             wrong = "it did not come to an end"
             try:
                 with client.context():
-                    wrong = _fault(name)
+                    wrong = _fault(client, name)
             finally:
                 # The result, or an error, counts more than an entity left over.
                 quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
@@ -120,7 +121,7 @@ def through_ndb(found: Findings, client: Any) -> None:
     found.ok(THROUGH_NDB, says, fenced=True, ndb=version)
 
 
-def _fault(name: str) -> str:
+def _fault(client: Any, name: str) -> str:
     """Return which write was carried out or refused by mistake; "" if none was."""
     try:
         # Not before it is needed: it hooks into ndb, which fails where ndb lacks something.
@@ -140,14 +141,24 @@ def _fault(name: str) -> str:
             return KIND
 
     key = ndb.Key(Probe, name)
+
+    def change() -> bool:
+        """Change the entity as another request. Return whether it was there."""
+        with client.context():
+            current = key.get(**_ONCE)
+            if current is not None:
+                current.number += 1
+                current.put(**_ONCE)
+            return current is not None
+
     try:
         Probe(key=key, number=0).put(use_cache=False, **_ONCE)
         for what in ("put", "delete"):
-            outdated, current = key.get(**_ONCE), key.get(use_cache=False, **_ONCE)
-            if outdated is None or current is None:
+            outdated = key.get(**_ONCE)
+            with ThreadPoolExecutor(1) as elsewhere:
+                changed = elsewhere.submit(change).result()
+            if outdated is None or not changed:
                 return "an entity that had been put was not found"
-            current.number += 1
-            current.put(use_cache=False, **_ONCE)
             if not _refused(outdated.put if what == "put" else key.delete):
                 return f"a {what} of an outdated object was carried out"
     except WriteNotFenced as error:
