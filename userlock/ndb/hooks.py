@@ -39,6 +39,7 @@ from userlock.ndb.provenance import (
     drop_older,
     keep,
     last_stamp,
+    stamp_of,
     stamp_read,
 )
 from userlock.ndb.stub import GatedStub, gated, settle
@@ -178,7 +179,8 @@ def _note_replaced(before: Any, entity: Any) -> None:
     if before is None and not notes.kept:
         return
     _keep_of(before)
-    stamp = last_stamp(entity) if isinstance(entity, Stamped) else None
+    # Not that of another key, which the object had at its read: a delete may build on that.
+    stamp = stamp_of(entity) if isinstance(entity, Stamped) else None
     if stamp is not None:
         drop_older(notes, stamp)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -125,6 +126,26 @@ def a_failing_get(scene: Scene) -> None:
     scene.failing_get()
 
 
+def a_rename_that_is_rolled_back(scene: Scene) -> None:
+    """Of an object that is in no cache, as in each attempt of a transaction."""
+    learner = scene.key.get(use_cache=False)
+
+    def rename() -> None:
+        moved = copy.deepcopy(learner)
+        moved.key = ndb.Key(Learner, "bob")
+        moved.put()
+        raise ndb.Rollback
+
+    with pytest.raises(ndb.Rollback):
+        ndb.transaction(rename)
+
+
+def a_rename(scene: Scene) -> None:
+    moved = scene.key.get(use_cache=False)
+    moved.key = ndb.Key(Learner, "bob")
+    moved.put()
+
+
 LOSSES = pytest.mark.parametrize(
     "lose",
     [
@@ -135,6 +156,8 @@ LOSSES = pytest.mark.parametrize(
         a_rollback,
         an_error_after_a_query,
         a_failing_get,
+        a_rename,
+        a_rename_that_is_rolled_back,
     ],
     ids=lambda each: each.__name__,
 )
@@ -241,6 +264,29 @@ def test_without_the_rank_an_update_is_lost(scene: Scene, monkeypatch: pytest.Mo
         scene.rival()
         scene.key.delete()
     assert stored(scene.key) is None
+
+
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_renamed_in_each_attempt_of_a_transaction(scene: Scene, use_cache: bool) -> None:
+    """The object was read before. The first attempt is refused as contention."""
+    bob = ndb.Key(Learner, "bob")
+
+    def rename() -> None:
+        moved = copy.deepcopy(learner)
+        moved.key = bob
+        moved.put()
+        scene.key.delete()
+        moved.points += 1
+        moved.put()
+
+    with userlock.global_locks(["ann", "bob"]):
+        learner = scene.key.get(use_cache=use_cache)
+        scene.rival()
+        scene.datastore.faults.abort(1, rpc="Commit")
+        with pytest.raises(userlock.StaleWriteError):
+            ndb.transaction(rename)
+    assert stored(scene.key) == (100, None)
+    assert stored(bob) is None
 
 
 class ByProperty(userlock.UserModel):
