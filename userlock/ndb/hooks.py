@@ -172,7 +172,7 @@ def _keep_of(entity: Any) -> None:
 
 
 def _note_replaced(before: Any, entity: Any) -> None:
-    """Keep the stamp of an object that another one replaces, unless that has a better one."""
+    """Keep the stamp of an object that another one replaces, unless that one's is newer."""
     if before is entity or current_context() is None:
         return
     notes = request_notes()
@@ -230,6 +230,7 @@ give_methods("_cache:ContextCache", _KeepingCache)
 
 @around("context:Context.clear_cache")
 def _clear_cache(_: Any, context: Any) -> None:
+    """Clear the cache for an application, also within a transaction."""
     _forget_all(context.cache)
 
 

@@ -454,7 +454,7 @@ class PlainCommit:
         return Result(response, self.outcomes, failed, error)
 
     def withhold_unguarded(self) -> None:
-        """Settle the mutations that only locks protected which are lost."""
+        """Settle the mutations whose only protection was a lock that is lost by now."""
         for index, write in enumerate(self.writes):
             if write is None or index in self.outcomes or index in self._skipped:
                 continue

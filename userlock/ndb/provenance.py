@@ -193,12 +193,12 @@ def keep(notes: RequestNotes, stamp: Stamp | None) -> None:
 
 def drop_older(notes: RequestNotes, stamp: Stamp) -> None:
     """Drop the kept stamps that a delete will not build on, as it finds this one in a cache."""
-    kept = [each for each in notes.kept.pop(stamp.key, ()) if not supersedes(stamp, each)]
+    kept = [each for each in notes.kept.pop(stamp.key, ()) if not _supersedes(stamp, each)]
     for each in kept:
         keep(notes, each)
 
 
-def supersedes(stamp: Stamp, older: Stamp) -> bool:
+def _supersedes(stamp: Stamp, older: Stamp) -> bool:
     """Return whether a delete builds on the first of two stamps, under whichever locks."""
     return _position(stamp) >= _position(older) and _tenures(older) <= _tenures(stamp)
 
