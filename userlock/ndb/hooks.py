@@ -212,9 +212,14 @@ class _KeepingCache(dict[Any, Any]):
         return dict.pop(self, key, *default)
 
     def update(self, entities: Any) -> None:  # type: ignore[override]
-        for key in self.keys() & entities.keys():
-            _note_replaced(self[key], entities[key])
+        if entities is self:
+            return  # ndb's end of each step of a tasklet
+        before = list(self.values())
         dict.update(self, entities)
+        # In the same order, and without hashing keys, which is slow.
+        for was, entity in zip(before, self.values(), strict=False):
+            if was is not entity:
+                _note_replaced(was, entity)
 
     def clear(self) -> None:
         if in_transaction():

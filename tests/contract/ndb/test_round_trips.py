@@ -1,14 +1,17 @@
-"""The cost of fencing without contention: no round trip more than ndb's own."""
+"""The cost of fencing without contention: no round trip more than ndb's own, few calls."""
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.models import Learner, Marked, VideoLog
+from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from tests.contract.ndb.test_capabilities import connect
 from userlock.ndb import capabilities
@@ -139,3 +142,55 @@ def test_a_server_is_asked_by_the_first_write_that_builds_on_a_version(
         assert 3 < asked <= 3 + 12
         learner.put()
     assert server.names[asked:] == ["commit"]
+
+
+# --- calls ----------------------------------------------------------------------------------
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Return the number of Python functions that an action calls."""
+    count = 0
+
+    def called(frame: Any, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def put_one_by_one(entities: list[Any]) -> None:
+    @ndb.tasklet
+    def put() -> Any:
+        for entity in entities:
+            yield entity.put_async()
+
+    ndb.transaction_async(put).result()
+
+
+#: Each leaves all entities in the context cache.
+MANY: dict[str, Callable[[list[Any]], object]] = {
+    "put_multi": ndb.put_multi,
+    "get_multi": lambda entities: ndb.get_multi([entity.key for entity in entities]),
+    "put in a transaction": lambda entities: ndb.transaction(lambda: ndb.put_multi(entities)),
+    "put by a tasklet in a transaction": put_one_by_one,
+}
+
+
+@pytest.mark.parametrize("model", [Learner, Plain])
+@pytest.mark.parametrize("do", MANY.values(), ids=MANY)
+def test_calls_per_entity_do_not_grow_with_the_context_cache(
+    context: Any, model: Any, do: Callable[[list[Any]], object]
+) -> None:
+    per_entity = []
+    with userlock.suppress("arranging data"):
+        for count in (20, 100):
+            entities = [model(id=f"{count}-{number}") for number in range(count)]
+            context.clear_cache()
+            per_entity.append(calls_of(functools.partial(do, entities)) / count)
+    assert per_entity[1] < 1.1 * per_entity[0]
