@@ -102,25 +102,33 @@ def floors(graph: Arrows) -> int:
 
 
 def private_accesses(files: Mapping[str, Path]) -> list[str]:
-    """Return the accesses to private attributes that another file of the package defines.
+    """Return the accesses to private attributes that another package defines.
 
-    As `MODULE:LINE ATTRIBUTE (MODULE)`. An attribute counts as a file's own if the file defines
-    it anywhere; attributes that no file of the package defines belong to other libraries.
+    As `MODULE:LINE ATTRIBUTE (PACKAGE)`. The files of a folder share theirs. An attribute counts
+    as a package's own if it defines it anywhere; attributes that no package defines belong to
+    other libraries.
     """
     trees = {module: ast.parse(path.read_text()) for module, path in files.items()}
-    defined = {module: set(_defined(tree)) for module, tree in trees.items()}
+    defined: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        defined.setdefault(_package_of(module), set()).update(_defined(tree))
     found = []
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
                 continue
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if own or node.attr in defined[module]:
+            if own or node.attr in defined[_package_of(module)]:
                 continue
             others = [other for other, names in defined.items() if node.attr in names]
             if others:
                 found.append(f"{module}:{node.lineno} {node.attr} ({', '.join(others)})")
     return found
+
+
+def _package_of(module: str) -> str:
+    """Return the folder of a module below the root package; the module itself if it has none."""
+    return ".".join(module.split(".")[:2])
 
 
 #: Public in spite of the underscore: named tuples and ndb's models keep other names for fields.
@@ -175,7 +183,7 @@ def main(package: str = "userlock") -> None:
     for cycle in found:
         print(f"  {len(cycle)}: {', '.join(each.removeprefix(f'{package}.') for each in cycle)}")
     accesses = private_accesses(files)
-    print(f"\n{len(accesses)} accesses to private attributes of another file")
+    print(f"\n{len(accesses)} accesses to private attributes of another package")
     for access in accesses:
         print(f"  {access}")
 

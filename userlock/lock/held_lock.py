@@ -33,7 +33,9 @@ the order:
 from __future__ import annotations
 
 import collections
+import importlib
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -505,3 +507,13 @@ participants: list[Participant] = []
 def register_participant(participant: Participant) -> None:
     """Add a participant, in this process, from now on."""
     participants.append(participant)
+
+
+def find_participants() -> None:
+    """Load the model layer if the process has imported ndb. By name: this package needs neither.
+
+    Asked whenever a lock is taken, left or yielded: also ndb that is imported under a lock may
+    have an open transaction when the lock is left, which then has to stay until the commit.
+    """
+    if not participants and "google.cloud.ndb" in sys.modules:
+        importlib.import_module("userlock.ndb")

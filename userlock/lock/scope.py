@@ -22,7 +22,7 @@ from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
-from userlock.lock.held_lock import HeldLock, check_heartbeat, participants
+from userlock.lock.held_lock import HeldLock, check_heartbeat, find_participants, participants
 from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
@@ -168,6 +168,8 @@ class LockScope:
             if heartbeat:
                 tenure.begin_renewal(heartbeat=True)
             return tenure
+        if not participants:
+            find_participants()
         service = self.service
         priority = self.priority if priority is None else Priority.of(priority)
         if heartbeat is None:
@@ -314,6 +316,8 @@ class LockScope:
             self._release_now(tenure)
             return
         try:
+            if not participants:
+                find_participants()
             if tenure.notes:
                 self._finish_writes(tenure, failing=failing)
         finally:
@@ -467,6 +471,7 @@ class LockScope:
 
 
 def _has_to_stay(tenure: HeldLock) -> bool:
+    find_participants()
     return any(participant.holds(tenure) for participant in participants)
 
 

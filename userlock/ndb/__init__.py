@@ -1,0 +1,5 @@
+"""The model layer. Its import puts the gate into ndb, whichever module is imported first."""
+
+from __future__ import annotations
+
+import userlock.ndb.hooks  # noqa: F401

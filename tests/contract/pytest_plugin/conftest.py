@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from google.cloud import ndb
 
-import userlock._public  # noqa: F401  (or each inner pytest would hook into ndb again)
+import userlock.ndb  # noqa: F401  (or each inner pytest would hook into ndb again)
 import userlock_emulator
 from userlock.reports import REPORTS
 
