@@ -23,6 +23,7 @@ from userlock_emulator.datastore.protos import (
     QueryPb,
     RollbackRequest,
     RunQueryRequest,
+    Value,
 )
 from userlock_emulator.datastore.storage import Storage
 
@@ -47,7 +48,7 @@ def where(*filters: tuple[str, str, Any], any_of: bool = False) -> Message:
     for name, op, operand in filters:
         leaf = composite.filters.add().property_filter
         leaf.property.name, leaf.op = name, OPERATORS[op]
-        leaf.value.CopyFrom(value(operand))
+        leaf.value.CopyFrom(operand if isinstance(operand, Value) else value(operand))
     return message
 
 
@@ -84,6 +85,10 @@ class Subject:
     def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
         self.storage = storage
         self.engine = Engine(storage, control)
+
+    @classmethod
+    def in_memory(cls, control: ControlFactory = Optimistic) -> Subject:
+        return cls(Storage(), control)
 
     def commit(
         self, *mutations: Message, transaction: bytes = b"", transactional: bool = False
@@ -147,8 +152,8 @@ class Subject:
 @contextmanager
 def subject(control: ControlFactory = Optimistic) -> Iterator[Subject]:
     """Yield an engine on an empty database in memory."""
-    storage = Storage()
+    made = Subject.in_memory(control)
     try:
-        yield Subject(storage, control)
+        yield made
     finally:
-        storage.close()
+        made.storage.close()

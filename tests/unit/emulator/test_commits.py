@@ -30,12 +30,6 @@ def stored_n(engine: Subject) -> int | None:
 
 
 class TestVersions:
-    def test_they_grow_with_each_change(self, engine: Subject) -> None:
-        versions = [engine.put(entity(KEY, n=n)).mutation_results[0].version for n in range(20)]
-        assert versions[0] > 0
-        assert versions == sorted(set(versions))
-        assert engine.lookup(KEY).found[0].version == versions[-1]
-
     def test_a_missing_entity_reports_the_snapshot(self, engine: Subject) -> None:
         before = engine.put(entity(key("K", 2), n=1)).mutation_results[0].version
         missing = engine.lookup(KEY).missing[0]
@@ -44,37 +38,26 @@ class TestVersions:
         assert missing.entity == Entity(key=KEY)
         assert not missing.HasField("update_time")
 
-    def test_an_unchanged_entity_keeps_its_version(self, engine: Subject) -> None:
+    def test_versions_and_times_grow_with_each_change(self, engine: Subject) -> None:
         first = engine.put(entity(KEY, n=1, s="a")).mutation_results[0]
-        again = engine.put(entity(KEY, s="a", n=1)).mutation_results[0]
-        assert again == first
-
-    def test_a_deletion_has_a_version_between_those_around_it(self, engine: Subject) -> None:
-        first = engine.put(entity(KEY, n=1)).mutation_results[0]
-        deleted = engine.delete(KEY).mutation_results[0]
-        second = engine.put(entity(KEY, n=1)).mutation_results[0]
-        assert first.version < deleted.version < second.version
-        assert not deleted.HasField("update_time")
-        assert not deleted.HasField("create_time")
-        assert second.create_time != first.create_time
-
-    def test_times_are_those_of_creation_and_of_the_last_change(self, engine: Subject) -> None:
-        first = engine.put(entity(KEY, n=1)).mutation_results[0]
+        assert engine.put(entity(KEY, s="a", n=1)).mutation_results[0] == first, "unchanged"
         second = engine.put(entity(KEY, n=2)).mutation_results[0]
+        assert 0 < first.version < second.version
         assert first.create_time == first.update_time == second.create_time
         assert second.update_time.ToMicroseconds() > first.update_time.ToMicroseconds()
-        found = engine.lookup(KEY).found[0]
-        assert (found.create_time, found.update_time) == (second.create_time, second.update_time)
+        (found,) = engine.lookup(KEY).found
+        assert (found.version, found.create_time, found.update_time) == (
+            second.version, second.create_time, second.update_time,
+        )  # fmt: skip
+        deleted = engine.delete(KEY).mutation_results[0]
+        third = engine.put(entity(KEY, n=2)).mutation_results[0]
+        assert second.version < deleted.version < third.version
+        assert not deleted.HasField("update_time")
+        assert not deleted.HasField("create_time")
+        assert third.create_time != first.create_time
 
 
 class TestConflicts:
-    def test_a_matching_base_version_lands(self, engine: Subject) -> None:
-        version = engine.put(entity(KEY, n=1)).mutation_results[0].version
-        (result,) = engine.commit(upsert(2, base_version=version)).mutation_results
-        assert not result.conflict_detected
-        assert result.version > version
-        assert stored_n(engine) == 2
-
     @pytest.mark.parametrize("transactional", [False, True])
     def test_a_stale_one_keeps_the_servers_value_and_the_rest_lands(
         self, engine: Subject, transactional: bool
@@ -94,51 +77,25 @@ class TestConflicts:
         assert stored_n(engine) == 2
         assert len(engine.lookup(key("K", 2), key("K", 3)).found) == 2
 
-    @pytest.mark.parametrize(
-        ("mutation", "text"),
-        [
-            (Mutation(insert=entity(KEY), base_version=1), "insert an entity with a base version"),
-            (Mutation(update=entity(KEY), base_version=0), "base version set to zero"),
-        ],
-    )
-    def test_versions_that_make_no_sense(
-        self, engine: Subject, mutation: Message, text: str
-    ) -> None:
-        """As Google's emulators refuse them."""
-        with pytest.raises(DatastoreError, match=text) as caught:
-            engine.commit(mutation)
-        assert caught.value.code is Code.INVALID_ARGUMENT
-        engine.commit(Mutation(insert=entity(KEY), base_version=0))
-        assert engine.lookup(KEY).found
-
-    def test_it_holds_for_update_and_delete_and_for_update_times(self, engine: Subject) -> None:
+    @pytest.mark.parametrize("mutation", ["upsert", "update", "delete"])
+    def test_each_mutation_and_a_version_or_a_time(self, engine: Subject, mutation: str) -> None:
         stale = engine.put(entity(KEY, n=1)).mutation_results[0]
         current = engine.put(entity(KEY, n=2)).mutation_results[0]
-        for mutation in (
-            Mutation(update=entity(KEY, n=9), base_version=stale.version),
-            Mutation(delete=KEY, base_version=stale.version),
-            Mutation(upsert=entity(KEY, n=9), update_time=stale.update_time),
-        ):
-            (result,) = engine.commit(mutation).mutation_results
+        changed = {mutation: KEY if mutation == "delete" else entity(KEY, n=3)}
+        for base in ({"base_version": stale.version}, {"update_time": stale.update_time}):
+            (result,) = engine.commit(Mutation(**changed, **base)).mutation_results
             assert result.conflict_detected
             assert stored_n(engine) == 2
-        update = Mutation(update=entity(KEY, n=3), update_time=current.update_time)
-        (result,) = engine.commit(update).mutation_results
+        on_current = Mutation(**changed, update_time=current.update_time)
+        (result,) = engine.commit(on_current).mutation_results
         assert not result.conflict_detected
-        delete = Mutation(delete=KEY, base_version=result.version)
-        (result,) = engine.commit(delete).mutation_results
-        assert not result.conflict_detected
-        assert stored_n(engine) is None
-
-    def test_an_entity_deleted_since_is_a_conflict(self, engine: Subject) -> None:
-        version = engine.put(entity(KEY, n=1)).mutation_results[0].version
+        assert result.version > current.version
+        assert stored_n(engine) == (None if mutation == "delete" else 3)
         deleted = engine.delete(KEY).mutation_results[0].version
-        for operation in ("upsert", "update"):
-            mutation = Mutation(**{operation: entity(KEY, n=2)}, base_version=version)
-            (result,) = engine.commit(mutation).mutation_results
-            assert result.conflict_detected
-            assert result.version > deleted
-        assert stored_n(engine) is None
+        late = Mutation(upsert=entity(KEY, n=4), base_version=current.version)
+        (result,) = engine.commit(late).mutation_results
+        assert result.conflict_detected, "deleted since"
+        assert result.version >= deleted
 
     def test_a_miss_can_be_a_base(self, engine: Subject) -> None:
         missing = engine.lookup(KEY).missing[0].version
@@ -161,51 +118,31 @@ class TestConflicts:
         assert caught.value.code is Code.ABORTED
         assert len(engine.lookup(key("K", 2)).missing) == 1
 
-    def test_no_conflict_is_reported_without_a_base(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        assert not engine.put(entity(KEY, n=2)).mutation_results[0].conflict_detected
-
-    def test_a_strategy_needs_a_base(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError, match="base version"):
-            engine.commit(upsert(1, conflict_resolution_strategy=Mutation.SERVER_VALUE))
-        with pytest.raises(DatastoreError, match="negative"):
-            engine.commit(upsert(1, base_version=-1))
-
 
 class TestExistence:
-    def test_insert_of_what_exists(self, engine: Subject) -> None:
+    @pytest.mark.parametrize(
+        ("mutation", "code", "text"),
+        [
+            (Mutation(insert=entity(KEY, n=2)), Code.ALREADY_EXISTS, "entity already exists"),
+            (Mutation(update=entity(key("K", 3))), Code.NOT_FOUND, "no entity to update"),
+        ],
+    )
+    def test_a_failed_commit_leaves_no_trace(
+        self, engine: Subject, mutation: Message, code: Code, text: str
+    ) -> None:
         engine.put(entity(KEY, n=1))
-        with pytest.raises(DatastoreError, match="entity already exists") as caught:
-            engine.commit(Mutation(upsert=entity(key("K", 2))), Mutation(insert=entity(KEY, n=2)))
-        assert caught.value.code is Code.ALREADY_EXISTS
+        with pytest.raises(DatastoreError, match=text) as caught:
+            engine.commit(Mutation(upsert=entity(key("New", 1), fresh=1)), mutation)
+        assert caught.value.code is code
         assert stored_n(engine) == 1
-        assert len(engine.lookup(key("K", 2)).missing) == 1, "half a commit landed"
-
-    def test_update_of_what_is_missing(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError) as caught:
-            engine.commit(Mutation(update=entity(KEY, n=2)))
-        assert caught.value.code is Code.NOT_FOUND
-
-    def test_deleting_nothing_is_fine(self, engine: Subject) -> None:
-        assert engine.delete(KEY).mutation_results[0].version > 0
-
-    def test_a_failed_commit_leaves_no_trace_in_queries(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError):
-            engine.commit(
-                Mutation(upsert=entity(key("New", 1), fresh=1)), Mutation(update=entity(KEY))
-            )
-        assert engine.identifiers(query("New", orders=("fresh",))) == []
+        assert engine.lookup(key("New", 1)).missing, "half a commit landed"
         engine.put(entity(key("New", 2), fresh=2))
         assert engine.identifiers(query("New", orders=("fresh",))) == [2]
+        assert engine.delete(key("K", 3)).mutation_results[0].version > 0, "deleting nothing"
 
 
 OPERATIONS = ["insert", "update", "upsert", "delete"]
-FORBIDDEN = {
-    ("insert", "insert"),
-    ("update", "insert"),
-    ("upsert", "insert"),
-    ("delete", "update"),
-}
+FORBIDDEN = {("insert", "insert"), ("update", "insert"), ("upsert", "insert"), ("delete", "update")}
 
 
 def mutate(operation: str, n: int) -> Message:
@@ -246,14 +183,19 @@ class TestIds:
         assert engine.lookup(inserted.key, upserted.key).found[0].version == inserted.version
         assert not complete.HasField("key"), "only for allocated keys"
 
-    def test_allocated_ids_are_never_given_out_again(self, engine: Subject) -> None:
+    def test_allocated_ids_are_spread_and_never_given_out_again(self, engine: Subject) -> None:
         request = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")] * 300)
-        allocated = {
+        allocated = [
             k.path[0].id for _ in range(5) for k in engine.engine.allocate_ids(request).keys
-        }
-        assert len(allocated) == 1500
+        ]
+        assert len(set(allocated)) == 1500
+        assert min(abs(a - b) for a, b in itertools.pairwise(allocated)) > 2**30
+        tenths = [number * 10 >> 52 for number in allocated]
+        assert all(tenths.count(tenth) > 100 for tenth in range(10)), "in 52 bits"
         inserted = engine.commit(*[Mutation(insert=entity(key("K")))] * 300).mutation_results
-        assert not allocated & {result.key.path[0].id for result in inserted}
+        assert not set(allocated) & {result.key.path[0].id for result in inserted}
+        with pytest.raises(DatastoreError, match="no identifier"):
+            engine.engine.allocate_ids(AllocateIdsRequest(project_id=PROJECT, keys=[KEY]))
 
     def test_reserved_ids_are_passed_over(self, engine: Subject) -> None:
         next_ids = [scatter(number) for number in range(1, 6)]
@@ -265,10 +207,6 @@ class TestIds:
             AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
         ).keys
         assert allocated.path[0].id == next_ids[3]
-
-    def test_a_complete_key_cannot_be_allocated(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError, match="no identifier"):
-            engine.engine.allocate_ids(AllocateIdsRequest(project_id=PROJECT, keys=[KEY]))
 
 
 def test_entities_come_back_as_they_were_sent(engine: Subject) -> None:
@@ -287,18 +225,13 @@ def test_entities_come_back_as_they_were_sent(engine: Subject) -> None:
     )
     sent.properties["number"].meaning = 7
     sent.properties["nested"].entity_value.key.CopyFrom(key("Incomplete"))
+    sent.properties["exact"].CopyFrom(value(Timestamp(1_000_001)))
+    sent.properties["exact"].timestamp_value.nanos += 999
     engine.put(sent)
+    sent.properties["exact"].timestamp_value.nanos -= 999  # to microseconds
     (found,) = engine.lookup(sent.key).found
     assert found.entity == sent
     assert found.entity.key.SerializeToString() == sent.key.SerializeToString()
-
-
-def test_dates_are_rounded_down_to_microseconds(engine: Subject) -> None:
-    sent = entity(KEY, at=Timestamp(1_000_001))
-    sent.properties["at"].timestamp_value.nanos += 999
-    engine.put(sent)
-    stored = engine.lookup(KEY).found[0].entity.properties["at"].timestamp_value
-    assert (stored.seconds, stored.nanos) == (1, 1000)
 
 
 def test_a_key_is_echoed_exactly_as_asked(engine: Subject) -> None:
@@ -324,25 +257,24 @@ def test_index_updates_are_counted(engine: Subject) -> None:
     assert engine.delete(KEY).index_updates == 4
 
 
-def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:
-    keys = [key("K", index) for index in range(1, 7)]
-    for k in keys:
-        engine.put(entity(k, blob=value(b"x" * 1_000_000, indexed=False)))
-    response = engine.lookup(*keys)
-    assert response.ByteSize() < 4 * 1024 * 1024
-    assert len(response.found) + len(response.deferred) == 6
-    rest = engine.lookup(*response.deferred)
-    assert {f.entity.key.path[0].id for f in [*response.found, *rest.found]} == {1, 2, 3, 4, 5, 6}
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         ({"mode": CommitRequest.TRANSACTIONAL}, "needs a transaction"),
-        ({"mode": CommitRequest.NON_TRANSACTIONAL, "transaction": b"x"}, "must not name"),
+        ({"transaction": b"x"}, "must not name"),
         ({"project_id": ""}, "project"),
         ({"database_id": "(default)"}, "not allowed"),
         ({"mutations": [Mutation()]}, "no operation"),
+        *(
+            ({"mutations": [mutation]}, text)
+            for mutation, text in (
+                (upsert(1, conflict_resolution_strategy=Mutation.SERVER_VALUE), "base version"),
+                (upsert(1, base_version=-1), "negative"),
+                # As Google's emulators refuse them.
+                (Mutation(insert=entity(KEY), base_version=1), "an entity with a base version"),
+                (Mutation(update=entity(KEY), base_version=0), "base version set to zero"),
+            )
+        ),
     ],
 )
 def test_malformed_commits(engine: Subject, change: dict[str, object], text: str) -> None:
@@ -350,3 +282,16 @@ def test_malformed_commits(engine: Subject, change: dict[str, object], text: str
     with pytest.raises(DatastoreError, match=text) as caught:
         engine.engine.commit(CommitRequest(**fields))
     assert caught.value.code is Code.INVALID_ARGUMENT
+    engine.commit(Mutation(insert=entity(KEY), base_version=0))  # it is not there yet
+
+
+def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:
+    keys = [key("K", index) for index in range(1, 7)]
+    blob = value(b"x" * 1_000_000, indexed=False)
+    engine.commit(*(Mutation(upsert=entity(each, blob=blob)) for each in keys))
+    response = engine.lookup(*keys)
+    assert response.ByteSize() < 4 * 1024 * 1024
+    rest = engine.lookup(*response.deferred)
+    assert sorted(f.entity.key.path[0].id for f in [*response.found, *rest.found]) == [
+        1, 2, 3, 4, 5, 6,
+    ]  # fmt: skip

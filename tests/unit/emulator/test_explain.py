@@ -1,5 +1,6 @@
 """Query explain: plans without results, and statistics with them."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import Subject, query, where
 from userlock_emulator.datastore.errors import DatastoreError
 from userlock_emulator.datastore.protos import (
-    CommitRequest,
     EntityResult,
     Message,
+    Mutation,
     QueryPb,
     RunAggregationQueryRequest,
     RunQueryRequest,
@@ -41,6 +42,9 @@ def plan(response: Message) -> list[tuple[str, str]]:
     ]
 
 
+BELOW = ("__key__", "ancestor", key("K", 1))
+
+
 @pytest.mark.parametrize(
     ("filters", "orders", "projection", "indexes"),
     [
@@ -48,20 +52,21 @@ def plan(response: Message) -> list[tuple[str, str]]:
         ((), ("-__key__",), (), ["(__name__ DESC)"]),
         ((("a", "=", 1),), (), (), ["(a ASC, __name__ ASC)"]),
         (
-            (("b", "=", 1), ("a", "=", 1)),
-            (),
-            (),
+            (("b", "=", 1), ("a", "=", 1)), (), (),
             ["(a ASC, __name__ ASC)", "(b ASC, __name__ ASC)"],
         ),
         ((("b", ">", 1),), (), (), ["(b ASC, __name__ ASC)"]),
-        ((), ("-b",), (), ["(b DESC, __name__ ASC)"]),
         ((), ("-b", "a"), (), ["(b DESC, a ASC, __name__ ASC)"]),
         ((("a", "=", 1),), ("-b",), (), ["(a ASC, b DESC, __name__ ASC)"]),
         ((("a", "in", [1, 2]),), ("b",), (), ["(a ASC, b ASC, __name__ ASC)"]),
         ((), (), ("b",), ["(b ASC, __name__ ASC)"]),
         ((("a", "=", 1),), (), ("c", "b"), ["(a ASC, c ASC, b ASC, __name__ ASC)"]),
+        ((BELOW,), ("b",), (), ["(b ASC, __name__ ASC)"]),
+        # Built-in indexes know no ancestors.
+        ((BELOW,), (), (), ["(__name__ ASC)"]),
+        ((BELOW, ("a", "=", 1)), (), (), ["(a ASC, __name__ ASC)"]),
     ],
-)
+)  # fmt: skip
 def test_the_plan_names_the_indexes_that_the_service_would_use(
     engine: Subject,
     filters: Conditions,
@@ -71,49 +76,20 @@ def test_the_plan_names_the_indexes_that_the_service_would_use(
 ) -> None:
     message = query("K", where(*filters) if filters else None, orders, projection)
     response = explain(engine, message, analyze=False)
-    assert plan(response) == [("Collection group", index) for index in indexes]
-
-
-def test_an_ancestor_is_another_scope(engine: Subject) -> None:
-    below = query(filters=where(("__key__", "ancestor", key("K", 1))), orders=("b",))
-    assert plan(explain(engine, below, analyze=False)) == [
-        ("Includes ancestors", "(b ASC, __name__ ASC)")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("conditions", "index"),
-    [((), "(__name__ ASC)"), ((("a", "=", 1),), "(a ASC, __name__ ASC)")],
-)
-def test_built_in_indexes_know_no_ancestors(
-    engine: Subject, conditions: Conditions, index: str
-) -> None:
-    below = query(filters=where(("__key__", "ancestor", key("K", 1)), *conditions))
-    assert plan(explain(engine, below, analyze=False)) == [("Collection group", index)]
-
-
-def test_a_plan_alone_has_no_results(engine: Subject) -> None:
-    response = explain(engine, query(), analyze=False)
-    assert not response.HasField("batch")
+    scope = "Includes ancestors" if BELOW in filters and orders else "Collection group"
+    assert plan(response) == [(scope, index) for index in indexes]
+    assert not response.HasField("batch"), "a plan alone has no results"
     assert not response.explain_metrics.HasField("execution_stats")
 
 
-def test_a_plan_alone_is_no_read(engine: Subject) -> None:
+@pytest.mark.parametrize("analyze", [False, True])
+def test_only_an_analyzed_query_is_read_by_its_transaction(engine: Subject, analyze: bool) -> None:
     transaction = engine.begin()
-    explain(engine, query(), analyze=False, transaction=transaction)
+    explain(engine, query(), analyze=analyze, transaction=transaction)
     engine.put(entity(key("K", 1), a=9))
-    engine.commit(transaction=transaction)  # none of its reads was changed
-
-
-def test_an_analyzed_query_in_a_transaction_is_read(engine: Subject) -> None:
-    """The negative control."""
-    transaction = engine.begin()
-    explain(engine, query(), analyze=True, transaction=transaction)
-    engine.put(entity(key("K", 1), a=9))
-    request = CommitRequest(project_id=PROJECT, transaction=transaction)
-    request.mutations.add().upsert.CopyFrom(entity(key("Other", 1)))
-    with pytest.raises(DatastoreError, match="contention"):
-        engine.engine.commit(request)
+    write = Mutation(upsert=entity(key("Other", 1)))
+    with pytest.raises(DatastoreError, match="contention") if analyze else nullcontext():
+        engine.commit(write, transaction=transaction)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +136,3 @@ def test_an_aggregation(engine: Subject) -> None:
     assert stats.debug_stats["index_entries_scanned"] == "4"
     (result,) = analyzed.batch.aggregation_results
     assert result.aggregate_properties["n"].integer_value == 4
-
-
-def test_without_the_option_nothing_is_explained(engine: Subject) -> None:
-    response = engine.engine.run_query(RunQueryRequest(project_id=PROJECT, query=query()))
-    assert not response.HasField("explain_metrics")

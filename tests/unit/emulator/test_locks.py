@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from tests.unit.emulator.builders import key
-from tests.unit.emulator.waiting import Started, wait_until_queued
+from tests.unit.emulator.waiting import Started
 from userlock_emulator.datastore import locks as locks_module
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.encoding import encode_key
@@ -28,58 +28,52 @@ def assert_aborted(started: Started) -> None:
     assert caught.value.code is Code.ABORTED
 
 
-def test_readers_share(locks: LockTable) -> None:
-    for _ in range(3):
-        locks.share(Owner(), [A])
-    assert locks.waiting == 0
+def wait_until_queued(locks: LockTable, count: int) -> None:
+    """Return when `count` requests wait. Woken by the lock table, never by time."""
+    with locks._condition:
+        assert locks._condition.wait_for(lambda: len(locks._queue) == count, 10)
 
 
-def test_a_writer_waits_for_all_readers(locks: LockTable) -> None:
-    readers = [Owner(), Owner()]
-    for reader in readers:
+def test_readers_and_writers_take_turns(locks: LockTable) -> None:
+    early = [Owner(), Owner()]
+    for reader in early:
         locks.share(reader, [A])
-    writer = Started(lambda: locks.take(Owner(), [A]))
-    wait_until_queued(locks, 1)
-    locks.release(readers[0])
-    assert locks.waiting == 1
-    locks.release(readers[1])
-    writer.result()
-
-
-def test_a_reader_waits_for_a_writer(locks: LockTable) -> None:
-    writer = Owner()
-    locks.take(writer, [A])
-    reader = Started(lambda: locks.share(Owner(), [A]))
-    wait_until_queued(locks, 1)
-    locks.share(Owner(), [B])
-    locks.release(writer)
-    reader.result()
-
-
-def test_new_readers_do_not_overtake_a_waiting_writer(locks: LockTable) -> None:
-    early = Owner()
-    locks.share(early, [A])
     owner = Owner()
     writer = Started(lambda: locks.take(owner, [A]))
     wait_until_queued(locks, 1)
+    # A new reader does not overtake it; one that shares already may do so again.
     late = Started(lambda: locks.share(Owner(), [A]))
     wait_until_queued(locks, 2)
-    locks.release(early)
+    locks.share(early[0], [A])
+    locks.share(Owner(), [B])
+    locks.release(early[0])
+    assert locks.waiting == 2
+    locks.release(early[1])
     writer.result()
     assert not late.done
     locks.release(owner)
     late.result()
 
 
-def test_an_owner_may_share_what_it_shares_already(locks: LockTable) -> None:
-    early = Owner()
-    locks.share(early, [A])
-    owner = Owner()
-    writer = Started(lambda: locks.take(owner, [A]))
+@pytest.mark.parametrize("first", ["old", "young"])
+def test_of_two_readers_that_want_to_write_the_younger_is_aborted(
+    locks: LockTable, first: str
+) -> None:
+    old, young = Owner(), Owner()
+    locks.share(old, [A])
+    locks.share(young, [A])
+    waiting = Started(lambda: locks.take(old if first == "old" else young, [A]))
     wait_until_queued(locks, 1)
-    locks.share(early, [A])
-    locks.release(early)
-    writer.result()
+    if first == "old":
+        with pytest.raises(DatastoreError):
+            locks.take(young, [A])
+        waiting.result()
+    else:
+        locks.take(old, [A])
+        assert_aborted(waiting)
+    assert young.aborted
+    with pytest.raises(DatastoreError):
+        locks.share(young, [B])
 
 
 def test_the_only_reader_may_become_the_writer_ahead_of_the_queue(locks: LockTable) -> None:
@@ -105,28 +99,6 @@ def test_several_entities_are_granted_as_a_whole(locks: LockTable) -> None:
     assert owner.exclusive == {A, B}
 
 
-def test_of_two_readers_that_want_to_write_the_younger_is_aborted(locks: LockTable) -> None:
-    old, young = Owner(), Owner()
-    locks.share(old, [A])
-    locks.share(young, [A])
-    first = Started(lambda: locks.take(old, [A]))
-    wait_until_queued(locks, 1)
-    with pytest.raises(DatastoreError):
-        locks.take(young, [A])
-    first.result()
-    assert young.aborted
-
-
-def test_the_younger_is_aborted_though_it_came_first(locks: LockTable) -> None:
-    old, young = Owner(), Owner()
-    locks.share(old, [A])
-    locks.share(young, [A])
-    first = Started(lambda: locks.take(young, [A]))
-    wait_until_queued(locks, 1)
-    locks.take(old, [A])
-    assert_aborted(first)
-
-
 def test_a_long_cycle_is_found(locks: LockTable) -> None:
     owners = [Owner(), Owner(), Owner()]
     for owner, entity in zip(owners, (A, B, C), strict=True):
@@ -150,32 +122,6 @@ def test_many_readers_that_all_want_to_write(locks: LockTable) -> None:
     started[0].result()
     for loser in started[1:]:
         assert_aborted(loser)
-
-
-def test_no_request_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks_module, "_SWEEP_SECONDS", 0.001)
-    now = [0.0]
-    sweeps = []
-
-    def sweep() -> None:
-        sweeps.append(now[0])
-        now[0] += locks_module.LOCK_TIMEOUT_SECONDS
-
-    locks = LockTable(sweep, monotonic=lambda: now[0])
-    locks.share(Owner(), [A])
-    with pytest.raises(DatastoreError) as caught:
-        locks.take(Owner(), [A])
-    assert caught.value.code is Code.ABORTED
-    assert sweeps == [0.0]
-    assert locks.waiting == 0
-
-
-def test_an_owner_that_was_aborted_gets_nothing(locks: LockTable) -> None:
-    owner = Owner()
-    owner.aborted = True
-    with pytest.raises(DatastoreError):
-        locks.share(owner, [A])
-    locks.take(Owner(), [A])
 
 
 def owned(name: bytes, began: float = 0.0, client: str = "") -> Owner:

@@ -7,9 +7,7 @@ import pytest
 from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import Subject, query
 from userlock_emulator.datastore.errors import Code, DatastoreError
-from userlock_emulator.datastore.masks import parse_path
 from userlock_emulator.datastore.protos import (
-    Entity,
     EntityPb,
     LookupRequest,
     Message,
@@ -78,89 +76,86 @@ def test_a_query_returns_what_its_mask_covers(engine: Subject) -> None:
     (result,) = engine.engine.run_query(request).batch.entity_results
     assert result.entity == entity(KEY, address={"city": "Rome"})
     assert result.version == engine.lookup(KEY).found[0].version
-
-
-@pytest.mark.parametrize("projection", ["__key__", "name"])
-def test_a_projection_has_no_mask(engine: Subject, projection: str) -> None:
-    request = RunQueryRequest(project_id=PROJECT, query=query(projection=(projection,)))
-    request.property_mask.paths.append("name")
-    with pytest.raises(DatastoreError, match="projection") as caught:
-        engine.engine.run_query(request)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    for projection in ("__key__", "name"):
+        request.query.CopyFrom(query(projection=(projection,)))
+        with pytest.raises(DatastoreError, match="projection") as caught:
+            engine.engine.run_query(request)
+        assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 class TestWriting:
-    @pytest.mark.parametrize("operation", ["update", "upsert"])
-    def test_masked_properties_are_updated_or_removed(
-        self, engine: Subject, operation: str
+    @pytest.mark.parametrize(
+        ("operation", "before", "change", "paths", "after"),
+        [
+            # Masked properties are updated or removed.
+            ("update", {"a": 1, "b": 2, "c": 3}, {"a": 10, "c": 30}, "a b", {"a": 10, "c": 3}),
+            ("upsert", {"a": 1, "b": 2, "c": 3}, {"a": 10, "c": 30}, "a b", {"a": 10, "c": 3}),
+            ("upsert", {"a": 1}, {"a": 2}, "__key__ a", {"a": 2}),
+            ("upsert", {"a": 1, "b": 2}, {"a": 5}, None, {"a": 5}),  # the negative control
+            # A new entity has what is masked.
+            ("insert", None, {"a": 1, "b": 2}, "a", {"a": 1}),
+            ("upsert", None, {"a": 1, "b": 2}, "a", {"a": 1}),
+            (
+                "upsert",
+                PERSON,
+                {"address": {"city": "Oslo", "zip": "1"}},
+                "address.city address.geo.lon name.x",
+                {**PERSON, "address": {"city": "Oslo", "zip": "00100", "geo": {"lat": 1}}},
+            ),
+            # An embedded entity is made where there is none.
+            (
+                "upsert",
+                {"address": "somewhere"},
+                {"address": value({"city": "Oslo", "zip": "1"}, indexed=False)},
+                "address.city",
+                {"address": value({"city": "Oslo"}, indexed=False)},
+            ),
+            (
+                "upsert",
+                {r"c\d": {"x.y": 1, "z": 1}},
+                {r"c\d": {"x.y": 2}},
+                r"c\\d.x\.y",
+                {r"c\d": {"x.y": 2, "z": 1}},
+            ),
+        ],
+    )
+    def test_what_is_written(
+        self,
+        engine: Subject,
+        operation: str,
+        before: dict[str, Any] | None,
+        change: dict[str, Any],
+        paths: str | None,
+        after: dict[str, Any],
     ) -> None:
-        engine.put(entity(KEY, a=1, b=2, c=3))
-        engine.commit(write(operation, entity(KEY, a=10, c=30), "a", "b"))
-        assert stored(engine) == entity(KEY, a=10, c=3)
+        if before is not None:
+            engine.put(entity(KEY, **before))
+        content = entity(KEY, **change)
+        engine.commit(
+            Mutation(**{operation: content})
+            if paths is None
+            else write(operation, content, *paths.split())
+        )
+        assert stored(engine) == entity(KEY, **after)
 
-    @pytest.mark.parametrize("operation", ["insert", "upsert"])
-    def test_a_new_entity_has_what_is_masked(self, engine: Subject, operation: str) -> None:
-        engine.commit(write(operation, entity(KEY, a=1, b=2), "a"))
-        assert stored(engine) == entity(KEY, a=1)
-
-    def test_an_update_still_needs_the_entity(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError) as caught:
-            engine.commit(write("update", entity(KEY, a=1), "a"))
-        assert caught.value.code is Code.NOT_FOUND
-
-    def test_paths_into_embedded_entities(self, engine: Subject) -> None:
-        engine.put(entity(KEY, **PERSON))
-        change = entity(KEY, address={"city": "Oslo", "zip": "1"})
-        engine.commit(write("upsert", change, "address.city", "address.geo.lon", "name.x"))
-        changed = {"city": "Oslo", "zip": "00100", "geo": {"lat": 1}}
-        assert stored(engine) == entity(KEY, **{**PERSON, "address": changed})
-
-    def test_an_embedded_entity_is_made_where_there_is_none(self, engine: Subject) -> None:
-        engine.put(entity(KEY, address="somewhere"))
-        change = entity(KEY, address=value({"city": "Oslo", "zip": "1"}, indexed=False))
-        engine.commit(write("upsert", change, "address.city"))
-        assert stored(engine) == entity(KEY, address=value({"city": "Oslo"}, indexed=False))
-
-    def test_indexes_follow(self, engine: Subject) -> None:
+    def test_indexes_and_versions_follow(self, engine: Subject) -> None:
         engine.put(entity(KEY, a=1, b=2))
         engine.commit(write("upsert", entity(KEY, a=5), "a"))
         assert engine.identifiers(query(orders=("a", "b"))) == [1]
-        engine.commit(write("upsert", entity(KEY), "b"))
+        (changed,) = engine.commit(write("upsert", entity(KEY), "b")).mutation_results
         assert engine.identifiers(query(orders=("b",))) == []
+        (same,) = engine.commit(write("upsert", entity(KEY, a=5, b=9), "a")).mutation_results
+        assert same.version == changed.version, "nothing has changed"
+        engine.commit(Mutation(delete=KEY, property_mask={"paths": ["a"]}))
+        assert engine.lookup(KEY).missing, "a deletion ignores it"
 
-    def test_one_that_changes_nothing_keeps_the_version(self, engine: Subject) -> None:
-        first = engine.put(entity(KEY, a=1, b=2)).mutation_results[0]
-        (again,) = engine.commit(write("upsert", entity(KEY, a=1, b=9), "a")).mutation_results
-        assert again.version == first.version
-
-    def test_a_deletion_ignores_it(self, engine: Subject) -> None:
-        engine.put(entity(KEY, a=1, b=2))
-        deletion = Mutation(delete=KEY)
-        deletion.property_mask.paths.append("a")
-        engine.commit(deletion)
-        assert engine.lookup(KEY).missing
-
-    def test_the_key_may_be_in_it(self, engine: Subject) -> None:
-        engine.commit(write("upsert", entity(KEY, a=1), "__key__", "a"))
-        assert stored(engine) == entity(KEY, a=1)
-
-    @pytest.mark.parametrize("path", ["__secret__", "a.__b__", "", "a..b", ".a", "a.", "a\\b"])
+    @pytest.mark.parametrize(
+        "path", ["__secret__", "a.__b__", "", "a..b", ".a", "a.", "a\\b", "list.b"]
+    )
     def test_refused_paths(self, engine: Subject, path: str) -> None:
         with pytest.raises(DatastoreError) as caught:
-            engine.commit(write("upsert", entity(KEY, a=1), path))
+            engine.commit(write("upsert", entity(KEY, a=1, list=[{"b": 1}]), path))
         assert caught.value.code is Code.INVALID_ARGUMENT
-
-    def test_a_path_into_an_array_is_refused(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError, match="array"):
-            engine.commit(write("upsert", entity(KEY, a=[{"b": 1}]), "a.b"))
-
-
-def test_escapes_in_paths() -> None:
-    assert parse_path(r"a\.b.c\\d") == ("a.b", "c\\d")
-
-
-def test_without_a_mask_everything_is_written(engine: Subject) -> None:
-    """The negative control."""
-    engine.put(entity(KEY, a=1, b=2))
-    engine.commit(Mutation(upsert=entity(KEY, a=5)))
-    assert stored(engine) == Entity(key=KEY, properties={"a": value(5)})
+        with pytest.raises(DatastoreError) as caught:
+            engine.commit(write("update", entity(KEY, a=1), "a"))
+        assert caught.value.code is Code.NOT_FOUND, "an update still needs the entity"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.unit.emulator import subject as subjects
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject, query, where
-from tests.unit.emulator.waiting import Started, wait_until_queued
+from tests.unit.emulator.test_locks import wait_until_queued
+from tests.unit.emulator.waiting import Started
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.locks import LockTable
 from userlock_emulator.datastore.pessimistic import Pessimistic
@@ -43,31 +44,27 @@ def write(n: int) -> Message:
     return Mutation(upsert=entity(KEY, n=n))
 
 
-def test_a_plain_put_waits_for_a_reader(engine: Subject, locks: LockTable) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda engine, it: engine.commit(write(2), transaction=it),
+        lambda engine, it: engine.commit(transaction=it),
+        lambda engine, it: engine.rollback(it),
+        lambda engine, it: engine.engine.reset(),
+    ],
+    ids=["commit", "commit-nothing", "rollback", "reset"],
+)
+def test_a_plain_put_waits_for_a_reader(
+    engine: Subject, locks: LockTable, end: Callable[[Subject, bytes], object]
+) -> None:
     transaction = engine.begin()
     n_of(engine, transaction)
     put = Started(lambda: engine.put(entity(KEY, n=50)))
     wait_until_queued(locks, 1)
     assert n_of(engine) == 1, "plain reads wait for nobody"
-    engine.commit(write(2), transaction=transaction)
+    end(engine, transaction)
     put.result()
     assert n_of(engine) == 50
-
-
-def test_a_rollback_releases(engine: Subject, locks: LockTable) -> None:
-    transaction = engine.begin()
-    n_of(engine, transaction)
-    put = Started(lambda: engine.put(entity(KEY, n=50)))
-    wait_until_queued(locks, 1)
-    engine.rollback(transaction)
-    put.result()
-
-
-def test_a_commit_without_mutations_releases(engine: Subject) -> None:
-    transaction = engine.begin()
-    n_of(engine, transaction)
-    engine.commit(transaction=transaction)
-    engine.put(entity(KEY, n=2))
 
 
 def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
@@ -115,17 +112,6 @@ def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: Loc
         n_of(engine, young)
 
 
-def test_write_skew_is_prevented(engine: Subject, locks: LockTable) -> None:
-    first, second = engine.begin(), engine.begin()
-    for transaction in (first, second):
-        engine.lookup(KEY, OTHER, transaction=transaction)
-    commit = Started(lambda: engine.commit(write(0), transaction=first))
-    wait_until_queued(locks, 1)
-    with pytest.raises(DatastoreError, match="contention"):
-        engine.commit(Mutation(upsert=entity(OTHER, n=0)), transaction=second)
-    commit.result()
-
-
 def test_a_query_locks_its_results(engine: Subject, locks: LockTable) -> None:
     transaction = engine.begin()
     engine.run(query("Counter", filters=where(("n", "=", 1))), transaction=transaction)
@@ -163,13 +149,3 @@ def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTab
     numbers = [r.entity.properties["n"].integer_value for r in result.result().entity_results]
     assert numbers == [1, 5]
     engine.commit(write(6), transaction=transaction)
-
-
-def test_reset_ends_all_waits(engine: Subject, locks: LockTable) -> None:
-    transaction = engine.begin()
-    n_of(engine, transaction)
-    put = Started(lambda: engine.put(entity(KEY, n=50)))
-    wait_until_queued(locks, 1)
-    engine.engine.reset()
-    put.result()
-    assert n_of(engine) == 50

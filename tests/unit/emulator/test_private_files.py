@@ -66,12 +66,9 @@ def test_an_export(tmp_path: Path) -> None:
     assert modes(tmp_path / "new") == {0o700, 0o600}
 
 
-def test_missing_ones(tmp_path: Path) -> None:
+def test_a_new_one(tmp_path: Path) -> None:
     close_to_others(tmp_path / "missing")
     make_folder(tmp_path)
-
-
-def test_a_new_one(tmp_path: Path) -> None:
     assert make_new_folder(tmp_path / "new")
     assert mode(tmp_path / "new") == 0o700
     assert not make_new_folder(tmp_path / "new")

@@ -1,4 +1,9 @@
-"""Transactions: snapshots, validation, the life cycle of an id."""
+"""Transactions without locks: snapshots, validation, the life cycle of an id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -7,20 +12,25 @@ from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import Subject, query, where
 from userlock_emulator.datastore import concurrency, transactions
 from userlock_emulator.datastore.clock import VersionClock
-from userlock_emulator.datastore.concurrency import Unvalidated
+from userlock_emulator.datastore.concurrency import Optimistic, Unvalidated
+from userlock_emulator.datastore.engine import ControlFactory
+from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
+    Message,
     Mutation,
     RunAggregationQueryRequest,
     RunQueryRequest,
 )
 from userlock_emulator.datastore.transactions import State, TransactionTable
 
-KEY = key("Counter", 1)
-OTHER = key("Counter", 2)
+KEY, OTHER = key("K", 1), key("K", 2)
+FRESH = key("K", 1, namespace="fresh")
+CHILD, SIBLING = key("Group", 1, "Child", 1), key("Group", 1, "Child", 2)
+WRITE = Mutation(upsert=entity(key("Written", 1), n=1))
 
 
 def n_of(engine: Subject, transaction: bytes = b"") -> int | None:
@@ -28,258 +38,180 @@ def n_of(engine: Subject, transaction: bytes = b"") -> int | None:
     return found[0].entity.properties["n"].integer_value if found else None
 
 
-def write(n: int) -> object:
-    return Mutation(upsert=entity(OTHER, n=n))
+def expect(code: Code, text: str, call: Callable[[], object]) -> None:
+    with pytest.raises(DatastoreError, match=text) as caught:
+        call()
+    assert caught.value.code is code
 
 
-def assert_aborted(engine: Subject, transaction: bytes) -> None:
-    with pytest.raises(DatastoreError) as caught:
-        engine.commit(write(1), transaction=transaction)
-    assert (caught.value.code, caught.value.message) == (Code.ABORTED, CONTENTION)
+def assert_aborted(engine: Subject, transaction: bytes, write: Message = WRITE) -> None:
+    expect(Code.ABORTED, f"^{CONTENTION}$", lambda: engine.commit(write, transaction=transaction))
 
 
 def assert_expired(engine: Subject, transaction: bytes) -> None:
     for use in (
         lambda: engine.lookup(KEY, transaction=transaction),
         lambda: engine.run(query(), transaction=transaction),
-        lambda: engine.commit(write(1), transaction=transaction),
+        lambda: engine.commit(WRITE, transaction=transaction),
     ):
-        with pytest.raises(DatastoreError) as caught:
-            use()
-        assert (caught.value.code, caught.value.message) == (Code.INVALID_ARGUMENT, EXPIRED)
+        expect(Code.INVALID_ARGUMENT, f"^{EXPIRED}$", use)
 
 
-class TestSnapshots:
-    def test_reads_see_the_database_as_it_was_at_the_beginning(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        engine.put(entity(OTHER, n=1))
+def looking_up(*keys: Any) -> Callable[[Subject, bytes], object]:
+    return lambda engine, transaction: engine.lookup(*keys, transaction=transaction)
+
+
+def asking(kind: str = "K", **fields: Any) -> Callable[[Subject, bytes], object]:
+    message = query(kind, **fields)
+    return lambda engine, transaction: engine.run(message, transaction=transaction)
+
+
+def counting(engine: Subject, transaction: bytes) -> None:
+    request = RunAggregationQueryRequest(project_id=PROJECT)
+    request.aggregation_query.nested_query.CopyFrom(query())
+    request.aggregation_query.aggregations.add().count.SetInParent()
+    request.read_options.transaction = transaction
+    engine.engine.run_aggregation_query(request)
+
+
+def putting(of: Any, n: int = 9) -> Callable[[Subject], object]:
+    return lambda engine: engine.put(entity(of, n=n))
+
+
+FIRST_TWO = asking(orders=("n",), limit=2)
+
+
+@pytest.mark.parametrize(
+    ("control", "read", "change", "aborted"),
+    [
+        (Optimistic, looking_up(KEY), putting(KEY), True),
+        (Optimistic, looking_up(KEY), lambda engine: engine.delete(KEY), True),
+        (Optimistic, looking_up(OTHER), putting(OTHER), True),  # it was missing
+        (Optimistic, looking_up(FRESH), putting(FRESH), True),
+        (Optimistic, looking_up(KEY), putting(OTHER), False),
+        (Optimistic, lambda engine, transaction: None, putting(KEY), False),  # a blind write
+        (Optimistic, asking(filters=where(("n", ">", 3))), putting(OTHER, 7), True),  # a phantom
+        (Optimistic, asking(filters=where(("n", ">", 3))), putting(OTHER, 3), False),
+        (Optimistic, FIRST_TWO, putting(key("K", 6), 60), False),  # beyond the limit
+        (Optimistic, FIRST_TWO, putting(key("K", 9), -1), True),
+        (Optimistic, counting, putting(OTHER), True),
+        (Optimistic, asking("__kind__"), putting(key("New", 1)), True),
+        (OptimisticWithEntityGroups, looking_up(CHILD), putting(SIBLING), True),
+        (OptimisticWithEntityGroups, looking_up(CHILD), putting(KEY), False),
+        (
+            OptimisticWithEntityGroups,
+            asking("Child", filters=where(("__key__", "ancestor", key("Group", 1)))),
+            putting(SIBLING),
+            True,
+        ),
+        (Unvalidated, looking_up(KEY), putting(KEY), False),  # the negative control
+    ],
+)
+def test_what_was_read_and_has_changed_aborts(
+    control: ControlFactory,
+    read: Callable[[Subject, bytes], object],
+    change: Callable[[Subject], object],
+    aborted: bool,
+) -> None:
+    with subjects.subject(control) as engine:
+        engine.put(*(entity(key("K", i), n=i) for i in (1, 3, 4, 5, 6)), entity(CHILD, n=1))
         transaction = engine.begin()
-        engine.put(entity(KEY, n=2))
+        read(engine, transaction)
+        change(engine)
+        if aborted:
+            assert_aborted(engine, transaction)
+            assert engine.lookup(key("Written", 1)).missing
+        else:
+            engine.commit(WRITE, transaction=transaction)
+
+
+def test_a_query_in_a_namespace_that_did_not_exist(engine: Subject) -> None:
+    transaction = engine.begin()
+    engine.run(query(), transaction=transaction, namespace="fresh")
+    engine.put(entity(FRESH))
+    assert_aborted(engine, transaction)
+
+
+def test_a_transaction_whose_history_was_dropped_aborts(
+    engine: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrency, "MAX_REMEMBERED_CHANGES", 10)
+    old = engine.begin()
+    engine.lookup(OTHER, transaction=old)
+    for n in range(12):
+        engine.put(entity(KEY, n=n))
+    assert_aborted(engine, old)
+    young = engine.begin()
+    engine.lookup(OTHER, transaction=young)
+    engine.commit(WRITE, transaction=young)
+
+
+class TestEntityGroups:
+    @pytest.fixture
+    def engine(self) -> Iterator[Subject]:
+        with subjects.subject(OptimisticWithEntityGroups) as running:
+            running.put(entity(CHILD, n=1))
+            yield running
+
+    def test_two_writers_of_a_group_conflict_without_reading(self, engine: Subject) -> None:
+        first, second = engine.begin(), engine.begin()
+        engine.commit(Mutation(upsert=entity(CHILD, n=2)), transaction=first)
+        assert_aborted(engine, second, Mutation(upsert=entity(SIBLING)))
+
+    def test_a_query_needs_an_ancestor(self, engine: Subject) -> None:
+        transaction = engine.begin()
+        after = where(("__key__", "ancestor", key("Group", 1)), ("__key__", ">", CHILD))
+        engine.run(query("Child", filters=after), transaction=transaction)
+        for wide in (query("Child"), query("Child", filters=where(("__key__", ">", CHILD)))):
+            engine.run(wide)
+            with pytest.raises(DatastoreError, match="ancestor") as caught:
+                engine.run(wide, transaction=transaction)
+            assert caught.value.code is Code.INVALID_ARGUMENT
+
+    def test_a_transaction_touches_a_limited_number_of_groups(self, engine: Subject) -> None:
+        transaction = engine.begin()
+        allowed = [key("Group", i + 1) for i in range(MAX_GROUPS)]
+        engine.lookup(*allowed, CHILD, SIBLING, transaction=transaction)
+        with pytest.raises(DatastoreError, match="too many entity groups") as caught:
+            engine.lookup(key("Group", 99), transaction=transaction)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+class TestReads:
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_they_see_the_database_as_it_was_at_the_beginning(
+        self, engine: Subject, read_only: bool
+    ) -> None:
+        engine.put(entity(KEY, n=1), entity(OTHER, n=1))
+        transaction = engine.begin(read_only=read_only)
+        engine.put(entity(KEY, n=2), entity(key("K", 3), n=1))
         engine.delete(OTHER)
-        engine.put(entity(key("Counter", 3), n=1))
         assert n_of(engine, transaction) == 1
-        assert len(engine.lookup(OTHER, transaction=transaction).found) == 1
-        seen = engine.run(query("Counter", orders=("n",)), transaction=transaction)
+        assert engine.lookup(OTHER, transaction=transaction).found
+        seen = engine.run(query(orders=("n",)), transaction=transaction)
         assert [r.entity.key.path[0].id for r in seen.entity_results] == [1, 2]
         assert n_of(engine) == 2
+        if read_only:
+            with pytest.raises(DatastoreError, match="read-only"):
+                engine.commit(WRITE, transaction=transaction)
+            engine.commit(transaction=engine.begin(read_only=True))
 
-    def test_new_transaction_in_a_read(self, engine: Subject) -> None:
-        request = LookupRequest(project_id=PROJECT, keys=[KEY])
-        request.read_options.new_transaction.read_write.SetInParent()
-        transaction = engine.engine.lookup(request).transaction
-        engine.put(entity(KEY, n=1))
-        assert_aborted(engine, transaction)
-        query_request = RunQueryRequest(project_id=PROJECT, query=query("Counter"))
-        query_request.read_options.new_transaction.read_write.SetInParent()
-        transaction = engine.engine.run_query(query_request).transaction
-        engine.put(entity(KEY, n=2))
-        assert_aborted(engine, transaction)
-
-
-class TestValidation:
-    def test_a_changed_entity_aborts(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        transaction = engine.begin()
-        n_of(engine, transaction)
-        engine.put(entity(KEY, n=2))
-        assert_aborted(engine, transaction)
-        assert len(engine.lookup(OTHER).missing) == 1
-
-    def test_a_deleted_entity_and_a_filled_gap_abort(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        deleted, gap = engine.begin(), engine.begin()
-        engine.lookup(KEY, transaction=deleted)
-        engine.lookup(OTHER, transaction=gap)
-        engine.delete(KEY)
-        engine.put(entity(OTHER, n=1))
-        assert_aborted(engine, deleted)
-        assert_aborted(engine, gap)
-
-    def test_a_gap_in_a_namespace_that_did_not_exist(self, engine: Subject) -> None:
-        elsewhere = key("Counter", 1, namespace="fresh")
-        transaction, by_query = engine.begin(), engine.begin()
-        engine.lookup(elsewhere, transaction=transaction)
-        engine.run(query("Counter"), transaction=by_query, namespace="fresh")
-        engine.put(entity(elsewhere))
-        assert_aborted(engine, transaction)
-        assert_aborted(engine, by_query)
-
-    def test_changes_before_the_transaction_do_not_matter(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        transaction = engine.begin()
-        n_of(engine, transaction)
-        engine.put(entity(OTHER, n=1))
-        engine.commit(Mutation(upsert=entity(KEY, n=2)), transaction=transaction)
-        assert n_of(engine) == 2
-
-    def test_the_first_of_two_transactions_wins(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        first, second = engine.begin(), engine.begin()
-        n_of(engine, first)
-        n_of(engine, second)
-        engine.commit(Mutation(upsert=entity(KEY, n=2)), transaction=first)
-        assert_aborted(engine, second)
-        assert n_of(engine) == 2
-
-    def test_blind_writes_do_not_conflict(self, engine: Subject) -> None:
-        first, second = engine.begin(), engine.begin()
-        engine.commit(Mutation(upsert=entity(KEY, n=1)), transaction=first)
-        engine.commit(Mutation(upsert=entity(KEY, n=2)), transaction=second)
-        assert n_of(engine) == 2
-
-    def test_write_skew_is_prevented(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1), entity(OTHER, n=1))
-        first, second = engine.begin(), engine.begin()
-        for transaction in (first, second):
-            engine.lookup(KEY, OTHER, transaction=transaction)
-        engine.commit(Mutation(upsert=entity(KEY, n=0)), transaction=first)
-        assert_aborted(engine, second)
-
-    def test_a_phantom_aborts(self, engine: Subject) -> None:
-        engine.put(entity(key("Counter", 5), n=5))
-        transaction = engine.begin()
-        above = query("Counter", filters=where(("n", ">", 3)))
-        assert len(engine.run(above, transaction=transaction).entity_results) == 1
-        engine.put(entity(key("Counter", 7), n=7))
-        assert_aborted(engine, transaction)
-
-    def test_a_change_beyond_the_limit_does_not_abort(self, engine: Subject) -> None:
-        engine.put(*(entity(key("Counter", i), n=i) for i in range(3, 8)))
-        inside, outside = engine.begin(), engine.begin()
-        for transaction in (inside, outside):
-            engine.run(query("Counter", orders=("n",), limit=2), transaction=transaction)
-        engine.put(entity(key("Counter", 6), n=60))
-        engine.commit(write(100), transaction=outside)
-        engine.put(entity(key("Counter", 9), n=-1))
-        assert_aborted(engine, inside)
-
-    def test_an_aggregation_is_validated(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        request = RunAggregationQueryRequest(project_id=PROJECT)
-        request.aggregation_query.nested_query.CopyFrom(query("Counter"))
-        request.aggregation_query.aggregations.add().count.SetInParent()
-        request.read_options.transaction = transaction
-        engine.engine.run_aggregation_query(request)
-        engine.put(entity(KEY, n=1))
-        assert_aborted(engine, transaction)
-
-    def test_without_validation_an_update_is_lost(self) -> None:
-        """The negative control of the tests above."""
-        with subjects.subject(Unvalidated) as engine:
-            engine.put(entity(KEY, n=1))
-            transaction = engine.begin()
-            n_of(engine, transaction)
-            engine.put(entity(KEY, n=2))
-            engine.commit(write(1), transaction=transaction)
-
-    def test_a_transaction_whose_history_was_dropped_aborts(
-        self, engine: Subject, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("rpc", "request_"),
+        [
+            ("lookup", LookupRequest(project_id=PROJECT, keys=[KEY])),
+            ("run_query", RunQueryRequest(project_id=PROJECT, query=query())),
+        ],
+    )
+    def test_one_can_begin_a_transaction(
+        self, engine: Subject, rpc: str, request_: Message
     ) -> None:
-        monkeypatch.setattr(concurrency, "MAX_REMEMBERED_CHANGES", 10)
-        old = engine.begin()
-        engine.lookup(key("Never", "written"), transaction=old)
-        for n in range(12):
-            engine.put(entity(KEY, n=n))
-        assert_aborted(engine, old)
-        young = engine.begin()
-        engine.lookup(key("Never", "written"), transaction=young)
-        engine.commit(write(1), transaction=young)
-
-
-class TestIds:
-    def test_a_committed_transaction_is_over(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        engine.commit(write(1), transaction=transaction)
-        assert_expired(engine, transaction)
-        with pytest.raises(DatastoreError, match="expired"):
-            engine.rollback(transaction)
-
-    def test_rolling_back_twice_succeeds(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        engine.rollback(transaction)
-        engine.rollback(transaction)
-        assert_expired(engine, transaction)
-
-    def test_rolling_back_what_was_aborted_succeeds(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        n_of(engine, transaction)
-        engine.put(entity(KEY, n=2))
+        request_.read_options.new_transaction.read_write.SetInParent()
+        transaction = getattr(engine.engine, rpc)(request_).transaction
+        engine.put(entity(KEY, n=1))
         assert_aborted(engine, transaction)
-        assert_expired(engine, transaction)
-        engine.rollback(transaction)
 
-    @pytest.mark.parametrize("made_up", [b"x", b"x" * 20, b"x" * 40])
-    def test_made_up_ids_are_refused(self, engine: Subject, made_up: bytes) -> None:
-        assert_expired(engine, made_up)
-        with pytest.raises(DatastoreError, match="expired"):
-            engine.rollback(made_up)
-
-    def test_a_transaction_belongs_to_its_database(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        request = LookupRequest(project_id="another", keys=[key("K", 1, project="another")])
-        request.read_options.transaction = transaction
-        with pytest.raises(DatastoreError, match="expired"):
-            engine.engine.lookup(request)
-        engine.lookup(KEY, transaction=transaction)
-
-    def test_a_failed_commit_ends_the_transaction(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        with pytest.raises(DatastoreError) as caught:
-            engine.commit(Mutation(update=entity(KEY)), transaction=transaction)
-        assert caught.value.code is Code.NOT_FOUND
-        assert_expired(engine, transaction)
-
-    def test_a_malformed_commit_does_not(self, engine: Subject) -> None:
-        transaction = engine.begin()
-        with pytest.raises(DatastoreError, match="incomplete"):
-            engine.commit(Mutation(delete=key("K")), transaction=transaction)
-        engine.commit(write(1), transaction=transaction)
-
-    def test_reset_ends_all(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        version = engine.lookup(KEY).found[0].version
-        transaction = engine.begin()
-        engine.engine.reset()
-        assert_expired(engine, transaction)
-        missing = engine.lookup(KEY).missing[0]
-        assert missing.version > version
-        (result,) = engine.commit(
-            Mutation(upsert=entity(KEY, n=2), base_version=version)
-        ).mutation_results
-        assert result.conflict_detected, "from before the reset"
-
-
-class TestReadOnly:
-    def test_it_reads_its_snapshot_and_takes_no_part_in_validation(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        transaction = engine.begin(read_only=True)
-        engine.put(entity(KEY, n=2))
-        assert n_of(engine, transaction) == 1
-        engine.commit(transaction=transaction)
-
-    def test_it_cannot_write(self, engine: Subject) -> None:
-        transaction = engine.begin(read_only=True)
-        with pytest.raises(DatastoreError, match="read-only"):
-            engine.commit(write(1), transaction=transaction)
-
-    def test_it_can_read_in_the_past(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        then = engine.lookup(KEY).read_time
-        engine.put(entity(KEY, n=2))
-        request = BeginTransactionRequest(project_id=PROJECT)
-        request.transaction_options.read_only.read_time.CopyFrom(then)
-        transaction = engine.engine.begin_transaction(request).transaction
-        assert n_of(engine, transaction) == 1
-
-    def test_a_single_use_transaction_must_write(self, engine: Subject) -> None:
-        request = CommitRequest(project_id=PROJECT)
-        request.single_use_transaction.read_only.SetInParent()
-        with pytest.raises(DatastoreError, match="read-write"):
-            engine.engine.commit(request)
-
-
-class TestReadTime:
-    def test_a_past_state_can_be_read(self, engine: Subject) -> None:
+    def test_a_past_state(self, engine: Subject) -> None:
         engine.put(entity(KEY, n=1))
         then = engine.lookup(KEY).read_time
         engine.put(entity(KEY, n=2))
@@ -288,6 +220,9 @@ class TestReadTime:
         response = engine.engine.lookup(request)
         assert response.found[0].entity.properties["n"].integer_value == 1
         assert response.read_time == then
+        begin = BeginTransactionRequest(project_id=PROJECT)
+        begin.transaction_options.read_only.read_time.CopyFrom(then)
+        assert n_of(engine, engine.engine.begin_transaction(begin).transaction) == 1
 
     @pytest.mark.parametrize(
         ("shift_seconds", "nanos", "code", "text"),
@@ -304,57 +239,97 @@ class TestReadTime:
         request.read_options.read_time.FromMicroseconds(engine.storage.clock.now())
         request.read_options.read_time.seconds += shift_seconds
         request.read_options.read_time.nanos += nanos
-        with pytest.raises(DatastoreError, match=text) as caught:
-            engine.engine.lookup(request)
-        assert caught.value.code is code
+        expect(code, text, lambda: engine.engine.lookup(request))
+
+    def test_a_single_use_transaction_must_write(self, engine: Subject) -> None:
+        request = CommitRequest(project_id=PROJECT)
+        request.single_use_transaction.read_only.SetInParent()
+        with pytest.raises(DatastoreError, match="read-write"):
+            engine.engine.commit(request)
 
 
-class ManualMonotonic:
-    def __init__(self) -> None:
-        self.seconds = 0.0
+class TestIds:
+    @pytest.mark.parametrize(
+        ("mutation", "code"), [(WRITE, None), (Mutation(update=entity(KEY)), Code.NOT_FOUND)]
+    )
+    def test_a_commit_ends_the_transaction_also_if_it_fails(
+        self, engine: Subject, mutation: Message, code: Code | None
+    ) -> None:
+        transaction = engine.begin()
+        with pytest.raises(DatastoreError, match="incomplete"):
+            engine.commit(Mutation(delete=key("K")), transaction=transaction)  # malformed
+        if code is None:
+            engine.commit(mutation, transaction=transaction)
+            expect(Code.INVALID_ARGUMENT, EXPIRED, lambda: engine.rollback(transaction))
+        else:
+            expect(code, "entity", lambda: engine.commit(mutation, transaction=transaction))
+        assert_expired(engine, transaction)
 
-    def __call__(self) -> float:
-        return self.seconds
+    def test_a_rollback_succeeds_after_another_one_and_after_an_abort(
+        self, engine: Subject
+    ) -> None:
+        first, second = engine.begin(), engine.begin()
+        n_of(engine, second)
+        engine.rollback(first)
+        engine.put(entity(KEY, n=2))
+        assert_aborted(engine, second)
+        for transaction in (first, second):
+            assert_expired(engine, transaction)
+            engine.rollback(transaction)
+
+    @pytest.mark.parametrize("made_up", [b"x", b"x" * 20, b"x" * 40])
+    def test_made_up_ids_are_refused(self, engine: Subject, made_up: bytes) -> None:
+        assert_expired(engine, made_up)
+        expect(Code.INVALID_ARGUMENT, EXPIRED, lambda: engine.rollback(made_up))
+
+    def test_a_transaction_belongs_to_its_database(self, engine: Subject) -> None:
+        request = LookupRequest(project_id="another", keys=[key("K", 1, project="another")])
+        request.read_options.transaction = engine.begin()
+        expect(Code.INVALID_ARGUMENT, EXPIRED, lambda: engine.engine.lookup(request))
+
+    def test_reset_ends_all(self, engine: Subject) -> None:
+        engine.put(entity(KEY, n=1))
+        version = engine.lookup(KEY).found[0].version
+        transaction = engine.begin()
+        engine.engine.reset()
+        assert_expired(engine, transaction)
+        assert engine.lookup(KEY).missing[0].version > version
+        stale = Mutation(upsert=entity(KEY, n=2), base_version=version)
+        assert engine.commit(stale).mutation_results[0].conflict_detected
 
 
 class TestExpiry:
+    """On a clock that is moved by hand."""
+
     DATABASE = ("p", "")
 
-    def table(self) -> tuple[TransactionTable, ManualMonotonic]:
-        clock = ManualMonotonic()
-        return TransactionTable(VersionClock(), b"secret", clock), clock
+    def table(self, seconds: list[float]) -> TransactionTable:
+        return TransactionTable(VersionClock(), b"secret", lambda: seconds[0])
 
-    def test_idle_transactions_expire(self) -> None:
-        table, clock = self.table()
-        transaction = table.begin(self.DATABASE)
-        clock.seconds += transactions.IDLE_SECONDS
-        table.get(transaction.id, self.DATABASE)
-        clock.seconds += transactions.IDLE_SECONDS + 1
+    def test_idle_and_busy_transactions_expire(self) -> None:
+        seconds = [0.0]
+        table = self.table(seconds)
+        idle, busy = table.begin(self.DATABASE), table.begin(self.DATABASE)
+        while seconds[0] < transactions.LIFETIME_SECONDS:
+            table.get(busy.id, self.DATABASE)
+            seconds[0] += transactions.IDLE_SECONDS
+            if seconds[0] > transactions.IDLE_SECONDS:
+                with pytest.raises(DatastoreError, match="expired"):
+                    table.get(idle.id, self.DATABASE)
+        seconds[0] = transactions.LIFETIME_SECONDS + 1
         with pytest.raises(DatastoreError, match="expired"):
-            table.get(transaction.id, self.DATABASE)
-        table.roll_back(transaction.id, self.DATABASE)
-
-    def test_busy_ones_expire_too(self) -> None:
-        table, clock = self.table()
-        transaction = table.begin(self.DATABASE)
-        while clock.seconds < transactions.LIFETIME_SECONDS:
-            table.get(transaction.id, self.DATABASE)
-            clock.seconds += transactions.IDLE_SECONDS
-        clock.seconds = transactions.LIFETIME_SECONDS + 1
-        with pytest.raises(DatastoreError, match="expired"):
-            table.get(transaction.id, self.DATABASE)
+            table.get(busy.id, self.DATABASE)
+        table.roll_back(idle.id, self.DATABASE)
 
     def test_an_id_from_before_a_restart_can_be_rolled_back(self) -> None:
-        table, _ = self.table()
-        transaction = table.begin(self.DATABASE)
-        restarted, _ = self.table()
-        restarted.roll_back(transaction.id, self.DATABASE)
+        transaction = self.table([0.0]).begin(self.DATABASE)
+        self.table([0.0]).roll_back(transaction.id, self.DATABASE)
         stranger = TransactionTable(VersionClock(), b"another secret")
         with pytest.raises(DatastoreError, match="expired"):
             stranger.roll_back(transaction.id, self.DATABASE)
 
     def test_one_request_sent_twice_commits_once(self) -> None:
-        table, _ = self.table()
+        table = self.table([0.0])
         transaction = table.begin(self.DATABASE)
         table.check_active(transaction)
         table.finish(transaction, State.COMMITTED)

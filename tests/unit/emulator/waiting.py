@@ -1,18 +1,10 @@
-"""Running a call in a thread that should wait for a lock."""
+"""Running a call in a thread that should wait for something."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from typing import Any
-
-from userlock_emulator.datastore.locks import LockTable
-
-
-def wait_until_queued(locks: LockTable, count: int) -> None:
-    """Return when `count` requests wait. Woken by the lock table, never by time."""
-    with locks._condition:
-        assert locks._condition.wait_for(lambda: len(locks._queue) == count, 10)
 
 
 class Started:
