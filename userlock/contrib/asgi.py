@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
 from typing import Any, Unpack
 
-from userlock.contrib.outbox_endpoints import MOST_BODY_BYTES, Answer
+from userlock.contrib.hooks import MOST_BODY_BYTES, Answer
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log, log_violation
 from userlock.errors import LockTimeout, UserLockError, WriteViolation
@@ -56,7 +56,7 @@ class UserLockMiddleware:
             await self._app(scope, receive, send)
             return
         path, headers = path_of(scope), _headers_of(scope)
-        answer = await self._answer_engine(scope["method"], path, headers, receive)
+        answer = await self._answer_by_hook(scope["method"], path, headers, receive)
         if answer is not None:
             await _send(send, answer.status, answer.headers, answer.body)
             return
@@ -81,21 +81,19 @@ class UserLockMiddleware:
             problem = self._scope.problem_of(failed)
             await _send(send, problem.status, problem.headers, problem.body)
 
-    async def _answer_engine(
+    async def _answer_by_hook(
         self, method: str, path: str, headers: dict[str, str], receive: Receive
     ) -> Answer | None:
-        """Answer a request for the outbox's endpoints; None if it is for the app."""
-        endpoints = self._scope.outbox
-        if endpoints is None or not endpoints.has(path):
+        """Answer a request by a hook, in a thread; None if it is for the app."""
+        if not self._scope.is_hooked(path):
             return None
         body = await _body(receive)
         return await asyncio.to_thread(
-            endpoints.answer,
+            self._scope.answer,
             method,
             path,
             lambda name: headers.get(name.lower()),
             lambda most: body[:most],
-            self._scope.open_for_jobs,
         )
 
 

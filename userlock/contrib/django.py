@@ -63,7 +63,7 @@ class UserLockMiddleware:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        answer = self._answer_engine(request)
+        answer = self._answer_by_hook(request)
         if answer is not None:
             return answer
         stack = self._scope.open(
@@ -83,15 +83,9 @@ class UserLockMiddleware:
         finally:
             close(stack, failed, request.path)
 
-    def _answer_engine(self, request: HttpRequest) -> HttpResponse | None:
-        if self._scope.outbox is None:
-            return None
-        answer = self._scope.outbox.answer(
-            request.method or "",
-            request.path_info,
-            request.headers.get,
-            request.read,
-            self._scope.open_for_jobs,
+    def _answer_by_hook(self, request: HttpRequest) -> HttpResponse | None:
+        answer = self._scope.answer(
+            request.method or "", request.path_info, request.headers.get, request.read
         )
         if answer is None:
             return None

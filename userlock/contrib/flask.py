@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 try:
@@ -23,7 +20,6 @@ except ImportError as error:  # pragma: no cover
 
 from werkzeug import Response
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Rule
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import (
@@ -37,6 +33,7 @@ from userlock.contrib.idempotent_requests import (
     refuse_stream,
 )
 from userlock.contrib.inspector.pages import Authorise, Inspector
+from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
@@ -128,33 +125,28 @@ class UserLock:
             self.init_app(app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Attach to an app.
-
-        Raises:
-            ConfigurationError: a route has no such argument as its `@user_lock` names, or the
-                decorator stands above it. Also raised later, by a route that is added.
-        """
+        """Attach to an app."""
         app.extensions["userlock"] = self
-        _check_routes(app)
-        if self._scope.outbox is not None:
-            app.wsgi_app = self._answer_engines(app.wsgi_app)  # type: ignore[assignment, method-assign]
+        if self._scope.hooks:
+            app.wsgi_app = self._answer_by_hook(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
-            endpoints = self._scope.outbox
-            outbox = None if endpoints is None else endpoints.outbox
-            self._inspector.init_app(app, self._scope.service, outbox)
+            outboxes = [
+                each.outbox for each in self._scope.hooks if isinstance(each, OutboxEndpoints)
+            ]
+            self._inspector.init_app(app, self._scope.service, *outboxes)
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
 
-    def _answer_engines(self, app: WSGIApplication) -> WSGIApplication:
-        """Return a WSGI app that answers the outbox's engines before the app's own hooks run."""
+    def _answer_by_hook(self, app: WSGIApplication) -> WSGIApplication:
+        """Return a WSGI app whose requests the hooks see before the app does."""
         inspected = self._inspector is not None  # has pages at the same addresses
 
         def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            found = self._scope.answer_engine(environ, app_shares_addresses=inspected)
+            found = self._scope.answer_wsgi(environ, shared=inspected)
             if found is None:
                 return app(environ, start_response)
             start_response(found.line, list(found.headers.items()))
@@ -210,9 +202,9 @@ def user_lock(
         @user_lock(session="user_id")             # from the session; 401 if it has none
         @user_lock(lambda: flask.g.user.id)       # from a function, called in the request
 
-    Also for methods of class-based views, in their `decorators`, and for async
-    views. The lock is released when the view returns: a streamed response runs
-    without it.
+    Below the route: above it, the route calls the view without the lock. Also for
+    methods of class-based views, in their `decorators`, and for async views. The
+    lock is released when the view returns: a streamed response runs without it.
 
     Args:
         source: the name of an argument of the route, or a function without arguments that
@@ -226,9 +218,8 @@ def user_lock(
 
     Raises:
         TypeError: not exactly one source is given. Raised at once.
-        ConfigurationError: the view or its route has no such argument, or the decorator stands
-            above the route. Raised at once, or when the route is added to an app with `UserLock`;
-            without that, in the request.
+        ConfigurationError: the view has no such argument; raised at once. Or the route has none;
+            raised in the request.
     """
     if (source is None) == (session is None) or not (
         isinstance(session, str) or isinstance(source, str) or callable(source)
@@ -249,17 +240,6 @@ def user_lock(
         )
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
-        found = around(view)
-        setattr(found, _SOURCE, source if isinstance(source, str) else None)
-        if _is_defined_by(sys._getframe(1), view):
-            _unlocked[view] = _statement(source, session)
-            for app in _apps:
-                for rule in app.url_map.iter_rules():
-                    if app.view_functions.get(rule.endpoint) is view:
-                        _check_rule(app, rule)
-        return found
-
-    def around(view: Callable[_P, _R]) -> Callable[_P, _R]:
         if isinstance(source, str):
             _check_parameters(view, source)
         if inspect.iscoroutinefunction(view):
@@ -281,33 +261,6 @@ def user_lock(
     return decorate
 
 
-#: The attribute of a locked view with the name of the route's argument, or None.
-_SOURCE = "_userlock_source"
-#: The functions below a decorator, which no route may call, each with the decorator in words.
-_unlocked: weakref.WeakKeyDictionary[Callable[..., Any], str] = weakref.WeakKeyDictionary()
-#: The apps whose routes are checked.
-_apps: weakref.WeakSet[flask.Flask] = weakref.WeakSet()
-
-
-def _statement(source: object, session: str | None) -> str:
-    if session is not None:
-        return f"@user_lock(session={session!r})"
-    return f"@user_lock({source!r})" if isinstance(source, str) else "@user_lock(…)"
-
-
-def _is_defined_by(frame: FrameType, view: Callable[..., Any]) -> bool:
-    """Return whether the frame defines the view: it is at a decorator above its `def`.
-
-    Then no route can mean the function itself. An app may call it under another one.
-    """
-    code: CodeType | None = getattr(inspect.unwrap(view), "__code__", None)
-    if code is None or code.co_filename != frame.f_code.co_filename:
-        return False
-    first = code.co_firstlineno  # of the decorators
-    body = min((line for _, _, line in code.co_lines() if line and line > first), default=first + 1)
-    return first <= frame.f_lineno < body
-
-
 def _check_parameters(view: Callable[..., Any], source: str) -> None:
     """Refuse a view that cannot take the argument."""
     parameters = inspect.signature(view, follow_wrapped=False).parameters
@@ -324,40 +277,6 @@ def _no_argument(source: str, problem: str, there: Iterable[str]) -> Configurati
         f"{f'; {near}' if near else '.'} To fix it: name an argument of the route, or pass a "
         f"function that returns the lock id"
     )
-
-
-def _check_routes(app: flask.Flask) -> None:
-    """Check the routes of an app, and each one that is added later."""
-    _apps.add(app)
-    for each in app.url_map.iter_rules():
-        _check_rule(app, each)
-    add = app.add_url_rule
-
-    @functools.wraps(add)
-    def add_checked(
-        rule: str, endpoint: str | None = None, view_func: Any = None, *args: Any, **options: Any
-    ) -> None:
-        add(rule, endpoint, view_func, *args, **options)
-        for each in app.url_map.iter_rules(endpoint or view_func.__name__):
-            _check_rule(app, each)
-
-    app.add_url_rule = add_checked  # type: ignore[method-assign]  # blueprints call it as well
-
-
-def _check_rule(app: flask.Flask, rule: Rule) -> None:
-    view: Any = app.view_functions.get(rule.endpoint)
-    if view in _unlocked:
-        raise ConfigurationError(
-            f"{_unlocked[view]} stands above the route {rule}, which calls "
-            f"{getattr(view, '__qualname__', view)}() without the lock. To fix it: put the "
-            f"decorator below the route, next to the function"
-        )
-    methods = getattr(view, "view_class", None)
-    handlers = [getattr(methods, each.lower(), None) for each in rule.methods or ()]
-    for handler in (view, *handlers):
-        source = getattr(handler, _SOURCE, None)
-        if source is not None and source not in rule.arguments:
-            raise _no_argument(source, f"the route {rule} has no such argument", rule.arguments)
 
 
 def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) -> str | int:

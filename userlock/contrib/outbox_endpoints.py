@@ -4,8 +4,7 @@
     POST /userlock/relay      asks the engines again for all jobs that are due; GET for App Engine's
                               cron
 
-They are answered before the app, so that none of its hooks (log-ins, protection
-against forged forms, redirections) is in the way of an engine. Only the outbox's
+They are answered before the app (`hooks`). Only the outbox's
 callers are let through (`userlock.outbox.authentication`). Others learn a status,
 and nothing else:
 
@@ -17,25 +16,21 @@ is gone, is not due, or its owner is busy. 503: Datastore does not answer.
 
 from __future__ import annotations
 
-import dataclasses
 import http
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
+from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, Header, Open
 from userlock.errors import CommitInDoubt
 from userlock.outbox import Outbox
-from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Header, Refused
+from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
 from userlock.outbox.outbox import job_key
 
 log = logging.getLogger(__name__)
 
-#: The longest key of a row, as text, is shorter.
-MOST_BODY_BYTES = 4096
 #: One round of the relay, in seconds: below the time-outs of servers and schedules.
 RELAY_SECONDS = 25.0
 _HEADERS = {
@@ -43,29 +38,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-
-#: Opens the ndb context and the lock scope of a request.
-Open = Callable[[str], AbstractContextManager[Any]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer to an engine.
-
-    Attributes:
-        status: the HTTP status.
-        body: a JSON document.
-        headers: all of them.
-    """
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-
-    @property
-    def line(self) -> str:
-        """Return the status with its phrase, as WSGI has it."""
-        return f"{self.status} {http.HTTPStatus(self.status).phrase}"
 
 
 class OutboxEndpoints:
@@ -189,34 +161,8 @@ def endpoints_of(outbox: Outbox | OutboxEndpoints) -> OutboxEndpoints:
     return outbox if isinstance(outbox, OutboxEndpoints) else OutboxEndpoints(outbox)
 
 
-def answer_wsgi(
-    endpoints: OutboxEndpoints,
-    environ: Mapping[str, Any],
-    path: str,
-    open_scope: Open,
-    *,
-    shared: bool = False,
-) -> Answer | None:
-    """Answer a request to a WSGI app; None if it is none for the endpoints."""
-
-    def header(name: str) -> str | None:
-        name = name.upper().replace("-", "_")
-        key = name if name == "CONTENT_LENGTH" else f"HTTP_{name}"
-        found: str | None = environ.get(key)
-        return found
-
-    return endpoints.answer(
-        environ["REQUEST_METHOD"],
-        path,
-        header,
-        lambda most: environ["wsgi.input"].read(most),
-        open_scope,
-        shared=shared,
-    )
-
-
 def _body(header: Header, read: Callable[[int], bytes]) -> str:
-    """Return the body of a request as text."""
+    """Return the body of a request as text; the longest key of a row is shorter than allowed."""
     length = header("Content-Length") or "0"
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
         raise Refused(400, "the length of the body is malformed")

@@ -12,7 +12,7 @@ from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.callsite import CallSite
-from userlock.contrib.outbox_endpoints import Answer, OutboxEndpoints, answer_wsgi, endpoints_of
+from userlock.contrib.hooks import Answer, Header, hooks_of
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
@@ -22,7 +22,6 @@ from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
 from userlock.ndb.client import ClientOfProcess
-from userlock.outbox import Outbox
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
 
@@ -51,7 +50,7 @@ class ScopeOptions(TypedDict, total=False):
     fencing: bool | None
     contention_status: int
     max_waiting: int | None
-    outbox: Outbox | OutboxEndpoints | None
+    outbox: Any
 
 
 class RequestOptions(ScopeOptions, total=False):
@@ -123,7 +122,7 @@ class RequestScope:
 
     Attributes:
         service: as given; None for the configured service.
-        outbox: the outbox's endpoints; None: there are none.
+        hooks: what answers requests before the app.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class RequestScope:
         context_options: dict[str, Any] | None = None,
         contention_status: int = 503,
         max_waiting: int | None = MAX_WAITING,
-        outbox: Outbox | OutboxEndpoints | None = None,
+        outbox: Any = None,
         **unknown: Never,
     ) -> None:
         if unknown:
@@ -162,7 +161,7 @@ class RequestScope:
         self._context_options = context_options or {}
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
-        self.outbox = None if outbox is None else endpoints_of(outbox)
+        self.hooks = hooks_of(outbox=outbox)
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
         """Return a request's rank. Any client may send the headers: they only let others pass."""
@@ -223,20 +222,36 @@ class RequestScope:
                 opened.max_waiting = (self._max_waiting + 1) // 2
             return stack.pop_all()
 
-    def answer_engine(
-        self, environ: Mapping[str, Any], *, app_shares_addresses: bool = False
-    ) -> Answer | None:
-        """Answer a request for the outbox's endpoints, in a WSGI environment; None if it is not.
+    def is_hooked(self, path: str) -> bool:
+        """Return whether a hook answers requests to an address."""
+        return any(hook.has(path) for hook in self.hooks)
 
-        Args:
-            environ: the WSGI environment.
-            app_shares_addresses: whether the app answers other methods there.
-        """
-        if self.outbox is None:
-            return None
-        return answer_wsgi(
-            self.outbox, environ, path_of(environ), self.open_for_jobs, shared=app_shares_addresses
-        )
+    def answer(
+        self,
+        method: str,
+        path: str,
+        header: Header,
+        read: Callable[[int], bytes],
+        *,
+        shared: bool = False,
+    ) -> Answer | None:
+        """Answer a request by a hook; None if it is for the app. Arguments: see `Hook.answer`."""
+        for hook in self.hooks:
+            found = hook.answer(method, path, header, read, self.open_for_jobs, shared=shared)
+            if found is not None:
+                return found
+        return None
+
+    def answer_wsgi(self, environ: Mapping[str, Any], *, shared: bool = False) -> Answer | None:
+        """Answer the request of a WSGI environment, as `answer` does."""
+
+        def header(name: str) -> str | None:
+            name = name.upper().replace("-", "_")
+            found: str | None = environ.get(name if name == "CONTENT_LENGTH" else f"HTTP_{name}")
+            return found
+
+        method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
+        return self.answer(method, path_of(environ), header, read, shared=shared)
 
     def problem_of(self, error: UserLockError) -> Problem:
         """Return the answer to a request that failed."""

@@ -71,7 +71,7 @@ class UserLockMiddleware:
         self._scope = RequestScope(**options)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        answer = self._scope.answer_engine(environ)
+        answer = self._scope.answer_wsgi(environ)
         if answer is not None:
             start_response(answer.line, list(answer.headers.items()))
             return [answer.body]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -115,113 +114,23 @@ def test_a_lock_that_is_not_to_be_had(
     assert client.get("/users/ann").status_code == 503
 
 
-def any_view(**arguments: str) -> dict[str, Any]:
-    return held()
+def test_an_argument_that_the_view_does_not_take() -> None:
+    with pytest.raises(
+        userlock.ConfigurationError,
+        match=r"@user_lock\('usr_id'\): .*view\(\) takes .* \(it has: user_id\); did you mean "
+        r"'user_id'\? To fix it: name an argument of the route",
+    ):
 
-
-def noted(view: Callable[[], Any]) -> Callable[[], Any]:
-    @functools.wraps(view)
-    def wrapper() -> Any:
-        return view()
-
-    return wrapper
-
-
-class TestMistakesAreFoundAtStartUp:
-    def test_an_argument_that_the_view_does_not_take(self) -> None:
-        with pytest.raises(
-            userlock.ConfigurationError,
-            match=r"@user_lock\('usr_id'\): .*view\(\) takes .* \(it has: user_id\); did you mean "
-            r"'user_id'\? To fix it: name an argument of the route",
-        ):
-
-            @user_lock("usr_id")
-            def view(user_id: str) -> str:
-                return user_id
-
-    def test_an_argument_that_the_route_does_not_have(self, app: flask.Flask) -> None:
-        view = user_lock("user_id")(any_view)
-        with pytest.raises(
-            userlock.ConfigurationError, match=r"route /users/<learner_id> has .*it has: learner_id"
-        ):
-            app.add_url_rule("/users/<learner_id>", view_func=view)
-
-    def test_a_method_of_a_class(self, app: flask.Flask) -> None:
-        with pytest.raises(userlock.ConfigurationError, match="route /users has no such argument"):
-            app.add_url_rule("/users", view_func=Method.as_view("view"), methods=["GET"])
-        app.add_url_rule("/all", view_func=Method.as_view("all"), methods=["DELETE"])
-        app.add_url_rule("/me", view_func=Method.as_view("me"), defaults={"user_id": "ann"})
-
-    def test_a_route_that_was_there_before(self) -> None:
-        app = flask.Flask(__name__)
-        app.get("/users/<learner_id>")(user_lock("user_id")(any_view))
-        with pytest.raises(userlock.ConfigurationError, match="no such argument"):
-            UserLock(app)
-
-    def test_above_the_route(self, app: flask.Flask) -> None:
-        with pytest.raises(
-            userlock.ConfigurationError,
-            match=r"^@user_lock\(session='user_id'\) stands above the route /me, which calls .*"
-            r"view\(\) without the lock\. To fix it: put the decorator below the route",
-        ):
-
-            @user_lock(session="user_id")
-            @app.get("/me")
-            def view() -> str:
-                return "without"
-
-    def test_above_the_route_of_a_blueprint(self, app: flask.Flask) -> None:
-        blueprint = flask.Blueprint("site", __name__)
-
-        @user_lock("user_id")
-        @blueprint.get("/users/<user_id>")
+        @user_lock("usr_id")
         def view(user_id: str) -> str:
             return user_id
 
-        with pytest.raises(userlock.ConfigurationError, match=r"route /users/<user_id>, which"):
-            app.register_blueprint(blueprint)
 
-    def test_above_the_route_of_an_app_that_gets_its_locks_later(self) -> None:
-        app = flask.Flask(__name__)
-
-        @user_lock(
-            lambda: "ann",
-            wait_timeout=5,
-        )
-        @app.get("/me")
-        @noted
-        def view() -> str:
-            return "without"
-
-        with pytest.raises(userlock.ConfigurationError, match=r"^@user_lock\(…\) stands above"):
-            UserLock().init_app(app)
-
-    def test_a_function_that_is_served_without_the_lock_on_purpose(self, app: flask.Flask) -> None:
-        def view() -> dict[str, Any]:
-            return held()
-
-        app.get("/free")(view)
-        app.add_url_rule("/locked", "locked", user_lock(lambda: "ann")(view))
-        assert app.test_client().get("/free").get_json() == {}
-        assert list(app.test_client().get("/locked").get_json()) == ["ann"]
-
-    def test_below_the_route_of_a_blueprint(self, app: flask.Flask, client: FlaskClient) -> None:
-        blueprint = flask.Blueprint("site", __name__)
-
-        @blueprint.get("/users/<user_id>")
-        @user_lock("user_id")
-        def view(user_id: str) -> dict[str, Any]:
-            return held()
-
-        app.register_blueprint(blueprint, url_prefix="/site")
-        assert list(client.get("/site/users/ann").get_json()) == ["ann"]
-
-    def test_without_the_extension_the_request_fails(self) -> None:
-        app = flask.Flask(__name__)
-        app.testing = True
-        app.get("/users/<learner_id>")(user_lock("user_id")(any_view))
-        with pytest.raises(userlock.ConfigurationError, match="it has: learner_id"):
-            app.test_client().get("/users/ann")
+def test_an_argument_that_the_route_does_not_have(app: flask.Flask) -> None:
+    app.testing = True
+    app.get("/users/<learner_id>")(user_lock("user_id")(lambda **arguments: "never"))
+    with pytest.raises(userlock.ConfigurationError, match="it has: learner_id"):
+        app.test_client().get("/users/ann")
 
 
 @pytest.mark.parametrize(

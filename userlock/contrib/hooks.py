@@ -1,0 +1,86 @@
+"""Hooks: what answers requests before the app does. Web scopes know no more of it than this.
+
+The engines of an outbox call such endpoints. None of the app's own hooks (log-ins,
+protection against forged forms, redirections) is in their way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+#: No hook takes a longer body.
+MOST_BODY_BYTES = 4096
+
+#: Returns a header of a request, or None.
+Header = Callable[[str], str | None]
+#: Opens the ndb context and the lock scope of a request.
+Open = Callable[[str], AbstractContextManager[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a request.
+
+    Attributes:
+        status: the HTTP status.
+        body: a JSON document.
+        headers: all of them.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def line(self) -> str:
+        """Return the status with its phrase, as WSGI has it."""
+        return f"{self.status} {http.HTTPStatus(self.status).phrase}"
+
+
+class Hook(Protocol):
+    """Answers some requests before the app; see `outbox_endpoints.OutboxEndpoints`."""
+
+    def has(self, path: str) -> bool:
+        """Return whether it answers requests to an address."""
+        ...
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        header: Header,
+        read: Callable[[int], bytes],
+        open_scope: Open,
+        *,
+        shared: bool = False,
+    ) -> Answer | None:
+        """Answer a request; None if it is for the app.
+
+        Args:
+            method: the request's.
+            path: the path that the app routes by.
+            header: returns a header, or None.
+            read: reads at most so many bytes of the body.
+            open_scope: opens the scope of the work.
+            shared: whether the app answers other methods at these addresses.
+        """
+        ...
+
+
+def hooks_of(*, outbox: object) -> tuple[Hook, ...]:
+    """Return the hooks for the options of an integration.
+
+    The modules are imported by name, when an app asks for them: an app without jobs loads none.
+
+    Raises:
+        TypeError: an option is something else.
+    """
+    if outbox is None:
+        return ()
+    endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
+    return (endpoints.endpoints_of(outbox),)
