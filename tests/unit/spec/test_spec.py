@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from spec import __main__ as command
 from spec.__main__ import understand
 from spec.checks import CHECKS, LONG_CHECKS, Check
 
@@ -82,60 +79,3 @@ _HEAD = "State-vector 92 byte, depth reached 204, errors: {}\n  1128192 states, 
 )
 def test_the_verdict_of_an_output(said: str, verdict: str) -> None:
     assert understand(said, 1.0).verdict == verdict
-
-
-def _ran(monkeypatch: pytest.MonkeyPatch, *, trail: bool = True) -> list[list[str]]:
-    """Let commands do nothing; return the list of them."""
-    ran: list[list[str]] = []
-
-    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-        ran.append(command)
-        missing = not trail and "-t" in command
-        return subprocess.CompletedProcess(command, int(missing), f"{command[0]} says", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(shutil, "which", lambda name: name)
-    return ran
-
-
-_SAFETY = next(each for each in CHECKS if each.model == "outbox.pml" and not each.holds)
-
-
-def test_a_trace_is_the_shortest_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = _ran(monkeypatch)
-    assert command.trace(_SAFETY) == "spin says"
-    (compiled,) = [each for each in ran if each[0] == "gcc"]
-    assert "-DBFS" in compiled
-    assert ran[-1] == ["spin", *_SAFETY.options, "-t", "-B", "outbox.pml"]
-
-
-def test_the_trace_of_a_formula_is_searched_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = _ran(monkeypatch)
-    command.trace(next(each for each in CHECKS if each.claim and not each.holds))
-    (compiled,) = [each for each in ran if each[0] == "gcc"]
-    assert "-DBFS" not in compiled
-    assert "-DSAFETY" not in compiled
-
-
-def test_a_model_that_tells_nothing_is_traced_by_statements(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ran = _ran(monkeypatch)
-    command.trace(Check("", "commit.pml", ("-DX",), holds=False))
-    assert ran[-1] == ["spin", "-DX", "-t", "-B", "-p", "commit.pml"]
-
-
-def test_without_a_counter_example_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    _ran(monkeypatch, trail=False)
-    with pytest.raises(ValueError, match="no counter-example"):
-        command.trace(_SAFETY)
-
-
-def test_traces_are_printed_by_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _ran(monkeypatch)
-    assert command.main(["--trace", "plain delete"]) == 0
-    assert capsys.readouterr().out == "--- release by plain delete\nspin says\n"
-    assert command.main(["--trace", "nothing of that name"]) == 1
-    assert "nothing of that name" in capsys.readouterr().err

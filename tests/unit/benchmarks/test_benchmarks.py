@@ -1,0 +1,165 @@
+"""The benchmarks run, and notice a lock that excludes nobody."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import locks, racers, report
+from benchmarks.__main__ import SECTIONS, main
+from benchmarks.contest import Contest, ExclusionViolated
+from benchmarks.figures import Measurement, Ratio, Section, Table
+from benchmarks.idempotency_peers.__main__ import table
+from benchmarks.idempotency_peers.contestants import CONTESTANTS
+from benchmarks.idempotency_peers.documented import DOCUMENTED
+from benchmarks.idempotency_peers.situations import SITUATIONS
+from benchmarks.racers import Rules, Times
+from tests.documents import ROOT
+from tests.servers import real
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.long
+def test_a_quick_run_gives_every_figure_as_json_and_the_waits_as_a_plot(tmp_path: Path) -> None:
+    real("memcached", "memcached")
+    file = tmp_path / "waits.svg"
+    done = run("-m", "benchmarks", "--quick", "--json", "--plot", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {record["section"] for record in records} == {"machine", *SECTIONS}
+    # No contender beats the floor by much.
+    assert [each for each in records if not each.get("ratio", 1) > 0.5] == []
+    noted = {(record["section"], record["note"]) for record in records if "note" in record}
+    assert {("fairness", why) for why in locks.missing()} <= noted
+    assert file.read_text().startswith("<svg ")
+
+
+@pytest.mark.slow
+def test_a_quick_run_of_one_section_gives_a_table() -> None:
+    done = run("-m", "benchmarks", "--quick", "--only", "provenance")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "UserModel" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "batch", "--plot", "waits.svg"], "fairness"),
+        (["--plot", "no-such-folder/waits.svg"], "no-such-folder"),
+        (["--only", "nonsense"], "handoff"),
+    ],
+)
+def test_impossible_options_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def violated(*, quick: bool) -> Section:
+        raise ExclusionViolated("userlock VIOLATED MUTUAL EXCLUSION")
+
+    monkeypatch.setitem(SECTIONS, "provenance", violated)
+    assert main(["--only", "provenance"]) == 1
+    assert "VIOLATED MUTUAL EXCLUSION" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--quick"]) == 2
+    assert "apt-get install memcached" in capsys.readouterr().err
+
+
+class _Lock:
+    """A lock of this process, or one that lets all in."""
+
+    def __init__(self, mutex: threading.Lock | None) -> None:
+        self._mutex = mutex
+
+    def acquire(self) -> bool:
+        return self._mutex is None or self._mutex.acquire()
+
+    def release(self) -> None:
+        if self._mutex is not None:
+            self._mutex.release()
+
+
+@pytest.mark.parametrize("excludes", [True, False], ids=["a-lock", "control"])
+def test_visits_that_overlap_are_found(excludes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutex = threading.Lock() if excludes else None
+    monkeypatch.setattr(racers, "_locks", [_Lock(mutex) for _ in range(4)])
+    now = time.monotonic()
+    times = Times(now, now + 0.02, now + 0.12)
+    rules = Rules(section=0.002, most_think=0.0, window=0.1, warm_up=0.4)
+    diaries, _ = racers.race("", "", 0, rules, times)
+    contest = Contest(times.opened_at, times.closed_at, diaries)
+    assert contest.errors() == []
+    assert bool(contest.overlaps()) is not excludes
+
+
+def test_a_report() -> None:
+    ratio = Ratio(baseline="floor", value=1.484, p10=1.41, p90=1.6)
+    figures = (
+        Measurement(contender="floor", metric="pair", value=35.04, unit="us", samples=300),
+        Measurement(contender="userlock", metric="pair", value=152.3, unit="us", ratio=ratio),
+        Measurement(contender="userlock", metric="added", value=1.5, unit="us"),
+    )
+    tables = (Table(title="one core", measurements=figures),)
+    section = Section(name="lock", title="Uncontended lock", method="How.", tables=tables)
+    assert report.section_text(section).splitlines() == [
+        "Uncontended lock",
+        "────────────────",
+        "  How.",
+        "",
+        "  one core   pair µs   ratio     p10 to p90   added µs",
+        "  --------   -------   -----   ------------   --------",
+        "  floor         35.0",
+        "  userlock       152    1.48   1.41 to 1.60       1.50",
+    ]
+    first, second, _ = map(json.loads, report.section_lines(section))
+    assert (first["contender"], first["value"], first["unit"]) == ("floor", 35.04, "us")
+    assert (second["ratio"], second["ratio_p10"], second["ratio_p90"]) == (1.484, 1.41, 1.6)
+
+
+@pytest.mark.slow
+def test_ndb_without_userlock_is_ndb_as_it_was() -> None:
+    done = run(
+        "-c",
+        "from benchmarks import pristine\n"
+        "from google.cloud.ndb import model\n"
+        "original = model._entity_from_protobuf\n"
+        "from userlock import UserModel\n"
+        "hooked = model._entity_from_protobuf\n"
+        "assert hooked is not original\n"
+        "with pristine.restored():\n"
+        "    assert model._entity_from_protobuf is original\n"
+        "    assert not pristine.replaced()\n"
+        "assert model._entity_from_protobuf is hooked\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_about_peers_has_the_situations_and_packages_of_the_program() -> None:
+    page = (ROOT / "docs/idempotency-peers.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    rows = [[each.strip() for each in line.strip("|").split("|")] for line in lines]
+    header, _, *first = rows[: len(SITUATIONS) + 2]
+    assert header[1:] == [each.name for each in CONTESTANTS]
+    said = [f"{number}. {each.line}" for number, each in enumerate(SITUATIONS, 1)]
+    assert [row[0] for row in first] == said
+    for each in CONTESTANTS:
+        assert each.options in page.replace("\n", " "), each.name
+    read = {name: dict(enumerate(said, 1)) for name, said in DOCUMENTED.items()}
+    assert "\n".join(table(read)) in page

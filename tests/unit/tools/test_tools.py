@@ -1,0 +1,221 @@
+"""Each tool does its work once."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.documents import ROOT
+from tools import audit, dist, release, structure, timelines
+from tools.load.memory import LEAK_BYTES, Sample, leak_bytes
+from tools.traffic.__main__ import main as traffic
+from tools.traffic.lock import SimulatedLock
+from tools.traffic.profile import Profile
+from tools.traffic.users import Arrival
+
+# --- make audit: a package that could not be looked up never counts as safe ----------------------
+
+PINS = ["Flask-Thing==1.0", "redis==5.0"]
+FINE = {"name": "redis", "version": "5.0", "vulns": []}
+THING = {"name": "flask_thing", "version": "1.0", "vulns": []}
+VULNERABLE = THING | {"vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
+SKIPPED = {"name": "flask-thing", "skip_reason": "not found on PyPI"}
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "text"),
+    [
+        ([THING, FINE], 0, "2 packages were looked up; none has"),
+        ([VULNERABLE, FINE], 1, "Flask-Thing==1.0: PYSEC-1 (fixed in: 1.1)"),
+        ([SKIPPED, FINE], 2, "NOT AUDITED: 1 of 2 packages"),
+        ([FINE], 2, "missing in the report of pip-audit"),
+        (None, 2, "NOT AUDITED: 2 of 2 packages"),
+    ],
+    ids=["safe", "vulnerable", "skipped", "missing", "no-report"],
+)
+def test_audit(
+    capsys: pytest.CaptureFixture[str], found: list[object] | None, code: int, text: str
+) -> None:
+    document = "" if found is None else json.dumps({"dependencies": found, "fixes": []})
+    assert audit.report(PINS, audit.findings(PINS, document)) == code
+    assert text in capsys.readouterr().out
+
+
+# --- make release -------------------------------------------------------------------------------
+
+DAY = datetime.date(2026, 12, 1)
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- A change.\n\n## [0.1.0] - 2026-01-01\n\n- Old.\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Provide a repository that can be released; the build is tried by `make dist`."""
+    root = tmp_path / "repository"
+    for name in release.VERSION_FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text('__version__ = "0.1.0"\n')
+    for name in release.URL_FILES:
+        (root / name).write_text('Homepage = "https://github.com/acme/userlock"\n')
+    (root / "CHANGELOG.md").write_text(CHANGELOG)
+    release.git(root, "init", "--quiet")
+    release.git(root, "config", "user.name", "A developer")
+    release.git(root, "config", "user.email", "developer@example.com")
+    commit(root)
+    monkeypatch.setattr(dist, "make", lambda folder, root: None)
+    return root
+
+
+def commit(root: Path) -> None:
+    release.git(root, "add", "--all")
+    release.git(root, "commit", "--quiet", "--message", "A change")
+
+
+def test_a_release(repository: Path, tmp_path: Path) -> None:
+    release.release(repository, "0.2.0", DAY, tmp_path / "dist")
+    for name in release.VERSION_FILES:
+        assert '__version__ = "0.2.0"' in (repository / name).read_text()
+    changelog = (repository / "CHANGELOG.md").read_text()
+    assert "## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n- A change.\n" in changelog
+    head = release.git(repository, "rev-parse", "HEAD")
+    assert release.git(repository, "rev-list", "-1", "v0.2.0") == head
+    assert release.git(repository, "status", "--porcelain") == ""
+
+
+def edit(name: str, text: str) -> Callable[[Path], None]:
+    def spoil(root: Path) -> None:
+        (root / name).write_text(text)
+        commit(root)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda root: (root / "notes.txt").write_text("a draft"), "not committed"),
+        (lambda root: release.git(root, "tag", "v0.2.0"), "version 0.2.0 exists"),
+        (edit("CHANGELOG.md", CHANGELOG.replace("- A change.", "Nothing yet.")), "is empty"),
+        (edit(release.URL_FILES[1], "https://github.com/OWNER/userlock"), "placeholder OWNER"),
+    ],
+    ids=["dirty", "tagged", "unchanged", "without-owner"],
+)
+def test_a_release_that_is_refused(
+    repository: Path, tmp_path: Path, spoil: Callable[[Path], object], says: str
+) -> None:
+    spoil(repository)
+    before = release.git(repository, "rev-parse", "HEAD")
+    with pytest.raises(release.Refused, match=says):
+        release.release(repository, "0.2.0", DAY, tmp_path / "dist")
+    assert release.git(repository, "rev-parse", "HEAD") == before
+
+
+def test_this_repository_has_what_a_release_changes() -> None:
+    for name in (*release.VERSION_FILES, *release.URL_FILES):
+        assert (ROOT / name).exists()
+    assert release.section((ROOT / "CHANGELOG.md").read_text())
+
+
+# --- make test-pythons --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("versions", "passes", "code", "says"),
+    [
+        ("9.1 9.2", True, 0, "passed: 9.1 · failed: none · not on the PATH: 9.2"),
+        ("9.1 9.2", False, 1, "passed: none · failed: 9.1 · not on the PATH: 9.2"),
+        ("9.2", True, 1, "passed: none · failed: none · not on the PATH: 9.2"),
+    ],
+)
+def test_pythons(tmp_path: Path, versions: str, passes: bool, code: int, says: str) -> None:
+    for name, exits in (
+        ("python9.1", 0),
+        ("tools/setup.sh", 0),
+        (".venv/python9.1/bin/pytest", 0 if passes else 1),
+    ):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\nexit {exits}\n")
+        file.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", ROOT / "tools/test-pythons.sh", *versions.split()],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (code, says)
+
+
+# --- make load, make simulation -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", [0, 2 * LEAK_BYTES, 16 * LEAK_BYTES])
+def test_a_leak_is_measured(each: int) -> None:
+    noise = Random(1)
+    samples = [
+        Sample(answers, int(100_000 + each * answers / 1024 + noise.uniform(-200, 200)))
+        for answers in range(0, 2000, 20)
+    ]
+    assert leak_bytes(samples) == pytest.approx(each, abs=LEAK_BYTES / 4)
+
+
+def test_a_simulated_lock_serves_all_and_one_at_a_time() -> None:
+    random = Random(7)
+    arrivals = sorted(
+        Arrival(random.uniform(0, 60), random.expovariate(20), random.randint(1, 3), batch=batch)
+        for batch in (True, False)
+        for _ in range(300)
+    )
+    lock = SimulatedLock(Profile(), Random(1))
+    served = lock.serve(arrivals)
+    assert len(served) == len(arrivals)
+    assert all(each.granted for each in served)
+    assert lock.record_seconds >= sum(each.seconds for each in arrivals)
+
+
+def test_a_simulated_day(capsys: pytest.CaptureFixture[str]) -> None:
+    peaks = []
+    for hour in ("2", "18"):
+        options = ["--users", "10_000_000", "--sample", "100", "--sweep-at", hour, "--json"]
+        assert traffic(options) == 0
+        peaks.append(json.loads(capsys.readouterr().out)["operations_per_second_peak"])
+    assert peaks[1] > 1.3 * peaks[0], "a sweep by day adds to the peak"
+
+
+# --- the documentation's drawings, the structure -------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["README", "docs/protocol", "docs/fencing", "docs/outbox"])
+def test_timelines_are_drawn(page: str) -> None:
+    markdown = (ROOT / f"{page}.md").read_text()
+    found = re.findall("<svg.*?</svg>", timelines.with_drawings(markdown), re.DOTALL)
+    assert found
+    for each in found:
+        ElementTree.fromstring(each)  # noqa: S314 (our own)
+
+
+def test_structure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structure, "ROOT", tmp_path)
+    (tmp_path / "house").mkdir()
+    for name, source in {
+        "__init__": "",
+        "roof": "from house import wall\nclass Roof:\n    _tiles = 1\n",
+        "wall": "import typing\nif typing.TYPE_CHECKING:\n    from house.roof import Roof\n"
+        "def f(roof):\n    roof._tiles += roof._of_another_library\n",
+        "floor": "def f():\n    from house.wall import f\n",
+    }.items():
+        (tmp_path / "house" / f"{name}.py").write_text(source)
+    files = structure.sources("house")
+    graph = structure.arrows(files)
+    assert structure.cycles(graph) == [["house.roof", "house.wall"]]
+    assert structure.floors(graph) == 2
+    assert structure.private_accesses(files) == ["house.wall:5 _tiles (house.roof)"]
