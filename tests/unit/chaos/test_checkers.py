@@ -39,12 +39,12 @@ def by_kind(*groups: Sequence[Finding]) -> Found:
 
 def put(name: str, before: str | None, outcome: Outcome = ACCEPTED, **more: Any) -> Write:
     reported = None if outcome is UNKNOWN else 1.0
-    facts = {"operation": f"of {name}", "entity": "e", "reported": reported, **more}
+    facts: dict[str, Any] = {"operation": f"of {name}", "entity": "e", "reported": reported, **more}
     return Write(id=name, before=before, outcome=outcome, **facts)
 
 
 def delete(name: str, before: str, outcome: Outcome = ACCEPTED, **more: Any) -> Write:
-    facts = {"reported": None, "made": 2.0, "deletes": True, **more}
+    facts: dict[str, Any] = {"reported": None, "made": 2.0, "deletes": True, **more}
     return put(name, before, outcome, **facts)
 
 
@@ -186,7 +186,13 @@ def test_an_unknown_transaction_has_landed_as_a_whole_or_not_at_all(
 
 
 def tenure(name: str, granted: float, released: float | None, **more: Any) -> Asked:
-    facts = {"lock_id": "ann", "who": "p", "batch": False, "timeout": 10.0, "deadline": 100.0}
+    facts: dict[str, Any] = {
+        "lock_id": "ann",
+        "who": "p",
+        "batch": False,
+        "timeout": 10.0,
+        "deadline": 100.0,
+    }
     facts |= {"began": granted, "token": f"token of {name}", **more}
     return Asked(id=name, granted=granted, released=released, **facts)
 
@@ -239,7 +245,7 @@ def test_exclusion(tenures: list[Asked], losses: list[Span], overlaps: list[str]
 
 
 def written(name: str, before: str | None, reported: float, **more: Any) -> Write:
-    facts = {"entity": "c", "token": FIRST.token, "made": reported - 0.1, **more}
+    facts: dict[str, Any] = {"entity": "c", "token": FIRST.token, "made": reported - 0.1, **more}
     return put(name, before, reported=reported, **facts)
 
 
@@ -329,13 +335,22 @@ def job(name: str, at: float, outcome: Outcome = ACCEPTED, **more: Any) -> tuple
     """Return a job that was made at a time, sent 0.1 s later, and reported after 0.2 s."""
     reported = None if outcome is UNKNOWN else at + 0.2
     write = entry(name, outcome, together=f"{name}/1", made=at, reported=reported)
-    facts = {"kind": "plain", "key": f"key of {name}", "duplicate": False, "failures": 0}
+    facts: dict[str, Any] = {
+        "kind": "plain",
+        "key": f"key of {name}",
+        "duplicate": False,
+        "failures": 0,
+    }
     facts |= {"ready": at + WALL, "since": at, **more}
     return write, Staging(name, "ann", **facts)
 
 
 def ran(name: str, began: float, lasts: float | None = 0.1, **more: Any) -> Run:
-    facts = {"who": "p", "locked": False, "claimed_after": (began - 0.1, began - 0.1 + WALL)}
+    facts: dict[str, Any] = {
+        "who": "p",
+        "locked": False,
+        "claimed_after": (began - 0.1, began - 0.1 + WALL),
+    }
     facts |= {"ended": None if lasts is None else began + lasts, **more}
     return Run(f"{began} {facts['who']}", name, began=began, wall=began + WALL, **facts)
 
@@ -426,7 +441,7 @@ def test_jobs(
         runs={each.number: each for each in runs},
         sent={f"{write.id}/1": write.made + 0.1 for write, _ in jobs},
     )
-    facts = {"dead": {}, "unfinished": [], "names": [], **stored}
+    facts: dict[str, Any] = {"dead": {}, "unfinished": [], "names": [], **stored}
     checked = Runs(history, StoredJobs({"ann": done}, **facts))
     findings = list(checked.findings())
     assert by_kind(findings, check(checked.writes, {}, checked.landed).findings) == expected
