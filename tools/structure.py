@@ -1,6 +1,6 @@
-"""Print the structure of the library: files, lines, import arrows, cycles, private accesses.
+"""Print the weight of the library beside its goals, the lines of its packages, and import cycles.
 
-    python -m tools.structure [PACKAGE]      (userlock)
+    python -m tools.structure
 
 An arrow goes from a file to each file of the package that it imports, imports for type checkers
 included: a reader of the one has to know the other. A cycle is a set of files that all reach each
@@ -10,8 +10,10 @@ other.
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -83,24 +85,6 @@ def cycles(graph: Arrows) -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
-def floors(graph: Arrows) -> int:
-    """Return the number of modules on the longest path; a cycle counts as one."""
-    members = {each: cycle[0] for cycle in cycles(graph) for each in cycle}
-    below: dict[str, set[str]] = {}
-    for module, targets in graph.items():
-        own = members.get(module, module)
-        below.setdefault(own, set()).update(members.get(each, each) for each in targets)
-        below[own].discard(own)
-    height: dict[str, int] = {}
-
-    def climb(node: str) -> int:
-        if node not in height:
-            height[node] = 1 + max((climb(each) for each in below.get(node, ())), default=0)
-        return height[node]
-
-    return max((climb(node) for node in below), default=0)
-
-
 def private_accesses(files: Mapping[str, Path]) -> list[str]:
     """Return the accesses to private attributes that another package defines.
 
@@ -163,30 +147,61 @@ def _defined(tree: ast.AST) -> Iterator[str]:
                 pass
 
 
-def main(package: str = "userlock") -> None:
-    """Print the structure of the package and of each folder in it."""
-    files = sources(package)
+def lines_of(*patterns: str) -> int:
+    """Return the number of lines of the Python files below these folders."""
+    found = {path for each in patterns for path in ROOT.glob(f"{each}/**/*.py")}
+    return sum(len(path.read_text().splitlines()) for path in found if path.is_file())
+
+
+def words_of(pattern: str) -> int:
+    """Return the number of words of these pages."""
+    return sum(len(path.read_text().split()) for path in ROOT.glob(pattern))
+
+
+def cases() -> int:
+    """Return the number of test cases: all tests are collected."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^(\d+) tests collected", said, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+#: What is weighed, the goal, and how it is counted. Nothing enforces the goals.
+WEIGHTS: tuple[tuple[str, int, Callable[[], int]], ...] = (
+    ("userlock/: lines", 30_000, lambda: lines_of("userlock")),
+    ("  lock/ and stores/", 8_000, lambda: lines_of("userlock/lock", "userlock/stores")),
+    ("  ndb/", 4_500, lambda: lines_of("userlock/ndb")),
+    (
+        "  cli/, admin/ and inspector",
+        4_500,
+        lambda: lines_of("userlock/cli", "userlock/admin", "userlock/contrib/inspector"),
+    ),
+    ("documentation: words", 22_000, lambda: words_of("docs/**/*.md")),
+    ("README.md: words", 800, lambda: words_of("README.md")),
+    ("tests/: lines", 65_000, lambda: lines_of("tests")),
+    ("tests/: cases", 11_000, cases),
+)
+
+
+def main() -> None:
+    """Print all of it."""
+    files = sources("userlock")
     folders = sorted({module.split(".")[1] for module in files if module.count(".") > 1})
-    print(f"{'':24}{'files':>7}{'lines':>8}{'arrows':>8}{'floors':>8}")
-    for name in [package, *(f"{package}.{folder}" for folder in folders)]:
-        own = {
-            module: path
-            for module, path in files.items()
-            if module == name or module.startswith(f"{name}.")
-        }
-        graph = arrows(own)
-        lines = sum(len(path.read_text().splitlines()) for path in own.values())
-        count = sum(map(len, graph.values()))
-        print(f"{name:24}{len(own):7}{lines:8,}{count:8}{floors(graph):8}")
+    print("Lines of the packages:")
+    for folder in folders:
+        print(f"  {folder:14}{lines_of(f'userlock/{folder}'):8,}")
     found = cycles(arrows(files))
     print(f"\n{len(found)} cycles of imports" + (":" if found else ""))
     for cycle in found:
-        print(f"  {len(cycle)}: {', '.join(each.removeprefix(f'{package}.') for each in cycle)}")
+        print(f"  {len(cycle)}: {', '.join(each.removeprefix('userlock.') for each in cycle)}")
     accesses = private_accesses(files)
     print(f"\n{len(accesses)} accesses to private attributes of another package")
     for access in accesses:
         print(f"  {access}")
+    print(f"\n{'':40}{'now':>8}{'goal':>8}")
+    for what, goal, count in WEIGHTS:
+        print(f"{what:40}{count():8,}{goal:8,}", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main()
