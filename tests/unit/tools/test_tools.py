@@ -129,9 +129,9 @@ def test_this_repository_has_what_a_release_changes() -> None:
 @pytest.mark.parametrize(
     ("versions", "passes", "code", "says"),
     [
-        ("9.1 9.2", True, 0, "passed: 9.1 · failed: none · not on the PATH: 9.2"),
-        ("9.1 9.2", False, 1, "passed: none · failed: 9.1 · not on the PATH: 9.2"),
-        ("9.2", True, 1, "passed: none · failed: none · not on the PATH: 9.2"),
+        ("9.1 9.2", True, 0, "passed: 9.1 · failed: none · not here: 9.2"),
+        ("9.1 9.2", False, 1, "passed: none · failed: 9.1 · not here: 9.2"),
+        ("9.2", True, 1, "passed: none · failed: none · not here: 9.2"),
     ],
 )
 def test_pythons(tmp_path: Path, versions: str, passes: bool, code: int, says: str) -> None:
