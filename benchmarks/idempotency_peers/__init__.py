@@ -4,7 +4,6 @@
     situations.py    the twelve situations, and their right outcome
     stand.py         the servers and workers of one contestant, and its clients
     contestants.py   the contestants and their options
-    documented.py    systems that cannot run here, from their documentation or source
     provider.py      the payment provider, a process that can hold a worker at a point
     apps/            the same paid request with each package, in environments of their own
 

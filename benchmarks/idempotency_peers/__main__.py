@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 from benchmarks.idempotency_peers.contestants import CONTESTANTS, CONTROL, Contestant, running
-from benchmarks.idempotency_peers.documented import DOCUMENTED
 from benchmarks.idempotency_peers.situations import KEPT_BRIEFLY_SECONDS, SITUATIONS, Outcome
 
 _KEPT_SECONDS = 86_400
@@ -100,8 +99,7 @@ def main(arguments: list[str]) -> None:
             name: {number: cell(*pair) for number, pair in outcomes.items()}
             for name, outcomes in found.items()
         }
-        read = {name: dict(enumerate(said, 1)) for name, said in DOCUMENTED.items()}
-        print(*table(run), "", "Read, not run:", "", *table(read), sep="\n")
+        print(*table(run), sep="\n")
     unseen = [
         str(number)
         for number, outcome in play(CONTROL, options.python, hands_on=False, only=only).items()

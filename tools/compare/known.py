@@ -365,11 +365,3 @@ KNOWN: tuple[Known, ...] = (
         ),
     ),
 )
-
-
-def rows() -> list[str]:
-    """Return the entries as rows of the table in docs/google-emulator.md."""
-    return [
-        f"| {each.title} | {'both' if each.of == BOTH else each.of[0].title()} | {each.why} |"
-        for each in KNOWN
-    ]

@@ -1,4 +1,4 @@
-"""The page docs/google-emulator.md: its commands, its options, and its table of differences."""
+"""The page docs/google-emulator.md: its commands and its options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess, run_to_end
 from tests.documents import Page
-from tools.compare.known import rows
 from userlock_emulator.cli import _parser
 from userlock_emulator.google_options import spelled
 
@@ -78,8 +77,3 @@ def test_the_spelling_with_underscores(option: str) -> None:
     assert list(spelled([f"{option}=maybe", "a_b", "--data_dir=a_b"])) == [
         f"{hyphens}=maybe", "a_b", "--data-dir=a_b",
     ]  # fmt: skip
-
-
-def test_the_table_of_differences_is_that_of_the_comparison() -> None:
-    written = [row for row in section("Measured").splitlines() if row.startswith("| ")]
-    assert written[1:] == rows()  # the first is the head

@@ -15,9 +15,7 @@ from benchmarks import locks, racers, report
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.contest import Contest, ExclusionViolated
 from benchmarks.figures import Measurement, Ratio, Section, Table
-from benchmarks.idempotency_peers.__main__ import table
 from benchmarks.idempotency_peers.contestants import CONTESTANTS
-from benchmarks.idempotency_peers.documented import DOCUMENTED
 from benchmarks.idempotency_peers.situations import SITUATIONS
 from benchmarks.racers import Rules, Times
 from tests.documents import ROOT
@@ -161,5 +159,3 @@ def test_the_page_about_peers_has_the_situations_and_packages_of_the_program() -
     assert [row[0] for row in first] == said
     for each in CONTESTANTS:
         assert each.options in page.replace("\n", " "), each.name
-    read = {name: dict(enumerate(said, 1)) for name, said in DOCUMENTED.items()}
-    assert "\n".join(table(read)) in page
