@@ -16,11 +16,13 @@ from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
 from tests.browser.pictures import photograph
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
+from userlock_emulator.datastore import locks
 
 
 @pytest.fixture
 def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[userlock_emulator.Emulator]:
-    """Start an emulator with entities and a fault."""
+    """Start an emulator with entities and a fault. A request waits as long as the test takes."""
+    monkeypatch.setattr(locks, "LOCK_TIMEOUT_SECONDS", 3600.0)
     with userlock_emulator.start(project="shop", edit=True) as running:
         for name, text in running.env.items():
             monkeypatch.setenv(name, text)
@@ -55,11 +57,6 @@ def test_every_page(
     device: str,
     scheme: Any,
 ) -> None:
-    client = datastore.Client()
-    stuck(client)
-    order = datastore.Entity(client.key("Order", 1))
-    writer = Started(lambda: client.put(order))
-    wait_until(lambda: emulator.waiting)
     viewport: Any = VIEWPORTS[device]
     with browser.new_context(
         base_url=emulator.viewer_url, viewport=viewport, color_scheme=scheme
@@ -85,17 +82,21 @@ def test_every_page(
         page.goto("query?gql=SELECT * FROM Order WHERE total > 5")
         page.get_by_text("Query by form").click()
         look("query")
-        page.get_by_role("link", name="Transactions").click()
-        expect(page.get_by_text("1 request waits for this transaction")).to_be_visible()
-        look("transactions")
         page.get_by_role("link", name="Faults").click()
         look("faults")
         page.get_by_role("link", name="Reset…").click()
         look("reset")
+        client = datastore.Client()
+        transaction = stuck(client)
+        writer = Started(lambda: client.put(datastore.Entity(client.key("Order", 1))))
+        wait_until(lambda: emulator.waiting)
+        page.get_by_role("link", name="Transactions").click()
+        expect(page.get_by_text("1 request waits for this transaction")).to_be_visible()
+        look("transactions")
+        transaction.rollback()
+        writer.result()
         # The policy against scripts and foreign styles refused nothing of the page's own.
         assert not said
-    emulator.reset()
-    writer.result()
 
 
 @pytest.fixture
