@@ -11,10 +11,8 @@ from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from userlock.contrib.flask import UserLock
 from userlock.events import LISTENERS, log_event
-from userlock.stores import MemoryStore
 
 
 class Account(userlock.UserModel):
@@ -37,39 +35,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
             account.put()
         return {"points": account.points}
 
-    @app.get("/scope")
-    @app.get("/tasks/scope")
-    def tell_scope() -> dict[str, str]:
-        scope = userlock.current_scope()
-        assert scope is not None
-        return {"priority": scope.priority.value, "request": scope.request}
-
-    @app.post("/leave-it-locked")
-    def leave_it_locked() -> str:
-        userlock.acquire_lock("ann")
-        return "locked"
-
-    @app.post("/fail-locked")
-    def fail_locked() -> str:
-        userlock.acquire_lock("ann")
-        raise ZeroDivisionError
-
-    @app.post("/forget-the-future")
-    def forget_the_future() -> str:
-        userlock.acquire_lock("ann")
-        account = Account.get_by_id("ann")
-        with userlock.scope(service), userlock.suppress("another process, without the lock"):
-            other = account.key.get(use_cache=False)
-            other.points += 1
-            other.put()
-        account.put_async()
-        return "fine"
-
-    @app.post("/forget-the-future-and-time-out")
-    def forget_and_time_out() -> str:
-        forget_the_future()
-        raise userlock.LockTimeout(lock_id="bob", waited_seconds=1, holder=None)
-
     @app.post("/no-lock")
     def no_lock() -> str:
         Account(id="ann").put()
@@ -81,134 +46,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
 @pytest.fixture
 def client(app: flask.Flask) -> FlaskClient:
     return app.test_client()
-
-
-def test_a_handler_locks_gets_modifies_and_puts(client: FlaskClient) -> None:
-    assert client.post("/users/ann/points").get_json() == {"points": 5}
-    assert client.post("/users/ann/points").get_json() == {"points": 10}
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "priority"),
-    [
-        ("/scope", {}, "interactive"),
-        ("/tasks/scope", {}, "batch"),
-        ("/scope", {"X-AppEngine-QueueName": "default"}, "batch"),
-        ("/scope", {"X-Appengine-Cron": "true"}, "batch"),
-        ("/scope", {"X-CloudTasks-QueueName": "nightly"}, "batch"),
-        ("/scope", {"X-CloudScheduler": "true"}, "batch"),
-    ],
-)
-def test_the_request_says_the_priority(
-    client: FlaskClient, path: str, headers: dict[str, str], priority: str
-) -> None:
-    answer = client.get(path, headers=headers).get_json()
-    assert answer == {"priority": priority, "request": f"GET {path}"}
-
-
-@pytest.mark.parametrize("path", ["/leave-it-locked", "/fail-locked"])
-def test_locks_that_a_request_leaves_are_released_at_its_end(
-    client: FlaskClient, service: userlock.LockService, path: str
-) -> None:
-    client.post(path)
-    assert service.holder("ann") is None
-    assert userlock.current_scope() is None
-
-
-def test_a_lock_that_is_not_to_be_had_is_503_with_retry_after(
-    client: FlaskClient, service: userlock.LockService
-) -> None:
-    service.acquire("ann", request="POST /elsewhere")
-    answer = client.post("/users/ann/points")
-    assert answer.status_code == 503
-    assert 1 <= int(answer.headers["Retry-After"]) <= 5
-    assert answer.mimetype == "application/problem+json"
-    body = answer.get_json()
-    assert (body["title"], body["status"]) == ("Service Unavailable", 503)
-    assert body["error"] == "LockTimeout"
-    assert body["lock_id"] == "ann"
-    assert body["waited_seconds"] == pytest.approx(1)
-    assert "elsewhere" not in answer.text, "who holds it is for the log, not for the client"
-
-
-def test_an_outage_with_policy_fail_is_503(ndb_client: ndb.Client, store: MemoryStore) -> None:
-    app = flask.Flask(__name__)
-    UserLock(app, client=ndb_client, service=userlock.LockService(store, outage="fail"))
-
-    @app.post("/")
-    @userlock.global_lock("ann")
-    def handler() -> str:
-        return "locked"
-
-    store.go_down("connection refused at 10.0.0.7")
-    answer = app.test_client().post("/")
-    assert answer.status_code == 503
-    assert answer.headers["Retry-After"] == "1"
-    assert answer.get_json()["error"] == "LockServiceUnavailable"
-    assert "10.0.0.7" not in answer.text
-
-
-def test_a_refused_write_that_the_handler_did_not_wait_for_is_409(client: FlaskClient) -> None:
-    client.post("/users/ann/points")
-    answer = client.post("/forget-the-future")
-    assert answer.status_code == 409
-    body = answer.get_json()
-    assert body["error"] == "StaleWriteError"
-    assert ".py" not in answer.text, "code places are for the log"
-
-
-@pytest.mark.parametrize("transactional", [False, True])
-def test_a_write_in_doubt_is_not_to_be_sent_again(
-    app: flask.Flask,
-    client: FlaskClient,
-    datastore: userlock_emulator.Emulator,
-    transactional: bool,
-) -> None:
-    """The write has landed: a client that repeats the request would add the points twice."""
-
-    @app.post("/transaction")
-    @userlock.global_lock("ann")
-    def transact() -> str:
-        def add() -> None:
-            account = Account.get_by_id("ann")
-            account.points += 5
-            account.put()
-
-        ndb.transaction(add)
-        return "fine"
-
-    client.post("/users/ann/points")
-    path = "/transaction" if transactional else "/users/ann/points"
-    datastore.faults.drop_reply(kind="Account")
-    answer = client.post(path)
-    assert answer.status_code == 500
-    assert "Retry-After" not in answer.headers
-    assert answer.get_json()["error"] in ("StaleWriteError", "CommitInDoubt")
-    assert client.post("/users/ann/points").get_json() == {"points": 15}
-
-
-def test_an_answer_that_is_an_error_already_is_kept(
-    client: FlaskClient, service: userlock.LockService, caplog: pytest.LogCaptureFixture
-) -> None:
-    client.post("/users/ann/points")
-    answer = client.post("/forget-the-future-and-time-out")
-    assert (answer.status_code, answer.get_json()["error"]) == (503, "LockTimeout")
-    assert "StaleWriteError" in caplog.text
-    assert service.holder("ann") is None
-    assert userlock.current_scope() is None
-
-
-def test_the_status_for_contention_can_be_chosen(
-    ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
-    app = flask.Flask(__name__)
-    UserLock(app, client=ndb_client, service=service, contention_status=409)
-    app.post("/")(userlock.global_lock("ann", wait_timeout=0)(lambda: "locked"))
-    service.acquire("ann")
-    answer = app.test_client().post("/")
-    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
-    with pytest.raises(ValueError, match="must be 503 or 409"):
-        UserLock(contention_status=500)
 
 
 def test_a_violation_is_a_bug_of_the_app(
@@ -252,21 +89,6 @@ def test_a_violation_that_the_app_drops_is_in_the_log(
     assert record.getMessage().startswith("CreatedWithoutLock: ")
 
 
-def test_enforcement_and_fencing_can_be_set_for_the_app(
-    ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
-    app = flask.Flask(__name__)
-    UserLock(app, client=ndb_client, service=service, enforcement="off", fencing=False)
-
-    @app.post("/")
-    def handler() -> str:
-        Account(id="ann").put()
-        Account(id="ann").put()
-        return "written"
-
-    assert app.test_client().post("/").status_code == 200
-
-
 def test_a_client_that_is_made_by_a_function_is_made_once(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:
@@ -308,11 +130,6 @@ def test_without_a_service_it_says_how_to_get_one() -> None:
     app.get("/")(lambda: "hello")
     with pytest.raises(userlock.NoService, match=r"userlock\.configure"):
         app.test_client().get("/")
-
-
-def test_one_string_of_prefixes_is_refused() -> None:
-    with pytest.raises(TypeError, match="a list of paths"):
-        UserLock(batch_prefixes="/tasks/")
 
 
 class TestRequestsWithinRequests:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import flask
 import pytest
-import werkzeug.test
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from google.cloud import ndb
 from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import Headers
 
 import userlock
-from tests.contract.web.djangos import django_client
 from userlock.contrib.flask import UserLock
 from userlock.contrib.request_scope import APP_ENGINE_HEADERS, BATCH_HEADERS, RequestScope
-from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.lock.lease import Priority
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -63,12 +56,6 @@ class Tally(userlock.UserModel):
     count = ndb.IntegerProperty(default=0)
 
 
-class Report(userlock.Model):
-    """Written by the nightly job."""
-
-    _write_policy = userlock.WritePolicy.BATCH_ONLY
-
-
 @pytest.fixture
 def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
     app = flask.Flask(__name__)
@@ -99,99 +86,6 @@ def test_with_one_nothing_is_let_pass_that_was_not(
     service.release(lease)
     assert client.post("/unlocked", headers=sent).status_code == 500
     assert client.get("/userlock/", headers=sent).status_code == 403
-
-
-Post = Callable[..., int]
-Site = Callable[..., Post]
-
-
-def write_report() -> str:
-    assert userlock.current_scope() is not None
-    Report().put()
-    return "written"
-
-
-def flask_site(stack: ExitStack, **options: Any) -> Post:
-    app = flask.Flask(__name__)
-    UserLock(app, **options)
-    app.post("/report")(write_report)
-    app.post("/tasks/report", endpoint="task")(write_report)
-    client = app.test_client()
-    return lambda path, **sent: client.post(path, headers=sent).status_code
-
-
-def wsgi_site(stack: ExitStack, **options: Any) -> Post:
-    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        written = write_report()
-        start_response("200 OK", [])
-        return [written.encode()]
-
-    client = werkzeug.test.Client(UserLockMiddleware(app, **options))
-    return lambda path, **sent: client.post(path, headers=sent).status_code
-
-
-def django_site(stack: ExitStack, **options: Any) -> Post:
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(write_report())
-
-    urls = types.ModuleType("urls_of_the_site")
-    urls.urlpatterns = [path("report", view), path("tasks/report", view)]  # type: ignore[attr-defined]
-    middleware = ["userlock.contrib.django.UserLockMiddleware"]
-    client = stack.enter_context(
-        django_client(ROOT_URLCONF=urls, MIDDLEWARE=middleware, USERLOCK=options)
-    )
-    return lambda path, **sent: client.post(path, headers=sent).status_code
-
-
-@pytest.fixture(params=[flask_site, wsgi_site, django_site])
-def site(
-    request: pytest.FixtureRequest,
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Site]:
-    """Provide a site in each integration, whose handlers write batch-only models."""
-    for name in ("GAE_APPLICATION", "GAE_ENV"):
-        monkeypatch.delenv(name, raising=False)
-    with ExitStack() as stack:
-        yield lambda **options: request.param(stack, client=ndb_client, service=service, **options)
-
-
-class TestBatchOnly:
-    """Test that `WritePolicy.BATCH_ONLY` trusts only headers that cannot be forged."""
-
-    def test_a_header_that_anybody_can_send_is_not_believed(
-        self, site: Site, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        post = site(batch_prefixes=["/tasks/"])
-        assert post("/report") == 500
-        assert "POST /report is interactive" in caplog.text
-        for header in BATCH_HEADERS:
-            caplog.clear()
-            assert post("/report", **{header: "true"}) == 500
-            assert "POST /report is batch by a header that anybody can send" in caplog.text
-
-    def test_a_path_that_is_named_is(self, site: Site) -> None:
-        assert site(batch_prefixes=["/tasks/"])("/tasks/report") == 200
-
-    def test_a_header_that_is_named_is_and_no_other(self, site: Site) -> None:
-        post = site(trusted_headers=["X-CloudTasks-QueueName"])
-        accepted = [header for header in BATCH_HEADERS if post("/report", **{header: "x"}) == 200]
-        assert accepted == ["X-CloudTasks-QueueName"]
-        assert post("/report", **{"x-cloudtasks-queuename": "x"}) == 200
-        assert post("/report") == 500
-
-    @pytest.mark.parametrize(
-        ("variable", "value"), [("GAE_APPLICATION", "e~points"), ("GAE_ENV", "standard")]
-    )
-    def test_on_app_engine_its_own_are_and_no_other(
-        self, site: Site, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-    ) -> None:
-        monkeypatch.setenv(variable, value)
-        post = site()
-        accepted = [header for header in BATCH_HEADERS if post("/report", **{header: "x"}) == 200]
-        assert accepted == list(APP_ENGINE_HEADERS)
-        assert post("/report") == 500
 
 
 def test_a_header_of_the_apps_own_that_is_trusted_makes_it_wait_as_well() -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import flask
 import pytest
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from flask.testing import FlaskClient
 from google.cloud import ndb
-from werkzeug.test import Client
 
 import userlock
 from tests.contract.test_opentelemetry import Backend
-from tests.contract.web.djangos import django_client
-from userlock.contrib import wsgi
+from tests.contract.web.sites import SITES, Ask, site
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.errors import CommitInDoubt, PutWithoutLock, StaleWriteError
 from userlock.events import LISTENERS
@@ -69,66 +66,27 @@ def service(store: MemoryStore, clock: Any) -> userlock.LockService:
     return service
 
 
-Ask = Callable[[str], tuple[int, str]]
+def view(path: str) -> str:
+    _, how, user_id = path.split("/")
+    return fail(user_id, how)
 
 
-def of_flask(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
-    app = flask.Flask("site")
-    UserLock(app, client=client, service=service, inspector=lambda _: "olga")
-    app.add_url_rule("/<how>/<user_id>", "work", fail, methods=["POST"])
-    app.add_url_rule("/view/<user_id>", "view", user_lock("user_id")(lambda user_id: "fine"))
-    http = app.test_client()
-
-    def ask(url: str) -> tuple[int, str]:
-        answer = http.get(url) if url.startswith(("/userlock", "/view")) else http.post(url)
-        return answer.status_code, f"{answer.headers}{answer.text}"
-
-    yield ask
-
-
-def of_wsgi(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
-    def app(environ: Any, start_response: Any) -> list[bytes]:
-        _, how, user_id = environ["PATH_INFO"].split("/")
-        body = fail(user_id, how).encode()
-        start_response("200 OK", [])
-        return [body]
-
-    http = Client(wsgi.UserLockMiddleware(app, client=client, service=service))
-
-    def ask(url: str) -> tuple[int, str]:
-        answer = http.post(url)
-        return answer.status_code, f"{answer.headers}{answer.text}"
-
-    yield ask
-
-
-def _view(request: HttpRequest, how: str, user_id: str) -> HttpResponse:
-    return HttpResponse(fail(user_id, how))
-
-
-urlpatterns = [path("<how>/<user_id>", _view)]
-
-
-def of_django(service: userlock.LockService, client: ndb.Client) -> Iterator[Ask]:
-    options: dict[str, Any] = {
-        "ROOT_URLCONF": __name__,
-        "MIDDLEWARE": ["userlock.contrib.django.UserLockMiddleware"],
-        "USERLOCK": {"client": client, "service": service},
-    }
-    with django_client(**options) as http:
-
-        def ask(url: str) -> tuple[int, str]:
-            answer = http.post(url)
-            return answer.status_code, f"{answer.headers}{answer.content.decode()}"
-
-        yield ask
-
-
-@pytest.fixture(params=[of_flask, of_wsgi, of_django], ids=lambda make: make.__name__[3:])
+@pytest.fixture(params=SITES)
 def ask(
     request: pytest.FixtureRequest, service: userlock.LockService, ndb_client: ndb.Client
 ) -> Iterator[Ask]:
-    yield from request.param(service, ndb_client)
+    with site(request.param, view, client=ndb_client, service=service) as ask:
+        yield ask
+
+
+@pytest.fixture
+def inspected(service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
+    """Provide a site with the inspector."""
+    app = flask.Flask("site")
+    UserLock(app, client=ndb_client, service=service, inspector=lambda _: "olga")
+    app.add_url_rule("/<how>/<user_id>", "work", fail, methods=["POST"])
+    app.add_url_rule("/view/<user_id>", "view", user_lock("user_id")(lambda user_id: "fine"))
+    return app.test_client()
 
 
 def everything(caplog: pytest.LogCaptureFixture) -> str:
@@ -160,9 +118,9 @@ def test_no_answer_log_or_span_shows_one(
     LISTENERS.add(backend.listener(lock_id=True))
     held(service, store)
     with caplog.at_level(logging.DEBUG):
-        status, answer = ask(f"/{how}/{MARK}")
-    assert status == HOW[how]
-    assert MARK not in answer
+        answer = ask(f"/{how}/{MARK}")
+    assert answer.status == HOW[how]
+    assert MARK not in f"{answer.headers}{answer.text}"
     assert MARK not in everything(caplog)
     spans = "".join(f"{span.name}{dict(span.attributes or {})}" for span in backend.spans())
     assert MARK not in spans
@@ -178,8 +136,8 @@ def test_the_control_plain_ones_are_shown(
     LISTENERS.add(backend.listener(lock_id=True))
     held(service, store)
     with caplog.at_level(logging.DEBUG):
-        _, answer = ask(f"/contended/{MARK}")
-    assert MARK in answer
+        answer = ask(f"/contended/{MARK}")
+    assert MARK in answer.text
     assert MARK in everything(caplog)
     assert MARK in str([dict(span.attributes or {}) for span in backend.spans()])
 
@@ -188,19 +146,18 @@ def test_the_control_plain_ones_are_shown(
 def test_no_page_of_the_inspector_shows_one(
     service: userlock.LockService,
     store: MemoryStore,
-    ndb_client: ndb.Client,
+    inspected: FlaskClient,
     form: dict[str, str],
 ) -> None:
-    (ask,) = of_flask(service, ndb_client)
     userlock.configure(**form)  # type: ignore[arg-type]
     held(service, store)
-    ask(f"/contended/{MARK}")
-    ask(f"/view/{MARK}")
+    inspected.post(f"/contended/{MARK}")
+    inspected.get(f"/view/{MARK}")
     for view in ("locks", "contention", "endpoints", "violations", "outages", "heartbeats"):
         for end in ("", ".json"):
-            status, page = ask(f"/userlock/{view}{end}")
-            assert status == 200
-            assert MARK not in page
+            answer = inspected.get(f"/userlock/{view}{end}")
+            assert answer.status_code == 200
+            assert MARK not in f"{answer.headers}{answer.text}"
 
 
 HOSTILE = ["\ud800", "\x1b[2J", "\u202e", "a\nb", "x" * 1_500, "🔒" * 1_500, "<script>"]
@@ -211,11 +168,10 @@ HOSTILE = ["\ud800", "\x1b[2J", "\u202e", "a\nb", "x" * 1_500, "🔒" * 1_500, "
 def test_the_pages_answer_whatever_the_ids_are(
     service: userlock.LockService,
     store: MemoryStore,
-    ndb_client: ndb.Client,
+    inspected: FlaskClient,
     form: dict[str, str],
     lock_id: str,
 ) -> None:
-    (ask,) = of_flask(service, ndb_client)
     userlock.configure(**form)  # type: ignore[arg-type]
     for number in range(100):
         service.acquire(f"{number}{lock_id}"[:1500])
@@ -224,6 +180,6 @@ def test_the_pages_answer_whatever_the_ids_are(
     store.create("z" * 10**6, b"forged", 60)
     for view in ("locks", "contention"):
         for end in ("", ".json"):
-            status, page = ask(f"/userlock/{view}{end}")
-            assert status == 200
-            assert len(page) < 4_000_000
+            answer = inspected.get(f"/userlock/{view}{end}")
+            assert answer.status_code == 200
+            assert len(answer.text) < 4_000_000

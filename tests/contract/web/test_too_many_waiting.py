@@ -2,124 +2,21 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import flask
 import pytest
-import werkzeug.test
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
-from werkzeug.test import TestResponse
 
 import userlock
-from tests.contract.web.djangos import django_client
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.request_scope import RequestScope
-from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-Answer = tuple[int, dict[str, str], dict[str, Any]]
-Post = Callable[[], Answer]
-Site = Callable[..., Post]
 
 
 def add_points() -> str:
     with userlock.global_lock("ann", wait_timeout=0.5):
         return "added"
-
-
-def facts(response: TestResponse) -> Answer:
-    return response.status_code, dict(response.headers), response.get_json(silent=True) or {}
-
-
-def flask_site(stack: ExitStack, **options: Any) -> Post:
-    app = flask.Flask(__name__)
-    UserLock(app, **options)
-    app.post("/points")(add_points)
-    return lambda: facts(app.test_client().post("/points"))
-
-
-def wsgi_site(stack: ExitStack, **options: Any) -> Post:
-    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        answer = add_points()
-        start_response("200 OK", [])
-        return [answer.encode()]
-
-    client = werkzeug.test.Client(UserLockMiddleware(app, **options))
-    return lambda: facts(client.post("/points"))
-
-
-def django_site(stack: ExitStack, **options: Any) -> Post:
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(add_points())
-
-    urls = types.ModuleType("urls_of_the_site")
-    urls.urlpatterns = [path("points", view)]  # type: ignore[attr-defined]
-    middleware = ["userlock.contrib.django.UserLockMiddleware"]
-    client = stack.enter_context(
-        django_client(ROOT_URLCONF=urls, MIDDLEWARE=middleware, USERLOCK=options)
-    )
-
-    def post() -> Answer:
-        response = client.post("/points")
-        is_json = response.headers.get("Content-Type", "").endswith("json")
-        return response.status_code, dict(response.headers), response.json() if is_json else {}
-
-    return post
-
-
-@pytest.fixture(params=[flask_site, wsgi_site, django_site])
-def site(request: pytest.FixtureRequest, service: userlock.LockService) -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield lambda **options: request.param(stack, service=service, **options)
-
-
-def test_it_is_429_with_retry_after(site: Site, service: userlock.LockService) -> None:
-    service.release(service.acquire("ann"), held_seconds=6.5)
-    lease = service.acquire("ann", request="POST /elsewhere")
-    post = site(max_waiting=0, contention_status=409)
-    status, headers, body = post()
-    assert (status, headers["Retry-After"]) == (429, "7")
-    assert headers["Content-Type"] == "application/problem+json"
-    assert body.pop("detail").startswith("Too many requests for the same user")
-    assert body.pop("waited_seconds") == pytest.approx(0, abs=0.1)
-    assert body == {
-        "title": "Too Many Requests",
-        "status": 429,
-        "error": "TooManyWaiting",
-        "lock_id": "ann",
-        "waiting": 0,
-    }
-    service.release(lease)
-    assert post()[0] == 200
-
-
-def test_without_a_bound_it_waits(site: Site, service: userlock.LockService) -> None:
-    """The negative control."""
-    service.acquire("ann")
-    assert site(max_waiting=None)()[0] == 503
-
-
-def test_the_default_lets_five_wait(
-    site: Site, service: userlock.LockService, clock: ManualClock
-) -> None:
-    service.acquire("ann")
-    post = site()
-    statuses: list[int] = []
-
-    def come() -> None:
-        if len(entered) < 8:
-            entered.append(len(entered))
-            clock.after(0.001, come)
-            statuses.append(post()[0])
-
-    entered: list[int] = []
-    come()
-    assert statuses == [429] * 3 + [503] * 5, "eight came, each while those before it waited"
 
 
 def test_the_policy_of_the_service_comes_before_the_default(

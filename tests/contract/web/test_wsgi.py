@@ -35,58 +35,6 @@ def wrapped(
 Wrapped = Callable[[App], UserLockMiddleware]
 
 
-def put_a_coin(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-    with userlock.global_lock("ann", wait_timeout=1):
-        purse = Purse.get_by_id("ann") or Purse(id="ann")
-        purse.coins += 1
-        purse.put()
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [str(purse.coins).encode()]
-
-
-def test_a_handler_locks_gets_modifies_and_puts(
-    wrapped: Wrapped, service: userlock.LockService
-) -> None:
-    client = Client(wrapped(put_a_coin))
-    assert [client.post("/").text for _ in range(2)] == ["1", "2"]
-    assert service.holder("ann") is None
-    assert userlock.current_scope() is None
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "priority"),
-    [
-        ("/", {}, "interactive"),
-        ("/tasks/nightly", {}, "batch"),
-        ("/", {"X-CloudTasks-QueueName": "nightly"}, "batch"),
-    ],
-)
-def test_the_request_says_the_priority(
-    wrapped: Wrapped, path: str, headers: dict[str, str], priority: str
-) -> None:
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        scope = userlock.current_scope()
-        assert scope is not None
-        start_response("200 OK", [])
-        return [f"{scope.priority.value} {scope.request}".encode()]
-
-    answer = Client(wrapped(app)).get(path, headers=headers)
-    assert answer.text == f"{priority} GET {path}"
-
-
-def test_a_lock_that_is_not_to_be_had_is_a_problem_document(
-    wrapped: Wrapped, service: userlock.LockService
-) -> None:
-    service.acquire("ann", request="POST /elsewhere")
-    answer = Client(wrapped(put_a_coin)).post("/")
-    assert answer.status == "503 Service Unavailable"
-    assert answer.headers["Retry-After"] == "1"
-    assert answer.mimetype == "application/problem+json"
-    assert answer.json is not None
-    assert (answer.json["status"], answer.json["error"]) == (503, "LockTimeout")
-    assert "elsewhere" not in answer.text
-
-
 def test_a_violation_is_logged_and_tells_the_client_nothing(
     wrapped: Wrapped, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,25 +49,6 @@ def test_a_violation_is_logged_and_tells_the_client_nothing(
     assert "Purse" not in answer.text
     assert caplog.text.count("CreatedWithoutLock:") == 1
     assert __file__ in caplog.text
-
-
-def test_a_refused_write_that_nobody_waited_for_is_409(
-    wrapped: Wrapped, service: userlock.LockService
-) -> None:
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        userlock.acquire_lock("ann")
-        purse = Purse.get_by_id("ann")
-        with userlock.scope(service), userlock.suppress("another process, without the lock"):
-            other = purse.key.get(use_cache=False)
-            other.coins += 1
-            other.put()
-        purse.put_async()
-        start_response("200 OK", [])
-        return [b"fine"]
-
-    Client(wrapped(put_a_coin)).post("/")
-    assert Client(wrapped(app)).post("/").status_code == 409
-    assert service.holder("ann") is None
 
 
 class Stream:
@@ -179,19 +108,6 @@ def test_an_error_in_the_middle_of_a_stream_reaches_the_server(
     assert userlock.current_scope() is None
 
 
-def test_any_other_error_is_the_servers_and_the_lock_is_released(
-    wrapped: Wrapped, service: userlock.LockService
-) -> None:
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        userlock.acquire_lock("ann")
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        Client(wrapped(app)).get("/")
-    assert service.holder("ann") is None
-    assert userlock.current_scope() is None
-
-
 def test_a_response_is_closed_if_a_write_has_failed(
     wrapped: Wrapped, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,13 +121,3 @@ def test_a_response_is_closed_if_a_write_has_failed(
     assert app.closed
     assert app.held == []
     assert service.holder("ann") is None
-
-
-def test_the_status_for_contention_can_be_chosen(
-    ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
-    service.acquire("ann")
-    app = UserLockMiddleware(put_a_coin, client=ndb_client, service=service, contention_status=409)
-    assert Client(app).post("/").status == "409 Conflict"
-    with pytest.raises(ValueError, match="must be 503 or 409"):
-        UserLockMiddleware(put_a_coin, service=service, contention_status=429)

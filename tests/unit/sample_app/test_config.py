@@ -7,15 +7,6 @@ import pytest
 from sample_app.config import ConfigError, Protection, Settings
 
 
-def test_defaults() -> None:
-    settings = Settings.load({}, environ={})
-    assert settings.memcached == "127.0.0.1:11211"
-    assert settings.protection is Protection.LOCK
-    assert settings.datastore_host is None
-    assert settings.think_ms == 0
-    assert len(settings.secret_key) >= 32
-
-
 def test_the_mapping_goes_before_the_environment() -> None:
     environ = {"PROTECTION": "none", "THINK_MS": "5", "MEMCACHED": "cache:1"}
     settings = Settings.load({"PROTECTION": "fencing", "THINK_MS": 7}, environ=environ)

@@ -9,12 +9,6 @@ from tests.unit.sample_app.conftest import OpenSite
 PAGE = "/userlock/locks.json"
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5000", "[::1]:5000"])
-def test_this_machine_sees_it(open_site: OpenSite, host: str) -> None:
-    client = open_site(INSPECTOR=True).client
-    assert client.get(PAGE, headers={"Host": host}).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("headers", "address"),
     [

@@ -10,10 +10,8 @@ import pytest
 
 from sample_app import demonstration
 from sample_app.learning import nightly
-from sample_app.models import NightlyRun
 from sample_app.pages import nightly as nightly_page
 from tests.unit.sample_app.conftest import Site
-from userlock.outbox import Retry
 
 FINISH = "/api/learners/{}/exercises/primes/finish"
 
@@ -55,48 +53,6 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Step:
     return Step(monkeypatch)
 
 
-def test_before_its_first_run(site: Site) -> None:
-    assert "The job has not run yet." in site.client.get("/nightly").text
-    document = {"over": True, "done": 0, "of": 0, "report": None}
-    assert site.client.get("/nightly.json").get_json() == document
-
-
-def test_from_its_button_to_its_report(site: Site) -> None:
-    site.client.post(FINISH.format("ada"))
-    answer = site.client.post("/nightly")
-    assert answer.status_code == 303
-    assert "The job is starting." in site.client.get(answer.location).text
-    site.run_jobs()
-    shown = site.client.get(answer.location).text
-    assert "Latest run" in shown
-    assert "<dt>New badges</dt><dd>1</dd>" in shown
-    assert site.learner()["badges"] == ["first-step"]
-
-
-def test_it_is_watched_while_it_runs(site: Site, step: Step) -> None:
-    answer = site.client.post("/nightly")
-    document = answer.location.replace("/nightly", "/nightly.json")
-    with step.inside(site):
-        shown = site.client.get(answer.location).text
-        assert "0 of 1 learners done." in shown
-        assert '<a href="">Refresh</a>' in shown, "for browsers without JavaScript"
-        found = site.client.get(document).get_json()
-        assert (found["over"], found["done"], found["of"]) == (False, 0, 1)
-        # A second press shows the run that is under way.
-        assert site.client.post("/nightly").location == "/nightly"
-    found = site.client.get(document).get_json()
-    assert (found["over"], found["done"], found["of"]) == (True, 1, 1)
-
-
-def test_until_the_job_has_begun_the_last_run_is_not_taken_for_this_one(site: Site) -> None:
-    site.nightly()
-    site.later(1)
-    location = site.client.post("/nightly").location
-    assert "The job is starting." in site.client.get(location).text
-    site.run_jobs()
-    assert "Latest run" in site.client.get(location).text
-
-
 @pytest.mark.parametrize("run_before", [True, False])
 def test_no_parameter_starts_a_second_run(site: Site, step: Step, run_before: bool) -> None:
     """`after` is for display. It does not decide whether the job is running."""
@@ -118,12 +74,6 @@ def test_no_parameter_starts_a_second_run(site: Site, step: Step, run_before: bo
     assert site.run_jobs() == 1
 
 
-def test_presses_before_it_has_begun_start_one(site: Site) -> None:
-    for _ in range(3):
-        assert site.client.post("/nightly").status_code == 303
-    assert site.run_jobs() == 1
-
-
 def test_it_goes_on_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nightly, "PAGE", 2)
     for number in range(4):
@@ -134,29 +84,6 @@ def test_it_goes_on_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert (report["learners"], report["done"], report["badges_awarded"]) == (5, 5, 2)
     for each in ("ada", "learner-3"):
         assert site.learner(each)["badges"] == ["first-step"]
-
-
-def test_a_start_during_a_run_is_no_second_run(
-    site: Site, step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scheduler's job is staged between two pages, and goes on with the run."""
-    monkeypatch.setattr(nightly, "PAGE", 1)
-    for number in range(3):
-        site.client.post("/api/learners", json={"id": f"learner-{number}", "name": "Somebody"})
-    begun: list[NightlyRun | None] = []
-    begin = nightly._begin
-
-    def counted(run: NightlyRun | None) -> NightlyRun:
-        begun.append(run)
-        return begin(run)
-
-    monkeypatch.setattr(nightly, "_begin", counted)
-    site.client.post("/tasks/award-badges")
-    with step.inside(site):
-        site.client.post("/tasks/award-badges")
-    assert site.run_jobs() == 0
-    report = site.client.get("/nightly.json").get_json()["report"]
-    assert (report["learners"], report["done"], len(begun)) == (4, 4, 1)
 
 
 def test_a_run_that_failed_goes_on_where_it_was(
@@ -182,23 +109,3 @@ def test_a_run_that_failed_goes_on_where_it_was(
     assert failed
     report = site.client.get("/nightly.json").get_json()["report"]
     assert (report["learners"], report["done"]) == (2, 2)
-
-
-def test_a_run_that_fails_for_good_is_said_to(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(nightly, "_award", fail)
-        site.client.post("/nightly")
-        site.run_jobs()
-        for _ in range(Retry().attempts - 1):
-            assert site.client.get("/nightly.json").get_json()["over"] is False
-            assert site.relay() == 1
-    assert "has failed after 0 of 1 learners" in site.client.get("/nightly").text
-    assert site.client.get("/nightly.json").get_json()["over"] is True
-    site.client.post("/jobs/redrive")
-    site.run_jobs()
-    assert "Latest run" in site.client.get("/nightly").text

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import os
 import signal
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from sample_app.config import ConfigError, Protection, Settings
+from sample_app.config import ConfigError, Settings
 from sample_app.flows import new_key
 from sample_app.payment_provider import client as payments
 from sample_app.payment_provider.ledger import Fate, Ledger, Mood
@@ -68,44 +66,6 @@ def test_a_course_is_paid_for_once(shop: Site, ada: FlaskClient, provider: Serve
     assert len(charged(provider)) == 2
 
 
-@pytest.mark.parametrize("protection", list(Protection))
-def test_the_key_counts_under_each_protection(
-    open_site: OpenSite, provider: Server, protection: Protection
-) -> None:
-    ada = open_site(PAYMENT_PROVIDER=provider.url, PROTECTION=protection).sign_in()
-    assert [buy(ada).get_json()["replayed"] for _ in range(2)] == [False, True]
-    assert len(charged(provider)) == 1
-
-
-def test_the_form_without_scripts(ada: FlaskClient, provider: Server) -> None:
-    begun = ada.get("/payments")
-    assert begun.status_code == 303
-    where = begun.headers["Location"]
-    key = where.partition("request=")[2]
-    assert f'name="request" value="{key}"' in ada.get(where).text
-    for words in ("Paid: “Stars by naked eye”", "the stored answer again"):
-        form = {"request": key, "course": "stars"}
-        answer = ada.post("/payments", data=form)
-        assert answer.headers["Location"] == where, "the page keeps the key"
-        assert words in ada.get(where).text
-    assert len(charged(provider)) == 1
-
-
-def test_a_course_is_not_bought_again_by_another_request(
-    ada: FlaskClient, provider: Server
-) -> None:
-    buy(ada)
-    other = buy(ada, new_key())
-    assert (other.status_code, len(charged(provider))) == (409, 1)
-    assert "already" in other.get_json()["words"]
-
-
-def test_the_same_key_for_another_course(ada: FlaskClient, provider: Server) -> None:
-    buy(ada)
-    assert buy(ada, course="dials").status_code == 422
-    assert len(charged(provider)) == 1
-
-
 def test_a_declined_card_is_an_answer(ada: FlaskClient, provider: Server) -> None:
     provider.ledger.become(Mood.REFUSES)
     assert [buy(ada).status_code for _ in range(2)] == [402, 402]
@@ -154,17 +114,6 @@ def test_trouble_leaves_the_request_to_be_sent_again(
     provider.ledger.become(Mood.CHARGES)
     assert buy(ada).get_json()["words"].endswith("in attempt 2.")
     assert (len(charged(provider)), orders(ada)) == (1, ["paid"])
-
-
-def test_the_api(shop: Site, provider: Server) -> None:
-    key = {"Idempotency-Key": KEY}
-    first, again = (shop.client.post(PATH, headers=key) for _ in range(2))
-    assert (first.status_code, first.data) == (again.status_code, again.data)
-    assert again.headers["Idempotent-Replayed"] == "true"
-    assert shop.client.post(PATH).status_code == 400
-    provider.ledger.become(Mood.IS_DOWN)
-    other = shop.client.post(PATH.replace("stars", "dials"), headers={"Idempotency-Key": new_key()})
-    assert (other.status_code, other.get_json()["error"]) == (503, "ExternalUnavailable")
 
 
 def test_a_site_without_a_provider_sells_nothing(site: Site) -> None:
@@ -237,12 +186,6 @@ def test_settings_that_are_for_demonstrations(config: dict[str, str]) -> None:
         Settings.load(config, environ={})
 
 
-@pytest.mark.parametrize("form", [{"mood": "sad"}, {"mood": "charges", "death": "later"}])
-def test_settings_that_are_none(ada: FlaskClient, form: dict[str, str], provider: Server) -> None:
-    ada.post("/payments/settings", data={"request": KEY, **form})
-    assert provider.ledger.mood is Mood.CHARGES
-
-
 # --- the provider -------------------------------------------------------------------------------
 
 
@@ -271,24 +214,3 @@ def test_moods(mood: Mood, status: int, fate: Fate, then: int) -> None:
     assert (ledger.as_json()["keys"][0]["status"] is not None) == kept
     ledger.become(Mood.CHARGES)
     assert ledger.charge("a", 100, "x").status == then
-
-
-@pytest.mark.parametrize(
-    ("key", "body"),
-    [
-        ("", b'{"cents": 1, "reference": "x"}'),
-        ("k", b""),
-        ("k", b"[]"),
-        ("k", b'{"cents": "many", "reference": "x"}'),
-        ("k", b'{"cents": -1, "reference": "x"}'),
-        ("k" * 300, b'{"cents": 1, "reference": "x"}'),
-        ("k", b"[" * 500),
-        ("k", b"x" * 20_000),
-    ],
-)
-def test_the_provider_refuses_what_is_no_charge(provider: Server, key: str, body: bytes) -> None:
-    connection = http.client.HTTPConnection(urlsplit(provider.url).netloc, timeout=10)
-    connection.request("POST", "/charges", body, {"Idempotency-Key": key})
-    assert connection.getresponse().status == 400
-    connection.close()
-    assert provider.ledger.as_json()["keys"] == []

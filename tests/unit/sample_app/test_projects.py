@@ -49,35 +49,6 @@ def test_a_form_that_is_sent_twice_makes_one_project(ada: FlaskClient) -> None:
     assert page.text.count('value="archived"') == 1
 
 
-def test_a_title_in_other_letters_is_the_same(ada: FlaskClient) -> None:
-    create(ada, "A sundial")
-    page = ada.post("/projects", data={"title": "A SUNDIAL"}, follow_redirects=True)
-    assert "There already is a project “A SUNDIAL”." in page.text
-
-
-def test_an_archived_title_is_free_and_activated_as_a_copy(ada: FlaskClient) -> None:
-    path = create(ada, "A sundial")
-    ada.post(path, data={"state": "archived"})
-    create(ada, "A sundial")
-    page = ada.post(path, data={"state": "active"}, follow_redirects=True)
-    assert "“A sundial (Copy 1)” is active again." in page.text
-    assert "A sundial (Copy 1)" in ada.get(path).text
-    # Active already: it keeps its title.
-    page = ada.post(path, data={"state": "active"}, follow_redirects=True)
-    assert "“A sundial (Copy 1)” is active again." in page.text
-
-
-def test_a_project_is_renamed(ada: FlaskClient) -> None:
-    path = create(ada, "A sundial")
-    create(ada, "A moondial")
-    page = ada.post(f"{path}/title", data={"title": "A moondial"}, follow_redirects=True)
-    assert page.request.path == path
-    assert "There already is a project “A moondial”." in page.text
-    page = ada.post(f"{path}/title", data={"title": "A clock"}, follow_redirects=True)
-    assert "It is called “A clock” now." in page.text
-    create(ada, "A sundial")
-
-
 def test_those_over_the_plan_are_flagged_and_an_upgrade_frees_them(
     site: Site, ada: FlaskClient
 ) -> None:
@@ -100,20 +71,6 @@ def test_those_over_the_plan_are_flagged_and_an_upgrade_frees_them(
     assert "read only" not in ada.get(paths[3]).text
 
 
-@pytest.mark.parametrize("plan", ["", "gold"])
-def test_a_plan_that_there_is_not(ada: FlaskClient, plan: str) -> None:
-    page = ada.post("/plan", data={"plan": plan}, follow_redirects=True)
-    assert page.request.path == "/projects"
-    assert "plan: one of free, plus" in page.text
-
-
-def test_the_nightly_check_finds_wrong_flags(site: Site, ada: FlaskClient) -> None:
-    for title in ("one", "two", "three", "four"):
-        create(ada, title)
-    answer = site.client.post("/tasks/check-quotas")
-    assert answer.get_json() == {"checked": 1, "stamped": 0, "failed": 0}
-
-
 def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None:
     path = create(ada, "A sundial")
     site.client.post("/api/learners", json={"name": "Bruno"})
@@ -122,17 +79,3 @@ def test_others_projects_are_not_to_be_had(site: Site, ada: FlaskClient) -> None
     assert bruno.post(path, data={"state": "archived"}).status_code == 404
     bruno.post(f"{path}/delete")
     assert "Active" in ada.get(path).text
-
-
-def test_deleting_twice_is_harmless(ada: FlaskClient) -> None:
-    path = create(ada, "A sundial")
-    for _ in range(2):
-        assert ada.post(f"{path}/delete").status_code == 303
-
-
-@pytest.mark.parametrize("state", ["", "deleted"])
-def test_a_state_that_there_is_not(ada: FlaskClient, state: str) -> None:
-    path = create(ada, "A sundial")
-    page = ada.post(path, data={"state": state}, follow_redirects=True)
-    assert page.request.path == path
-    assert "state: active or archived" in page.text

@@ -23,8 +23,6 @@ from tests.unit.sample_app.conftest import OpenSite, Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
 
-#: The right answers to the exercise "primes".
-ALL_RIGHT = {"question-0": "2", "question-1": "1", "question-2": "1"}
 
 Request = Callable[[], TestResponse]
 Race = Callable[[Request, Request], tuple[TestResponse, TestResponse]]
@@ -79,17 +77,6 @@ def test_with_fencing_the_stale_write_is_refused(
     assert site.learner()["points"] == 15
 
 
-def test_people_see_an_explanation(unlocked: Callable[[Protection], Site], race: Race) -> None:
-    site = unlocked(Protection.FENCING)
-    ada = site.sign_in("ada")
-    page, _ = race(lambda: ada.post("/exercises/primes", data=ALL_RIGHT), finish(site))
-    assert page.status_code == 409
-    assert "Another request was faster" in page.text
-    shown = ada.get("/learners/ada").text
-    assert "Updates are\n      <strong>not locked</strong>" in shown
-    assert shown.count("<time ") == 1, "a refused exercise leaves no line in the log"
-
-
 def test_without_protection_an_update_is_lost(
     unlocked: Callable[[Protection], Site], race: Race
 ) -> None:
@@ -112,12 +99,6 @@ def active(site: Site) -> int:
     return site.sign_in().get("/projects").text.count('value="archived"')
 
 
-def test_a_title_is_unique_under_the_lock(site: Site, race: Race) -> None:
-    first, second = race(*projects(site))
-    assert (first.status_code, second.status_code) == (303, 503)
-    assert active(site) == 1
-
-
 @pytest.mark.parametrize("protection", [Protection.NONE, Protection.FENCING])
 def test_a_title_is_unique_without_the_lock(
     unlocked: Callable[[Protection], Site], race: Race, protection: Protection
@@ -136,32 +117,6 @@ def test_without_the_constraint_there_are_two(
     site = unlocked(Protection.NONE)
     race(*projects(site))
     assert active(site) == 2
-
-
-def answered_twice(site: Site) -> tuple[Request, Request]:
-    """Send the same right answers from two windows."""
-    first, second = (
-        functools.partial(site.sign_in().post, "/exercises/primes", data=ALL_RIGHT) for _ in "ab"
-    )
-    return first, second
-
-
-def test_an_exercise_answered_twice_counts_once(site: Site, race: Race) -> None:
-    first, second = race(*answered_twice(site))
-    assert (first.status_code, second.status_code) == (303, 503)
-    again = site.sign_in().post("/exercises/primes", data=ALL_RIGHT, follow_redirects=True)
-    assert "has its points for today already" in again.text
-    assert site.client.get("/learners/ada").text.count("Hunting for primes") == 1
-
-
-def test_without_protection_both_get_their_points(
-    unlocked: Callable[[Protection], Site], race: Race
-) -> None:
-    """The negative control."""
-    site = unlocked(Protection.NONE)
-    first, second = race(*answered_twice(site))
-    assert (first.status_code, second.status_code) == (303, 303)
-    assert site.client.get("/learners/ada").text.count("Hunting for primes") == 2
 
 
 def test_a_datastore_that_does_not_answer_is_a_503(datastore: object) -> None:

@@ -12,8 +12,6 @@ from flask.testing import FlaskClient
 from google.api_core.exceptions import NotFound
 from PIL import Image
 
-from sample_app import pictures
-from sample_app.learning import screens as learning_screens
 from sample_app.storage import BucketStorage, FolderStorage, new_name
 from tests.unit.sample_app.conftest import Site
 from tests.unit.sample_app.test_projects import create
@@ -54,17 +52,6 @@ def files(site: Site) -> list[Path]:
     return list(folder.iterdir()) if folder.exists() else []
 
 
-def test_an_upload_is_a_new_screen(ada: FlaskClient, path: str) -> None:
-    page = upload(ada, path, "Home@2x.png")
-    assert "“home” is a new screen." in page.text
-    (screen,) = screens(ada, path)
-    assert "Version 1: Home@2x.png" in ada.get(screen).text
-    shown = ada.get(f"{screen}/latest")
-    assert (shown.data, shown.mimetype) == (picture(), "image/png")
-    assert shown.headers["X-Content-Type-Options"] == "nosniff"
-    assert shown.headers["Cache-Control"] == "no-store"
-
-
 def test_the_same_name_is_the_next_version(ada: FlaskClient, path: str) -> None:
     upload(ada, path, "home.png")
     page = upload(ada, path, "home@2x.jpg", picture("JPEG", (80, 60)))
@@ -74,20 +61,6 @@ def test_the_same_name_is_the_next_version(ada: FlaskClient, path: str) -> None:
     assert ada.get(f"{screen}/latest").mimetype == "image/jpeg"
     assert ada.get(f"{screen}/1").mimetype == "image/png"
     assert ada.get(f"{screen}/3").status_code == 404
-
-
-def test_archived_ones_do_not_count(ada: FlaskClient, path: str) -> None:
-    upload(ada, path, "home.png")
-    (first,) = screens(ada, path)
-    page = ada.post(first, data={"state": "archived"}, follow_redirects=True)
-    assert "“home” is archived." in page.text
-    assert "“home” is a new screen." in upload(ada, path, "home.gif", picture("GIF")).text
-    page = ada.post(first, data={"state": "active"}, follow_redirects=True)
-    assert "There already is a screen “home”: archive that first." in page.text
-    (second,) = screens(ada, path)
-    ada.post(second, data={"state": "archived"})
-    page = ada.post(first, data={"state": "active"}, follow_redirects=True)
-    assert "“home” is active again." in page.text
 
 
 @pytest.mark.parametrize(
@@ -109,31 +82,6 @@ def test_files_that_are_refused(
     assert page.request.path == path
     assert message in page.text
     assert files(site) == []
-
-
-def test_large_files(monkeypatch: pytest.MonkeyPatch, ada: FlaskClient, path: str) -> None:
-    monkeypatch.setattr(pictures, "MOST_BYTES", 1_000)
-    assert "file: at most" in upload(ada, path, "large.png", b"x" * 1_001).text
-    assert upload(ada, path, "huge.png", b"x" * 100_000).status_code == 413
-
-
-def test_many_pixels(monkeypatch: pytest.MonkeyPatch, ada: FlaskClient, path: str) -> None:
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 1_000)
-    assert "million pixels" in upload(ada, path, "home.png").text
-
-
-def test_a_folder_in_the_name_is_dropped(ada: FlaskClient, path: str) -> None:
-    page = upload(ada, path, "../pictures/home.png")
-    assert "“home” is a new screen." in page.text
-
-
-def test_nothing_is_added_over_the_plan(site: Site, ada: FlaskClient) -> None:
-    paths = [create(ada, title) for title in ("one", "two", "three", "four")]
-    site.run_jobs()
-    page = upload(ada, paths[3], "home.png")
-    assert "is over the limit of your plan" in page.text
-    ada.post(paths[0], data={"state": "archived"})
-    assert "is archived: activate it first" in upload(ada, paths[0], "home.png").text
 
 
 def test_others_screens_are_not_to_be_had(site: Site, ada: FlaskClient, path: str) -> None:
@@ -185,11 +133,6 @@ def test_a_deletion_takes_screens_versions_and_files(
     assert progress not in ada.get("/projects").text
 
 
-@pytest.mark.parametrize("which", ["x", "0" * 28])
-def test_a_deletion_that_there_is_not(ada: FlaskClient, which: str) -> None:
-    assert ada.get(f"/deletions/{which}").status_code == 404
-
-
 def test_a_file_whose_upload_was_not_completed_is_swept(
     site: Site, ada: FlaskClient, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,28 +151,6 @@ def test_a_file_whose_upload_was_not_completed_is_swept(
     assert len(files(site)) == 1
     (screen,) = screens(ada, path)
     assert ada.get(f"{screen}/latest").status_code == 200
-
-
-def test_of_many_versions_the_latest_is_shown(
-    ada: FlaskClient, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learning_screens, "MOST", 3)
-    for _ in range(5):
-        upload(ada, path, "home.png")
-    (screen,) = screens(ada, path)
-    assert ada.get(f"{screen}/latest").status_code == 200
-    page = ada.get(screen).text
-    assert "Version 5" in page
-    assert "Version 2" not in page
-
-
-def test_in_an_archived_project_no_screen_changes(ada: FlaskClient, path: str) -> None:
-    upload(ada, path, "home.png")
-    (screen,) = screens(ada, path)
-    ada.post(path, data={"state": "archived"})
-    ada.post(screen, data={"state": "archived"})
-    assert screens(ada, path) == [screen]
-    assert "Archive home" not in ada.get(path).text
 
 
 # --- storages ---------------------------------------------------------------------------------

@@ -55,31 +55,6 @@ def test_a_taken_port_is_named_with_its_setting(taken_port: int) -> None:
     assert f"PORT={taken_port + 1}" in str(caught.value)
 
 
-def test_a_port_that_is_only_preferred_gives_way(taken_port: int) -> None:
-    assert ports.prefer(taken_port) != taken_port
-    free = ports.any_free()
-    assert ports.prefer(free) == free
-    assert ports.prefer(free, taken=(free,)) != free
-
-
-def test_the_port_that_is_suggested_for_the_site_is_not_the_emulators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Return a random source whose first choice is the next port."""
-    free = ports.any_free()
-    monkeypatch.setattr(run, "DATASTORE_PORT", free)
-    monkeypatch.setattr(run, "MEMCACHED_PORT", free)
-    stack = run._configured({"PORT": str(free), "LOG_DIR": str(tmp_path)})
-    assert stack.port == free
-    assert len({stack.port, stack.datastore_port, stack.memcached_port}) == 3
-
-
-@pytest.mark.parametrize("text", ["http", "-1", "65536", "8080.5", "٨٠"])
-def test_a_port_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(PortTaken, match="PORT is"):
-        ports.from_environment({"PORT": text}, "PORT")
-
-
 def test_run_refuses_a_taken_port_with_exit_code_2(
     taken_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,29 +64,11 @@ def test_run_refuses_a_taken_port_with_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_run_refuses_a_bad_setting_with_exit_code_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run.run({"PROTECTION": "hope", "PORT": "0"}) == 2
-    assert "PROTECTION" in capsys.readouterr().err
-
-
 def test_a_child_that_dies_early_is_reported_with_its_last_words(tmp_path: Path) -> None:
     dying = child(tmp_path, "print('no room'); raise SystemExit(3)", answers=lambda: False)
     dying.start()
     with pytest.raises(ChildDied, match=r"ended early \(exit code 3\)(.|\n)*no room"):
         dying.wait_until_it_answers(10)
-
-
-def test_a_child_that_never_answers_is_reported(tmp_path: Path) -> None:
-    silent = child(tmp_path, "import signal; signal.pause()", answers=lambda: False)
-    silent.start()
-    try:
-        with pytest.raises(ChildDied, match=r"did not answer within 0\.1 s. It had no output"):
-            silent.wait_until_it_answers(0.1)
-    finally:
-        silent.stop()
-    assert silent.exit_code == -signal.SIGTERM
 
 
 def test_a_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_path: Path) -> None:
@@ -132,22 +89,6 @@ def test_a_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_path: 
     stubborn.stop(grace_seconds=0.05)
     assert stubborn.exit_code == -signal.SIGKILL
     assert eventually(lambda: gone(below))
-
-
-def test_a_killed_child_can_be_started_again(tmp_path: Path) -> None:
-    pausing = child(tmp_path, "import signal; signal.pause()")
-    pausing.start()
-    first = pausing.pid
-    with pytest.raises(RuntimeError, match="already running"):
-        pausing.start()
-    pausing.kill()
-    assert pausing.exit_code == -signal.SIGKILL
-    pausing.start()
-    try:
-        assert pausing.running
-        assert pausing.pid != first
-    finally:
-        pausing.stop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")

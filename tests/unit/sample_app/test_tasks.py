@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sample_app import catalogue
 from sample_app.learning import nightly
 from tests.unit.sample_app.conftest import Site
 
@@ -17,15 +16,6 @@ def test_the_job_awards_earned_badges_only_once(site: Site) -> None:
     assert site.learner("ada")["badges"] == ["first-step"]
     assert site.learner("bruno")["badges"] == []
     assert site.nightly()["badges_awarded"] == 0
-
-
-def test_a_badge_for_a_streak_is_given_after_the_streak_has_ended(site: Site) -> None:
-    for _ in range(3):
-        site.client.post(FINISH.format("ada"))
-        site.the_next_day()
-    site.the_next_day(5)
-    site.nightly()
-    assert site.learner("ada")["badges"] == ["first-step", "steady"]
 
 
 def test_a_locked_learner_is_skipped(site: Site) -> None:
@@ -48,32 +38,3 @@ def test_one_run_at_a_time(site: Site) -> None:
         assert site.learner("ada")["badges"] == []
     site.relay()
     assert site.learner("ada")["badges"] == ["first-step"]
-
-
-def test_an_empty_site_is_no_trouble(site: Site, datastore: object) -> None:
-    getattr(datastore, "reset")()  # noqa: B009
-    report = site.nightly()
-    assert report["learners"] == 0
-    assert report["longest_wait_ms"] == 0
-
-
-def test_the_demo_learners_are_added_once(site: Site) -> None:
-    first = site.client.post("/tasks/seed").get_json()
-    # ada exists already, and is unchanged.
-    assert first["created"] == ["bruno", "chen", "dalia"]
-    assert first["coaches"] == ["coach:mira", "coach:tomas"]
-    assert site.learner("ada")["points"] == 0
-    assert site.client.post("/tasks/seed").get_json()["created"] == []
-
-
-def test_the_demo_learners_have_a_past_that_adds_up(site: Site) -> None:
-    site.client.post("/tasks/seed")
-    chen = site.learner("chen")
-    given = catalogue.EXERCISES
-    exercises = sum(given[day % len(given)].points for day in range(9))
-    assert chen["points"] == exercises + 2 * 2
-    assert chen["seconds_watched"] == sum(
-        part.seconds for part in catalogue.video("calendars").parts[:2]
-    )
-    assert (chen["streak"], chen["best_streak"], chen["exercises_done"]) == (0, 9, 9)
-    assert site.learner("bruno")["streak"] == 2
