@@ -151,7 +151,8 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
             lock again, and trying once, do not count.
 
     Where the lock is held already, `lock_timeout` changes nothing, and
-    `heartbeat=True` begins one.
+    `heartbeat=True` begins one. If its lease has ended or was lost, the lock is
+    not held: the block takes it anew, waiting for another holder if there is one.
 
     In a coroutine, `async with userlock.global_lock(user_id):` waits in a
     thread, and the event loop goes on. A task that is cancelled leaves the

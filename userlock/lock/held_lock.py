@@ -37,7 +37,7 @@ import importlib
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
@@ -109,6 +109,7 @@ class HeldLock:
             the store then named one.
         postponed: whether a participant keeps the lock after it was left.
         blocks: the number of blocks inside, which leave the lock by themselves.
+        beneath: the tenure of this lock whose lease ended before the lock was taken again inside.
     """
 
     # Class attributes: few tenures ever change them, and one is made for each lock.
@@ -116,6 +117,7 @@ class HeldLock:
     conflict = ""
     postponed = False
     blocks = 0
+    beneath: HeldLock | None = None
     _renewal: Renewal | None = None
     _successor: HeldLock | None = None
     _released = False
@@ -354,6 +356,13 @@ class HeldLock:
     def entered(self) -> bool:
         """Return whether a block is still inside."""
         return self._depth > 0
+
+    def and_beneath(self) -> Iterator[HeldLock]:
+        """Yield this tenure, and those beneath, the latest first."""
+        tenure: HeldLock | None = self
+        while tenure is not None:
+            yield tenure
+            tenure = tenure.beneath
 
     def enter(self) -> None:
         """Enter the lock once more."""

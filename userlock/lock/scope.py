@@ -205,6 +205,7 @@ class LockScope:
                 elif block:
                     self.blocks += 1
                     tenure.blocks += 1
+                tenure.beneath = self._held.get(lock_id)
                 self._change()[lock_id] = tenure
         except BaseException:  # it ended during the wait, or the thread is being stopped
             service.release(lease)
@@ -237,9 +238,14 @@ class LockScope:
             )
 
     def _entered_again(self, lock_id: str, block: bool) -> HeldLock | None:
-        """Enter a lock that the running thread and task has, if any. Called with the mutex."""
+        """Enter a lock that the running thread and task has, if any. Called with the mutex.
+
+        Not one whose lease is over: another caller may have the lock, so the store is asked.
+        """
         tenure = self._held.get(lock_id)
         if tenure is None or tenure.owner != (me := running_code()):
+            return None
+        if tenure.lost or tenure.ran_out:
             return None
         if not (tenure.entered or tenure.postponed or self._closer in (None, me)):
             return None  # it is being released by another thread
@@ -350,6 +356,10 @@ class LockScope:
             held = self._change()
             if held.get(tenure.lock_id) is tenure:
                 del held[tenure.lock_id]
+                for beneath in tenure.and_beneath():
+                    if beneath.held:
+                        held[tenure.lock_id] = beneath
+                        break
         tenure.notes.clear()  # objects that were read under the lock keep the tenure itself
         # A block whose lock is yielded holds none, and is not over.
         if self.implicit and not self._held and not self.blocks and ending:
@@ -378,8 +388,12 @@ class LockScope:
 
     def finish_writes(self) -> None:
         """Wait for the writes under any lock, before a response is sent; raise their errors."""
-        for tenure in self.held.values():
+        for tenure in self._tenures():
             self._finish_writes(tenure, failing=False)
+
+    def _tenures(self) -> list[HeldLock]:
+        """Return the tenures that are not left yet, those included whose lock was taken again."""
+        return [each for tenure in self.held.values() for each in tenure.and_beneath()]
 
     def close(self, *, failing: bool = False, ending: bool = False) -> None:
         """Release all locks, the latest first, even if one of them fails. Take no more if `ending`.
@@ -393,7 +407,7 @@ class LockScope:
             self._ending = self._ending or ending
             leaving = [
                 tenure
-                for tenure in list(self._held.values())
+                for tenure in self._tenures()
                 if tenure.owner == me or not (self.implicit and self.blocks)
                 if tenure.ends_with_scope(me) and tenure.left(entirely=True)
             ]
