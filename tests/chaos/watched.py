@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -223,11 +223,9 @@ class WatchedService(LockService):
         )
         present.id = ""
 
-    def release(
-        self, lease: Lease, *, held_seconds: float | None = None, may_hand_over: bool = True
-    ) -> None:
+    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
         self._recorder.note("releasing", token=lease.token)
-        super().release(lease, held_seconds=held_seconds, may_hand_over=may_hand_over)
+        super().release(lease, held_seconds=held_seconds)
 
     def give_back(self, lease: Lease) -> object:  # type: ignore[override]
         self._recorder.note("releasing", token=lease.token)
@@ -241,15 +239,6 @@ class WatchedService(LockService):
         if isinstance(outcome, Granted):
             self._runs(outcome.lease, outcome.lease.deadline)
         return outcome
-
-    def extend_many(
-        self, leases: Sequence[tuple[Lease, float]]
-    ) -> list[Granted | Lost | Unavailable]:
-        outcomes = super().extend_many(leases)
-        for outcome in outcomes:
-            if isinstance(outcome, Granted):
-                self._runs(outcome.lease, outcome.lease.deadline)
-        return outcomes
 
     def _runs(self, lease: Lease, deadline: float) -> None:
         backed_until = _backed_until(lease)

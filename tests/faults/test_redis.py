@@ -11,7 +11,7 @@ import redis
 
 from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import RedisServer
-from userlock.lock.store import StoreUnavailable, Swap
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import RedisStore
 from userlock.stores.stream import Stream
 
@@ -104,19 +104,6 @@ class TestOneRoundTrip:
         proxy.seen.clear()
         assert VERBS[verb](store, version)
         assert len(proxy.seen) == 2
-
-    @pytest.mark.parametrize("forgotten", [False, True])
-    def test_many_swaps_take_one_even_without_loaded_scripts(
-        self, store: RedisStore, proxy: FaultProxy, redis_server: RedisServer, forgotten: bool
-    ) -> None:
-        names = [f"learner-{number}" for number in range(100)]
-        swaps = [Swap(each, store.create(each, b"first", 60), b"next", 60) for each in names]
-        if forgotten:
-            with redis.Redis(port=redis_server.port) as client:
-                client.script_flush()
-        proxy.seen.clear()
-        assert None not in store.swap_many(swaps)
-        assert len(proxy.seen) == 1
 
 
 class TestLostReplies:

@@ -113,7 +113,6 @@ def test_many_waiters_of_a_process_share_one_subscription(
 ) -> None:
     here, there = connect(), connect()
     lease = there.acquire("ann")
-    # Batch is not handed over within the process: each is woken through Redis.
     lives: list[threading.Thread] = []
     served: list[float] = []
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -176,10 +175,8 @@ def test_processes_distinguished_by_their_labels_are_found(
 
 
 def test_a_release_without_room_in_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append_done(
-        leases: LeaseProtocol, lock_id: str, token: str, *, by: str = "", served: Sequence[str] = ()
-    ) -> object:
-        stored = leases.store.append(lock_id, done(token, by=by, served=served))
+    def append_done(leases: LeaseProtocol, lock_id: str, token: str, *, by: str = "") -> object:
+        stored = leases.store.append(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
     monkeypatch.setattr(LeaseProtocol, "_append_done", append_done)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from userlock.lock.lease import Holder, new_token
-from userlock.lock.record import BlockedOn, Record, aged, blocked, done, joining
+from userlock.lock.record import MOST_WAITERS, BlockedOn, Record, aged, blocked, done, joining
 from userlock.lock.store import Stored
 
 ME = Holder(new_token(), "interactive", 1_700_000_000.0, 60.0, "web/1", "GET /")
@@ -176,7 +176,7 @@ def test_no_request_can_pass_for_something_else(process: str, request: str) -> N
     assert is_safe(record.holder.request)
 
 
-@pytest.mark.parametrize("size", [1, 10, 500])
+@pytest.mark.parametrize("size", [1, 10, MOST_WAITERS])
 def test_many_waiters_are_complete(size: int) -> None:
     waiters = [ME._replace(token=new_token(), request=str(number)) for number in range(size)]
     record = understood(ME.encode() + b"".join(joining(waiter) for waiter in waiters))
@@ -184,37 +184,13 @@ def test_many_waiters_are_complete(size: int) -> None:
     assert [record.position_of(waiter.token) for waiter in waiters] == list(range(size))
 
 
-@unhurried
-@given(records, st.lists(st.integers(0, 400), max_size=3), st.booleans())
-@example(b'["4f01","interactive",1,60,"w","G"]\n+i 4f02 1 []\n~i 4f03 0 []\n? 4f01', [50], False)
-@example(b'["4f01","interactive",1,60,"w","G"]\n+i 4f02 1 []\n= 4f01 "op"', [45], True)
-def test_read_piece_by_piece_it_is_the_same(garbage: bytes, cuts: list[int], lapsed: bool) -> None:
-    """A record that grew is parsed from where it was read last, wherever that was."""
-    whole = understood(garbage, lapsed=lapsed)
-    grown: Record | None = None
-    for end in [*sorted(cuts), len(garbage)]:
-        grown = Record(Stored(garbage[:end], object(), lapsed), grown)
-    assert grown is not None
-    for each in (whole, grown):
-        each.stored = whole.stored
-    assert _facts(grown) == _facts(whole)
-
-
-def _facts(record: Record) -> list[object]:
-    tokens = ["4f01", "4f02", "", ME.token]
-    return [
-        record.holder,
-        record.free,
-        record.broken_by,
-        record.last_held_by,
-        record.blocked_on,
-        record.waiters(),
-        record.empty,
-        record.interactive_waits(),
-        record.next_token(),
-        record.compacted(),
-        record.succeeded_by(b"[]", ME.token),
-        [record.position_of(token) for token in tokens],
-        [record.is_turn_of(token) for token in tokens],
-        [record.can_be_reserved_by(token) for token in tokens],
-    ]
+def test_waiters_above_the_bound_are_not_read() -> None:
+    """They may join again when another one has left."""
+    waiters = [ME._replace(token=new_token()) for _ in range(MOST_WAITERS + 5)]
+    text = ME.encode() + b"".join(joining(waiter) for waiter in waiters)
+    assert understood(text).full
+    assert understood(text).position_of(waiters[-1].token) is None
+    left = text + done(waiters[0].token)
+    assert not understood(left).full
+    again = understood(left + joining(waiters[-1]))
+    assert again.position_of(waiters[-1].token) == MOST_WAITERS - 1

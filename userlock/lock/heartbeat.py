@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Protocol
 
 from userlock.events import Confirmed, Conflict, Extended
-from userlock.lock.lease import Granted, Held, Lease, Lost, Unavailable, describe_loss
+from userlock.lock.lease import Granted, Held, Lease, Lost, describe_loss
 from userlock.lock.service import LockService
 
 #: Pause between two attempts to confirm a degraded lease, in seconds.
@@ -63,14 +62,12 @@ class Renewal:
         heartbeat: whether to renew the lease; otherwise only to confirm it.
 
     Attributes:
-        batch_key: the service, if its store can extend many leases in one request.
         ttl_seconds: length of the lease.
     """
 
     def __init__(self, tenure: Tenure, service: LockService, *, heartbeat: bool) -> None:
         self._tenure = weakref.ref(tenure)
         self._service = service
-        self.batch_key = service if service.store.batches else None
         self.heartbeat = heartbeat
         self.ttl_seconds = tenure.lease.ttl_seconds
         self._since = service.clock.now()
@@ -101,8 +98,6 @@ class Renewal:
         if not tenure.extending.acquire(blocking=False):
             return now + self._soon()  # it is being extended by hand right now
         try:
-            if _was_released(tenure):  # just now, and perhaps handed over
-                return None
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
             tenure.extending.release()
@@ -111,53 +106,6 @@ class Renewal:
             tenure.lose(again)
             return None
         return again
-
-    def run_with(self, others: Sequence[Renewal], now: float) -> list[float | None]:
-        """Do the work that is due for several. Renewals are sent together."""
-        together = [self, *others]
-        renewing: dict[Renewal, Tenure] = {}
-        try:
-            for each in together:
-                tenure = each._to_renew(now)
-                if tenure is not None:
-                    renewing[each] = tenure
-            outcomes = self._service.extend_many(
-                [(tenure.lease, each.ttl_seconds) for each, tenure in renewing.items()]
-            )
-            settled = {
-                each: each._settle(tenure, outcome)
-                for (each, tenure), outcome in zip(renewing.items(), outcomes, strict=True)
-            }
-        finally:
-            for tenure in renewing.values():
-                tenure.extending.release()
-        return [
-            each._report(renewing[each], settled[each]) if each in renewing else each.run(now)
-            for each in together
-        ]
-
-    def _to_renew(self, now: float) -> Tenure | None:
-        """Return the tenure with its mutex taken, if a renewal is all that is due."""
-        tenure = self._tenure()
-        if tenure is None or not tenure.held or tenure.lost or not self.heartbeat:
-            return None
-        if not tenure.extending.acquire(blocking=False):
-            return None
-        due = not tenure.degraded and self._renewal_time(tenure) <= now < tenure.lease.deadline
-        if due and not _was_released(tenure):  # just now, and perhaps handed over
-            return tenure
-        tenure.extending.release()
-        return None
-
-    def _report(self, tenure: Tenure, settled: float | str | None) -> float | None:
-        """Report the outcome of a renewal; return when to run next."""
-        if isinstance(settled, str):
-            tenure.lose(settled)
-            return None
-        if settled is None:
-            self._report_extended(tenure)
-            return self._renewal_time(tenure)
-        return settled
 
     def _soon(self) -> float:
         """Return a pause that leaves several attempts in the rest of a lease, in seconds."""
@@ -177,16 +125,12 @@ class Renewal:
         """Extend the lease; return None if that was done."""
         if now >= tenure.lease.deadline:
             return self._ran_out(tenure)
-        settled = self._settle(tenure, self._service.extend(tenure.lease, self.ttl_seconds))
-        if settled is None:
-            self._report_extended(tenure)
-        return settled
-
-    def _settle(self, tenure: Tenure, outcome: Granted | Lost | Unavailable) -> float | str | None:
-        match outcome:
+        match self._service.extend(tenure.lease, self.ttl_seconds):
             case Granted(new):
                 tenure.lease = new
                 self._trouble = ""
+                if tenure.held and self._service.listeners.watched():
+                    self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
                 return None
             case Lost() as lost:
                 how = describe_loss(lost, tenure.lease)
@@ -195,10 +139,6 @@ class Renewal:
                 self._trouble = _no_answer(unavailable.reason)
                 now = self._service.clock.now()
                 return min(now + self._soon(), max(now, tenure.lease.deadline))
-
-    def _report_extended(self, tenure: Tenure) -> None:
-        if tenure.held and self._service.listeners.watched():
-            self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
 
     def _ran_out(self, tenure: Tenure) -> str:
         how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
@@ -247,11 +187,6 @@ class Renewal:
             if isinstance(lost, str):
                 return lost
         return now + _CONFIRM_SECONDS
-
-
-def _was_released(tenure: Tenure) -> bool:
-    """Return whether the tenure has ended. With its mutex: no change begins afterwards."""
-    return not tenure.held
 
 
 def _no_answer(reason: str) -> str:

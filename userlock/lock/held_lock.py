@@ -32,7 +32,6 @@ the order:
 
 from __future__ import annotations
 
-import collections
 import importlib
 import logging
 import sys
@@ -109,28 +108,32 @@ class HeldLock:
             the store then named one.
         postponed: whether a participant keeps the lock after it was left.
         blocks: the number of blocks inside, which leave the lock by themselves.
+        extending: the mutex of changes of the lease, by its owner or by the renewal thread.
         beneath: the tenure of this lock whose lease ended before the lock was taken again inside.
     """
-
-    # Class attributes: few tenures ever change them, and one is made for each lock.
-    lost = ""
-    conflict = ""
-    postponed = False
-    blocks = 0
-    beneath: HeldLock | None = None
-    _renewal: Renewal | None = None
-    _successor: HeldLock | None = None
-    _released = False
-    _fence: int | None = None
 
     def __init__(self, scope: Owner, lease: Lease) -> None:
         self.lock_id = lease.lock_id
         self.scope = scope
         self.lease = lease
-        self.notes: dict[str, object] = {}
         self.owner = running_code()
+        self.notes: dict[str, object] = {}
+        self.lost = ""
+        self.conflict = ""
+        self.postponed = False
+        self.blocks = 0
+        self.beneath: HeldLock | None = None
+        self.extending = threading.Lock()
         self._since = lease.deadline - lease.ttl_seconds
         self._depth = 1
+        self._renewal: Renewal | None = None
+        self._successor: HeldLock | None = None
+        self._released = False
+        self._fence: int | None = None
+        self._callbacks: list[Callable[[HeldLock], object]] = []
+        #: Taken for good by the first to end the tenure, who reports its end. The owner may release
+        #: it while the renewal thread finds it lost.
+        self._end = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -158,12 +161,6 @@ class HeldLock:
         return self.scope.service.clock.now() - self._since
 
     # --- extension --------------------------------------------------------------------------
-
-    @property
-    def extending(self) -> threading.Lock:
-        """Return the mutex of extensions, by its owner or by the renewal thread."""
-        lock: threading.Lock = self.__dict__.setdefault("_extension_lock", threading.Lock())
-        return lock
 
     def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
         """Let the lease run for `seconds` from now, or for longer than it would.
@@ -395,16 +392,10 @@ class HeldLock:
 
     def give_back(self) -> None:
         """Give the lease back. Its end is reported once, here or by the renewal thread."""
-        if self.lost or (self._renewal is not None and not self._first_to_end()):
+        if self.lost or (self._renewal is not None and not self._end.acquire(blocking=False)):
             self.scope.service.give_back(self.lease)
             return
-        # A request of ours that arrives late must not change the lease of the next holder. (Later
-        # ones are refused: the tenure has ended.)
-        changing: threading.Lock | None = self.__dict__.get("_extension_lock")
-        in_flight = changing is not None and changing.locked()
-        self.scope.service.release(
-            self.lease, held_seconds=self.held_seconds, may_hand_over=not in_flight
-        )
+        self.scope.service.release(self.lease, held_seconds=self.held_seconds)
 
     # --- heartbeat --------------------------------------------------------------------------
 
@@ -448,31 +439,17 @@ class HeldLock:
 
     def lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
-        if self._released or not self._first_to_end():
+        if self._released or not self._end.acquire(blocking=False):
             return
         self.lost = how
         self.scope.service.report_lost(self.lock_id, self.held_seconds, how)
         self._call_back()
 
-    def _first_to_end(self) -> bool:
-        """Return whether the caller is the first to end the tenure, and so reports its end.
-
-        The owner may release it while the renewal thread finds it lost.
-        """
-        me = object()
-        return self.__dict__.setdefault("_ended_by", me) is me
-
-    @property
-    def _callbacks(self) -> collections.deque[Callable[[HeldLock], object]]:
-        callbacks: collections.deque[Callable[[HeldLock], object]]
-        callbacks = self.__dict__.setdefault("_loss_callbacks", collections.deque())
-        return callbacks
-
     def _call_back(self) -> None:
         callbacks = self._callbacks
         while callbacks:
             try:
-                callback = callbacks.popleft()
+                callback = callbacks.pop(0)
             except IndexError:  # another thread took the last one
                 break
             try:

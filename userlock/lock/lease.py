@@ -249,8 +249,6 @@ class Lease(NamedTuple):
         contended: others were waiting when it was granted, or it was waited for.
         priority: "interactive" or "batch".
         fallback: the lease in the fallback store that goes with this degraded one.
-        served: the tokens of waiters of this process that the lock was handed over to, since it
-            was granted to `token`. They are still queued.
     """
 
     lock_id: str
@@ -264,7 +262,6 @@ class Lease(NamedTuple):
     contended: bool = False
     priority: str = "interactive"
     fallback: Lease | None = None
-    served: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         state = "a degraded lease" if self.degraded else "a lease"
@@ -321,8 +318,7 @@ class Lost(NamedTuple):
     """The lease was not ours any more.
 
     Attributes:
-        how: "ran out", "forgotten" (evicted, flushed or restarted), "taken", "broken", or "handed
-            over" by a release before.
+        how: "ran out", "forgotten" (evicted, flushed or restarted), "taken" or "broken".
         holder: the present holder of the lock, or None.
         by: the operator who broke it.
     """
@@ -339,8 +335,6 @@ def describe_loss(lost: Lost, lease: Lease) -> str:
             how = f"its lease of {lease.ttl_seconds:g} s ran out"
         case "broken":
             how = f"it was broken by {lost.by}"
-        case "handed over":
-            how = "it was released, and handed over to a waiter of this process"
         case _:  # "forgotten" or "taken": either way it was gone before its time
             how = "its record is gone from the store (evicted, flushed, restarted or broken)"
     return how if lost.holder is None else f"{how}; it is now held by {lost.holder.describe()}"

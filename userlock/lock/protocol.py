@@ -37,7 +37,7 @@ other cannot keep B from the lock.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from userlock.clock import Clock
@@ -54,7 +54,7 @@ from userlock.lock.lease import (
     Released,
 )
 from userlock.lock.record import CHANGE, Record, done, joining
-from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable, Swap
+from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable
 
 _Answer = TypeVar("_Answer")
 
@@ -207,35 +207,29 @@ class LeaseProtocol:
         contended: bool = False,
         unsettled: bool = False,
     ) -> Lease:
-        lock_id, holder, ttl, _ = claim
-        deadline = asked_at + ttl  # from before the request: ours ends first
-        # By position, which takes half as long: each lock makes one.
-        # fmt: off
         return Lease(
-            lock_id, holder.token, deadline, ttl, False, unsettled,
-            record, version, contended, holder.priority,
+            lock_id=claim.lock_id,
+            token=claim.token,
+            deadline=asked_at + claim.ttl_seconds,  # from before the request: ours ends first
+            ttl_seconds=claim.ttl_seconds,
+            unsettled=unsettled,
+            record=record,
+            version=version,
+            contended=contended,
+            priority=claim.holder.priority,
         )
-        # fmt: on
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def look(
-        self, lock_id: str, *, hurry: bool = False, seen: Record | None = None
-    ) -> Record | None:
+    def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
         """Return the record; None if there is none.
 
         Args:
             lock_id: the lock.
             hurry: as for `LeaseStore.read`.
-            seen: the record of the last poll. It is not parsed again if it is still the same.
         """
         stored = self.store.read(lock_id, hurry=hurry)
-        if stored is None:
-            return None
-        if seen is not None and seen.stored.record == stored.record:
-            seen.stored = stored
-            return seen
-        return Record(stored, seen)
+        return None if stored is None else Record(stored)
 
     def join(self, claim: Claim, *, again: bool = False) -> Record | None:
         """Join the queue; return the record, None if there is none. Safe to repeat."""
@@ -324,7 +318,7 @@ class LeaseProtocol:
 
     def _end(self, lease: Lease) -> Released | Lost:
         """Append the holder's last entry; the next waiter reads it."""
-        record = self._append_done(lease.lock_id, lease.token, served=lease.served)
+        record = self._append_done(lease.lock_id, lease.token)
         if record is None:
             return self._lost(lease, None)
         if record.holder.token != lease.token:
@@ -337,15 +331,13 @@ class LeaseProtocol:
             return self._lost(lease, record)
         return self._ended(lease, record)
 
-    def _append_done(
-        self, lock_id: str, token: str, *, by: str = "", served: Sequence[str] = ()
-    ) -> Record | None:
+    def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
         """Append the entry that ends a hold; return the record, which may be the next holder's.
 
         A store without room leaves the entry out. Then the whole record is
         replaced by a compacted one with the entry.
         """
-        line = done(token, by=by, served=served)
+        line = done(token, by=by)
         for _ in range(MOST_SWAPS):
             stored = self.store.append_and_wake(lock_id, line)
             if stored is None:
@@ -461,8 +453,7 @@ class LeaseProtocol:
     def fence(self, lease: Lease) -> Fenced | Lost:
         """Return a number that is higher than any of an earlier lease, if this one is still ours.
 
-        The record is changed for it, so a later lease of it has a higher
-        number, also one that was handed over without a change:
+        The record is changed for it, so a later lease of it has a higher number:
 
             A                          record (version)      B
             granted                    A (7)
@@ -488,30 +479,6 @@ class LeaseProtocol:
                 )
                 return Fenced(new, number)
         raise RecordBusy(f"the record of lock {quoted(lease.lock_id)} takes no change for a fence")
-
-    def extend_many(
-        self, wanted: Sequence[tuple[Lease, float]]
-    ) -> list[Granted | StoreUnavailable | None]:
-        """Extend leases of different locks, together where the store can do that.
-
-        Each is asked for once: None if the record has changed, because others
-        came to wait or an answer was lost. `extend` reads it and tries again.
-        """
-        if not self.store.batches:
-            return [None] * len(wanted)
-        asked_at = self._clock.now()
-        answers = self.store.swap_many(
-            [Swap(lease.lock_id, lease.version, lease.record, ttl) for lease, ttl in wanted]
-        )
-        outcomes: list[Granted | StoreUnavailable | None] = []
-        for (lease, ttl), answer in zip(wanted, answers, strict=True):
-            match answer:
-                case None | StoreUnavailable():
-                    outcomes.append(answer)
-                case version:
-                    new = lease._replace(deadline=asked_at + ttl, ttl_seconds=ttl, version=version)
-                    outcomes.append(Granted(new))
-        return outcomes
 
     def confirm(self, lease: Lease) -> Granted | Held | None:
         """Ask for a lock that was taken while the store did not answer.

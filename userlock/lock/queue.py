@@ -182,8 +182,9 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
     waiter polls four times a second.
 
-    A first waiter that the store wakes polls only in case a wake-up is lost: about every
-    `most_seconds`, shortly after the usual end, and then after a quarter of the hold more.
+    A waiter that the store wakes polls, if it is first, only in case a wake-up is lost: about every
+    `most_seconds`, shortly after the usual end, and then after a quarter of the hold more. Those
+    behind it are woken as well when they are next, so they poll only for the death of those ahead.
     """
     position, typical, held = look
     if position == 0:
@@ -202,7 +203,7 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
         if woken:
             seconds = max(seconds, held / 4)
         return max(polling.least_seconds, min(seconds, polling.most_seconds))
-    seconds = position * max(typical, held / 6) / 2
     # All waiters ahead may be of one process, and dead: nobody sleeps longer than patience lasts.
     most = _MOST_SECONDS_SECOND if position == 1 else _MOST_SECONDS_BEHIND
+    seconds = most if woken else position * max(typical, held / 6) / 2
     return max(10 * polling.least_seconds, min(seconds, most))

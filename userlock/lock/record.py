@@ -25,15 +25,13 @@ the lock. Once it has lapsed, other callers may pass them.
 A record comes from a server that others can write to, later releases among
 them. Nothing here raises, whatever the record contains. Entries that make no
 sense are ignored, and so are fields behind the known ones, lines that are too
-long to be ours, and waiters after the first 2,000. A record that is too long as
+long to be ours, and waiters above 200. A record that is too long as
 a whole counts as another program's.
 """
 
 from __future__ import annotations
 
 import bisect
-import functools
-import itertools
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -49,9 +47,7 @@ _LONG_BYTES = 32_000
 _MOST_LINE_BYTES = 20_000
 #: The waiters that are read. Later ones poll without a position: a record of thousands of forged
 #: lines must not take the time of other locks.
-MOST_WAITERS = 2_000
-#: Lines up to this length are cached: a forged one must not fill the memory.
-_CACHED_BYTES = 500
+MOST_WAITERS = 200
 
 #: The entry that makes a new version of a record, and changes nothing else.
 CHANGE = b"\n#"
@@ -110,10 +106,6 @@ class _Entry(NamedTuple):
 
 def _entry(line: bytes) -> _Entry | None:
     """Return the entry that adds a waiter to the queue; None if it makes no sense."""
-    return _cached_entry(line) if len(line) <= _CACHED_BYTES else _parsed_entry(line)
-
-
-def _parsed_entry(line: bytes) -> _Entry | None:
     mark, _, rest = line.partition(b" ")
     try:
         token, since, details = rest.split(b" ", 2)
@@ -121,10 +113,6 @@ def _parsed_entry(line: bytes) -> _Entry | None:
         return _Entry(token, _PRIORITIES[mark], finite(since), details, copy, mark[:1] == b"~")
     except (KeyError, ValueError):
         return None
-
-
-# A crowd's entries are parsed at each poll. The keys take a megabyte at most.
-_cached_entry = functools.lru_cache(maxsize=2048)(_parsed_entry)
 
 
 def _in_order(entries: Iterable[_Entry]) -> list[_Entry]:
@@ -151,16 +139,10 @@ def joining(holder: Holder, *, again: bool = False) -> bytes:
     return f"\n{mark}{letter} {holder.token} {holder.since:.3f} {details}".encode()
 
 
-def done(token: str, *, by: str = "", served: Iterable[str] = ()) -> bytes:
-    """Return the entry that ends a hold or a wait.
-
-    Args:
-        token: the holder's or waiter's.
-        by: the operator who broke the lock.
-        served: tokens of waiters that end with it, because they had the lock as well.
-    """
+def done(token: str, *, by: str = "") -> bytes:
+    """Return the entry that ends a hold or a wait; `by`: the operator who broke the lock."""
     note = f" {json.dumps(by)}" if by else ""
-    return "".join(f"\n= {each}" for each in served).encode() + f"\n= {token}{note}".encode()
+    return f"\n= {token}{note}".encode()
 
 
 def aged(token: str) -> bytes:
@@ -178,93 +160,45 @@ class Record:
 
     Args:
         stored: the record as it was read.
-        seen: the record as it was read before, if it was: if only lines were appended since, only
-            those are parsed.
 
     Attributes:
         stored: as given.
+        holder: the holder that the record names.
     """
 
-    __slots__ = (
-        "_again",
-        "_aged",
-        "_blocked",
-        "_done",
-        "_entries",
-        "_found_positions",
-        "_found_queue",
-        "_holder",
-        "_holder_line",
-        "_known",
-        "_predecessor",
-        "_reserved",
-        "_reserved_for",
-        "stored",
-    )
-
-    def __init__(self, stored: Stored, seen: Record | None = None) -> None:
+    def __init__(self, stored: Stored) -> None:
         self.stored = stored
-        self._holder: Holder | None = None
-        self._found_queue: list[_Entry] | None = None
-        self._found_positions: dict[bytes, int] | None = None
-        if seen is not None:
-            more = seen._appended_in(stored.record)
-            if more is not None:
-                self._grow(seen, more)
-                return
         text = stored.record
         if len(text) > MAX_RECORD_BYTES:
             text = b""  # no store gave it room: another program's, so nobody can take the lock
         self._holder_line, *lines = text.split(b"\n")
         if len(self._holder_line) > _MOST_LINE_BYTES:
             self._holder_line, lines = b"", []
+        self.holder = Holder.decode(self._holder_line)
         self._done: dict[bytes, bytes] = {}
         self._aged: set[bytes] = set()
         self._blocked: dict[bytes, bytes] = {}
         self._predecessor = b""
-        self._reserved = 0
-        self._known: dict[bytes, _Entry] = {}
-        self._again = False
-        self._read(lines)
-
-    def _appended_in(self, text: bytes) -> list[bytes] | None:
-        """Return the lines that a text has behind this record; None if it is another record."""
-        own = self.stored.record
-        if not text.startswith(own) or not len(own) < len(text) <= MAX_RECORD_BYTES:
-            return None
-        rest, *lines = text[len(own) :].split(b"\n")
-        return None if rest else lines
-
-    def _grow(self, seen: Record, lines: list[bytes]) -> None:
-        """Begin with a record that was parsed already, and read the lines behind it."""
-        self._holder_line, self._holder = seen._holder_line, seen._holder
-        self._predecessor = seen._predecessor
-        self._done, self._aged = seen._done.copy(), seen._aged.copy()
-        self._blocked, self._known = seen._blocked.copy(), seen._known.copy()
-        self._reserved, self._again = seen._reserved, seen._again
-        self._read(lines)
-
-    def _read(self, lines: Iterable[bytes]) -> None:
-        # A crowd's record has hundreds of lines, and is read at each poll.
-        known = self._known
+        self._reserved_for: frozenset[bytes] = frozenset()
+        waiting: dict[bytes, _Entry] = {}
         for line in lines:
-            if len(line) > _MOST_LINE_BYTES:
-                continue
-            if line[:2] not in _PRIORITIES:
-                self._parse(line, len(known))
-            elif len(known) < MOST_WAITERS:
-                entry = _entry(line)
-                if entry is not None:  # it may have been sent twice, after a lost reply
-                    known.setdefault(entry.token, entry)
-                    self._again = self._again or entry.again
-        self._entries = _in_order(known.values()) if self._again else list(known.values())
-        self._reserved_for = frozenset(itertools.islice(known, self._reserved))
+            if len(line) <= _MOST_LINE_BYTES:
+                self._parse(line, waiting)
+        #: The waiters, in the order of service.
+        self._queue = _in_order(waiting.values())
+        self._queue.sort(key=lambda entry: not self._ranks_as_interactive(entry))
 
-    def _parse(self, line: bytes, waiters: int) -> None:
+    def _parse(self, line: bytes, waiting: dict[bytes, _Entry]) -> None:
         mark, _, rest = line.partition(b" ")
-        if mark == b"=":
+        if mark in _PRIORITIES:
+            entry = _entry(line) if len(waiting) < MOST_WAITERS else None
+            # It may have been sent twice, after a lost reply.
+            if entry is not None and entry.token not in self._done:
+                waiting.setdefault(entry.token, entry)
+        elif mark == b"=":
             token, _, note = rest.partition(b" ")
             self._done.setdefault(token, note)
+            waiting.pop(token, None)
         elif mark == b"^":
             self._aged.add(rest)
         elif mark == b"<":
@@ -273,18 +207,9 @@ class Record:
             token, _, other = rest.partition(b" ")
             self._blocked[token] = other
         elif mark == b"?" and rest == self.holder.token.encode():
-            self._reserved = waiters
+            self._reserved_for = frozenset(waiting)
 
     # --- the holder -------------------------------------------------------------------------
-
-    # (Kept by hand: until Python 3.12 `cached_property` takes a lock each time.)
-
-    @property
-    def holder(self) -> Holder:
-        """Return the holder that the record names."""
-        if self._holder is None:
-            self._holder = Holder.decode(self._holder_line)
-        return self._holder
 
     @property
     def lapsed(self) -> bool:
@@ -336,39 +261,17 @@ class Record:
 
     # --- the queue --------------------------------------------------------------------------
 
-    @property
-    def _queue(self) -> list[_Entry]:
-        """Return the waiters, in the order of service."""
-        if self._found_queue is None:
-            self._found_queue = self._waiting()
-        return self._found_queue
-
-    def _waiting(self) -> list[_Entry]:
-        done = self._done
-        waiting = [entry for entry in self._entries if entry.token not in done]
-        front = [entry for entry in waiting if self._ranks_as_interactive(entry)]
-        if len(front) == len(waiting):
-            return waiting
-        return front + [entry for entry in waiting if not self._ranks_as_interactive(entry)]
-
     def _ranks_as_interactive(self, entry: _Entry) -> bool:
         return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
 
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
         own = token.encode()
-        queue = self._queue
-        if queue and queue[0].token == own:
-            return 0
-        if self._found_positions is None:
-            self._found_positions = {each.token: index for index, each in enumerate(queue)}
-        return self._found_positions.get(own)
+        return next((index for index, each in enumerate(self._queue) if each.token == own), None)
 
-    def next_token(self, served: Iterable[str] = ()) -> str:
-        """Return the token of the first waiter that was not `served`; empty if there is none."""
-        besides = {each.encode() for each in served}
-        tokens = (entry.token for entry in self._queue if entry.token not in besides)
-        return next(tokens, b"").decode("latin-1")
+    def next_token(self) -> str:
+        """Return the token of the first waiter; empty if there is none."""
+        return self._queue[0].token.decode("latin-1") if self._queue else ""
 
     def _ahead_of(self, token: str) -> list[_Entry]:
         """Return the waiters before `token`: all, if it is not queued."""
@@ -410,18 +313,11 @@ class Record:
     @property
     def full(self) -> bool:
         """Return whether it has no room for another waiter."""
-        return len(self._entries) >= MOST_WAITERS
+        return len(self._queue) >= MOST_WAITERS
 
-    def interactive_waits(self, served: Iterable[str] = ()) -> bool:
-        """Return whether an interactive request waits, or batch work that ranks as one.
-
-        Args:
-            served: tokens of waiters that have the lock already.
-        """
-        besides = {each.encode() for each in served}
-        return any(
-            self._ranks_as_interactive(entry) for entry in self._queue if entry.token not in besides
-        )
+    def interactive_waits(self) -> bool:
+        """Return whether an interactive request waits, or batch work that ranks as one."""
+        return bool(self._queue) and self._ranks_as_interactive(self._queue[0])
 
     def waiters(self) -> list[Waiter]:
         """Return the waiters, in the order of service."""

@@ -14,8 +14,7 @@ import itertools
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
@@ -24,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: A task that failed unexpectedly is run again after this time, in seconds.
 _AFTER_ERROR_SECONDS = 1.0
-#: Largest batch.
-_MOST_TOGETHER = 100
 #: Outdated entries are removed from the schedule once there are more of them than this.
 _FEW = 64
 
@@ -35,20 +32,6 @@ class Task(Protocol):
 
     def run(self, now: float) -> float | None:
         """Do the work that is due at `now`; return when to run next, None for never."""
-        ...
-
-
-class BatchedTask(Task, Protocol):
-    """A task that is cheaper to run together with others.
-
-    Attributes:
-        batch_key: the same object for all tasks that can be run together.
-    """
-
-    batch_key: object
-
-    def run_with(self, others: Sequence[Any], now: float) -> list[float | None]:
-        """Run this task and the others that are due; return when to run each next."""
         ...
 
 
@@ -126,44 +109,32 @@ class RenewalThread:
         """Run all tasks that are due; return the time of the next one, None if there is none."""
         while True:
             with self._changed:
-                due = self._take_due()
-                if not due:
+                entry = self._take_due()
+                if entry is None:
                     return self._due[0][0] if self._due else None
-            again = self._call([task for task, _ in due])
+            task, order = entry
+            again = self._call(task)
             with self._changed:
-                for (task, order), when in zip(due, again, strict=True):
-                    if self._latest.get(task) == order:  # not scheduled again meanwhile
-                        if when is None:
-                            del self._latest[task]
-                        else:
-                            self._enter(task, when)
-            del due, task  # or this frame would keep them
+                if self._latest.get(task) == order:  # not scheduled again meanwhile
+                    if again is None:
+                        del self._latest[task]
+                    else:
+                        self._enter(task, again)
+            del entry, task  # or this frame would keep it
 
-    def _take_due(self) -> list[tuple[Task, int]]:
-        """Return the next task that is due, and those of its batch that are due as well."""
-        due: list[tuple[Task, int]] = []
-        batch_key = None
+    def _take_due(self) -> tuple[Task, int] | None:
+        """Return the next task that is due."""
         now = self._clock.now()
-        while self._due and self._due[0][0] <= now and len(due) < _MOST_TOGETHER:
-            _, order, reference = entry = heapq.heappop(self._due)
+        while self._due and self._due[0][0] <= now:
+            _, order, reference = heapq.heappop(self._due)
             task = reference()
-            if task is None or self._latest.get(task) != order:
-                continue
-            if not due:
-                batch_key = getattr(task, "batch_key", None)
-            elif getattr(task, "batch_key", None) is not batch_key:
-                heapq.heappush(self._due, entry)
-                break
-            due.append((task, order))
-            if batch_key is None:
-                break
-        return due
+            if task is not None and self._latest.get(task) == order:
+                return task, order
+        return None
 
-    def _call(self, tasks: list[Any]) -> list[float | None]:
-        first, *others = tasks
-        now = self._clock.now()
+    def _call(self, task: Task) -> float | None:
         try:
-            return first.run_with(others, now) if others else [first.run(now)]
+            return task.run(self._clock.now())
         except BaseException as error:
             # In the thread also an error that is meant to end a thread, from a
             # callback: it must not end the renewals of all other locks.
@@ -171,7 +142,7 @@ class RenewalThread:
                 raise
             with contextlib.suppress(Exception):
                 log.exception("a renewal failed; trying again")
-            return [self._clock.now() + _AFTER_ERROR_SECONDS] * len(tasks)
+            return self._clock.now() + _AFTER_ERROR_SECONDS
 
     def _run(self) -> None:
         while True:

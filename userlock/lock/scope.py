@@ -50,6 +50,7 @@ class LockScope:
         max_waiting: the most callers of this process that wait for a lock, where neither the call
             nor the policy says; None for no limit. A scope inside begins with that of the one
             around it: it occupies the same thread.
+        held: the locks held now, the latest last; a snapshot, never changed.
         blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
             last.
         outer: the scope around this one.
@@ -74,21 +75,13 @@ class LockScope:
         self.closed = False
         self.blocks = 0
         self.outer: LockScope | None = None
-        self._held: dict[str, HeldLock] = {}
-        #: Whether a caller may keep `_held`, so that it must not be changed in place any more.
-        self._shown = False
+        #: The locks held now, the latest last. Callers keep it: each change makes a new one.
+        self.held: Mapping[str, HeldLock] = {}
         self._when_free = collections.deque[Callable[[], object]]()
         self._generation = _generation
         self._lock = threading.RLock()  # the garbage collector may end a block at any time
         self._closer: tuple[int, int] | None = None
         self._ending = False
-
-    @property
-    def held(self) -> Mapping[str, HeldLock]:
-        """Return a snapshot of the locks held now, the latest last."""
-        with self._mutex:
-            self._shown = True
-            return self._held
 
     @property
     def in_child(self) -> bool:
@@ -112,18 +105,8 @@ class LockScope:
         return any(tenure.blocks and tenure.entered for tenure in self._of_running_code())
 
     def _of_running_code(self) -> Iterator[HeldLock]:
-        me = running_code() if self._held else None
+        me = running_code() if self.held else None
         yield from (tenure for tenure in self.held.values() if tenure.owner == me)
-
-    def _change(self) -> dict[str, HeldLock]:
-        """Return the locks, to be changed. Called with the mutex.
-
-        They are copied only after a snapshot: thousands of them would pay for one another.
-        """
-        if self._shown:
-            self._held = self._held.copy()
-            self._shown = False
-        return self._held
 
     # --- taking -----------------------------------------------------------------------------
 
@@ -186,7 +169,7 @@ class LockScope:
             said = self.defaults_of(priority).max_waiting
             max_waiting = self.max_waiting if said is None else said
         # A caller that does not wait completes no deadlock cycle.
-        nested = wait_timeout != 0 and (self._held or self.outer is not None)
+        nested = wait_timeout != 0 and (self.held or self.outer is not None)
         lease = service.acquire(
             lock_id,
             wait_timeout=wait_timeout,
@@ -205,8 +188,8 @@ class LockScope:
                 elif block:
                     self.blocks += 1
                     tenure.blocks += 1
-                tenure.beneath = self._held.get(lock_id)
-                self._change()[lock_id] = tenure
+                tenure.beneath = self.held.get(lock_id)
+                self.held = {**self.held, lock_id: tenure}
         except BaseException:  # it ended during the wait, or the thread is being stopped
             service.release(lease)
             raise
@@ -231,7 +214,7 @@ class LockScope:
         if former is not None:
             if not former.entered or (self._ended and not former.blocks):
                 raise former.not_yielded("was left meanwhile")
-        elif self._ended and not block:
+        elif not block and self._ended:
             raise NoScope(
                 f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
                 f"`with userlock.global_lock(lock_id):`"
@@ -242,7 +225,7 @@ class LockScope:
 
         Not one whose lease is over: another caller may have the lock, so the store is asked.
         """
-        tenure = self._held.get(lock_id)
+        tenure = self.held.get(lock_id)
         if tenure is None or tenure.owner != (me := running_code()):
             return None
         if tenure.lost or tenure.ran_out:
@@ -273,7 +256,7 @@ class LockScope:
             LockNotHeld: this scope does not hold it.
         """
         lock_id = check_lock_id(lock_id)
-        tenure = self._held.get(lock_id)
+        tenure = self.held.get(lock_id)
         if tenure is None or not tenure.entered:
             held = f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""
             text = f"lock {quoted(lock_id)} is not held by this scope{held}"
@@ -353,16 +336,19 @@ class LockScope:
     def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
         with self._mutex:
             first = tenure.end()  # another thread may leave it at the same time
-            held = self._change()
-            if held.get(tenure.lock_id) is tenure:
-                del held[tenure.lock_id]
-                for beneath in tenure.and_beneath():
-                    if beneath.held:
-                        held[tenure.lock_id] = beneath
-                        break
+            if self.held.get(tenure.lock_id) is tenure:
+                held = dict(self.held)
+                beneath = tenure.beneath
+                while beneath is not None and not beneath.held:
+                    beneath = beneath.beneath
+                if beneath is None:
+                    del held[tenure.lock_id]
+                else:
+                    held[tenure.lock_id] = beneath
+                self.held = held
         tenure.notes.clear()  # objects that were read under the lock keep the tenure itself
         # A block whose lock is yielded holds none, and is not over.
-        if self.implicit and not self._held and not self.blocks and ending:
+        if self.implicit and not self.held and not self.blocks and ending:
             leave_scope(self)
         if not self.in_child:
             if first:
@@ -376,7 +362,7 @@ class LockScope:
         self._call_when_free()
 
     def _call_when_free(self) -> None:
-        while not self._held:
+        while not self.held:
             try:
                 callback = self._when_free.popleft()
             except IndexError:
@@ -415,7 +401,7 @@ class LockScope:
             stack.callback(setattr, self, "_closer", None)  # the scope may go on
             if not self.in_child:
                 stack.callback(self._call_when_free)
-            if self.implicit and not self._held and not self.closed:
+            if self.implicit and not self.held and not self.closed:
                 # A lock was yielded, and could not be taken back.
                 stack.callback(leave_scope, self)
             for tenure in leaving:
@@ -450,7 +436,7 @@ class LockScope:
             record = service.client.call(lease.lock_id, service.protocol.look, lease.lock_id)
         except StoreUnavailable:
             return False
-        return record is not None and record.interactive_waits(lease.served)
+        return record is not None and record.interactive_waits()
 
     def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
         """Return the locks that its thread and task have taken since, here and in scopes inside."""

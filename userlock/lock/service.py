@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -19,7 +19,6 @@ from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
-    RELEASED_TO_QUEUE,
     Claim,
     Fenced,
     Granted,
@@ -307,9 +306,7 @@ class LockService:
 
     # --- release ----------------------------------------------------------------------------
 
-    def release(
-        self, lease: Lease, *, held_seconds: float | None = None, may_hand_over: bool = True
-    ) -> None:
+    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         A release that the store did not confirm is sent again when the store
@@ -319,19 +316,11 @@ class LockService:
         Args:
             lease: the lease.
             held_seconds: the time since it was granted; by default of its latest extension.
-            may_hand_over: whether a waiter of this process may go on under the lease. Not while
-                another request of its holder is in flight.
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        try:
-            handed_over = self._hand_over(lease) if may_hand_over else None
-        except BaseException:  # the thread is being stopped
-            if not self.local_waiters.has_passed(lease):
-                self.client.release_later(lease)
-            raise
-        ended = handed_over or self.give_back(lease)
+        ended = self.give_back(lease)
         if isinstance(ended, StoreReleased) and ended.to_queue:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
@@ -343,13 +332,6 @@ class LockService:
                 # A degraded one was never confirmed, so nothing was lost.
                 outcome = "released (degraded)" if lease.degraded else "released"
                 self._released(lease, held_seconds, outcome)
-
-    def _hand_over(self, lease: Lease) -> StoreReleased | Lost | None:
-        """Hand the lock over within this process; None if the lease is to be given back."""
-        if self.local_waiters.hand_over(lease):
-            return RELEASED_TO_QUEUE
-        # A caller that releases it twice must not end the hold of the next one.
-        return None if self.local_waiters.owns(lease) else Lost("handed over")
 
     def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
         self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
@@ -377,8 +359,6 @@ class LockService:
         seconds = check_lock_timeout(seconds)
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # no need to ask the store
-        if self.local_waiters.has_passed(lease):
-            return Lost("handed over")
         if lease.degraded:
             return self._extend_degraded(lease, seconds)
         try:
@@ -390,8 +370,6 @@ class LockService:
         """Return the lease's fencing number; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
-        if self.local_waiters.has_passed(lease):
-            return Lost("handed over")
         try:
             return self.client.call(lease.lock_id, self.protocol.fence, lease)
         except StoreUnavailable as trouble:
@@ -413,71 +391,6 @@ class LockService:
                     if self.outage is OutagePolicy.FAIL:
                         return unavailable
         return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
-
-    def extend_many(
-        self, wanted: Sequence[tuple[Lease, float]]
-    ) -> list[Granted | Lost | Unavailable]:
-        """Extend many leases in few round trips, where the store can do that.
-
-        Returns the outcome of each lease, in their order. A server that does
-        not answer costs one time-out for all leases that are on it.
-
-        One thread renews all leases of a process. In a busy process that thread
-        waits for its turn after each packet (5 ms by default,
-        `sys.setswitchinterval`), so packets have to be few:
-
-            one by one       extend ▶ ◀ (5 ms) extend ▶ ◀ (5 ms) extend ▶ ◀ …
-            together         extend, extend, extend, … ▶ ◀ (5 ms)
-        """
-        now = self.clock.now()
-        by_server: dict[int, dict[str, tuple[Lease, float]]] = {}
-        for lease, seconds in wanted:
-            # The others need their record to be read first, or are over.
-            if (
-                lease.version is not None
-                and not lease.degraded
-                and now < lease.deadline
-                and not self.local_waiters.has_passed(lease)
-            ):
-                server = id(self.client.breaker_of(lease.lock_id))
-                by_server.setdefault(server, {}).setdefault(lease.lock_id, (lease, seconds))
-        outcomes: dict[str, Granted | Lost | Unavailable] = {}  # by token
-        for batch in by_server.values():
-            outcomes |= self._extend_together(list(batch.values()))
-        return [
-            outcomes[lease.token] if lease.token in outcomes else self.extend(lease, seconds)
-            for lease, seconds in wanted
-        ]
-
-    def _extend_together(
-        self, wanted: Sequence[tuple[Lease, float]]
-    ) -> dict[str, Granted | Lost | Unavailable]:
-        """Extend the leases of one server; return the outcomes by token."""
-        breaker = self.client.breaker_of(wanted[0][0].lock_id)
-        if not breaker.allows():
-            refused = Unavailable(breaker.reason, sent=False)
-            return {lease.token: refused for lease, _ in wanted}
-        asked_at = self.clock.now()
-        answers = self.protocol.extend_many(wanted)
-        troubles = [
-            each
-            for each in answers
-            if isinstance(each, StoreUnavailable) and not each.serves_others
-        ]
-        if troubles:
-            self.client.failed(breaker, asked_at, troubles[0])
-        else:
-            self.client.answered(breaker)
-        outcomes: dict[str, Granted | Lost | Unavailable] = {}
-        for (lease, seconds), answer in zip(wanted, answers, strict=True):
-            match answer:
-                case Granted():
-                    outcomes[lease.token] = answer
-                case StoreUnavailable():
-                    outcomes[lease.token] = Unavailable(answer.reason, answer.sent)
-                case None:  # the record has changed: it is read, and extended by itself
-                    outcomes[lease.token] = self.extend(lease._replace(version=None), seconds)
-        return outcomes
 
     def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer.
@@ -516,10 +429,7 @@ class LockService:
     def waiters(self, lock_id: str | int) -> list[Waiter]:
         """Return the waiters of the lock, in the order of service; as `holder`."""
         _, record = self._look_anywhere(lock_id)
-        if record is None:
-            return []
-        served = self.local_waiters.served(record.holder.token)
-        return [waiter for waiter in record.waiters() if waiter.token not in served]
+        return [] if record is None else record.waiters()
 
     def break_lock(
         self, lock_id: str | int, *, by: str = "", token: str | None = None

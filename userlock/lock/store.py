@@ -19,7 +19,6 @@ at once do not disturb each other, and it leaves the time to live as it was.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from userlock.bell import Bell
@@ -155,15 +154,6 @@ class WakeUps(abc.ABC):
         bell.sleep(seconds)
 
 
-class Swap(NamedTuple):
-    """One of many changes; as the arguments of `LeaseStore.swap`."""
-
-    lock_id: str
-    version: object
-    record: bytes
-    ttl_seconds: float
-
-
 class LeaseStore(abc.ABC):
     """A register for one record per lock. Thread-safe; survives fork.
 
@@ -189,8 +179,6 @@ class LeaseStore(abc.ABC):
 
     #: Only threads that serve a request can use the store: heartbeats are refused then.
     requests_only = False
-    #: `swap_many` takes a few round trips; otherwise it is not called.
-    batches = False
     #: `fence` gives numbers that grow; otherwise it is not called.
     fences = False
     #: Wakes waiters, in a store that can tell them of a release.
@@ -267,16 +255,6 @@ class LeaseStore(abc.ABC):
             return None
         assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
         return stored, stored.version
-
-    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap many records, all of different locks; return the outcomes in their order.
-
-        Each stands alone: one that is refused says nothing of the others.
-        Nothing is raised for trouble with the server. A `StoreUnavailable`
-        stands in place of each answer that did not come; whether that one was
-        done is not known, unless `sent` is False.
-        """
-        raise NotImplementedError("see `batches`")
 
     def shard_of(self, lock_id: str) -> int:
         """Return the server that has the lock, of a store on several: one may be down alone."""

@@ -25,7 +25,7 @@ from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
-from userlock.lock.local_waiters import LocalWaiter, LocalWaiters, Reading
+from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
@@ -258,19 +258,19 @@ class Waiting:
     def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease | None:
         """Wait among the waiters of this process, and listen to the store if it wakes waiters."""
         wait = _Wait(self, attempt, holding)
-        me, wake_ups = wait.me, self.client.wake_ups
+        claim, wake_ups = attempt.claim, self.client.wake_ups
         try:
             try:
-                self.local.enter(me)
+                self.local.enter(claim, wait.bell)
                 if wake_ups is not None:
-                    wake_ups.begin(me.claim.token, me.bell)
+                    wake_ups.begin(claim.token, wait.bell)
                 return wait.run()
             finally:
                 if wake_ups is not None:
-                    wake_ups.end(me.claim.token)
-                self.local.leave(me)
+                    wake_ups.end(claim.token)
+                self.local.leave(claim)
         finally:
-            self.local.leave(me)
+            self.local.leave(claim)
 
 
 class _Wait:
@@ -285,10 +285,10 @@ class _Wait:
         self._policy: PriorityPolicy = parts.policy.of(claim.priority)
         self._wake_ups = parts.client.wake_ups
         listen = None if self._wake_ups is None else self._wake_ups.wait
-        self.me = LocalWaiter(claim, Bell(listen))
+        self.bell = Bell(listen)
         self._errand = present_errand()
         if self._errand is not None:
-            self._errand.listen(self.me.bell)
+            self._errand.listen(self.bell)
         #: The record as it was last read, and the time before and after which it was.
         self._seen: Record | None = None
         self._seen_at = self._polled_at = self._polled_before = self._since = parts.clock.now()
@@ -323,8 +323,7 @@ class _Wait:
             # The thread is being stopped (KeyboardInterrupt, a signal handler
             # that raises): it leaves the queue, and if it was granted the lock
             # all the same, gives it back.
-            lease = self.me.lease or self._attempt.lease_without_store(unsettled=True)
-            self._parts.client.give_back(lease)
+            self._parts.client.give_back(self._attempt.lease_without_store(unsettled=True))
             raise
         self._give_up()
         return None
@@ -448,7 +447,7 @@ class _Wait:
                         return None
                     if self._deadlocks is not None and record is not None:
                         left = min(left, self._deadlocks.check(record))
-                    lease = self._rest(turn, record, now, left)
+                    self._rest(turn, record, now, left)
             if lease is not None:
                 return lease
             if self._errand is not None:
@@ -465,10 +464,10 @@ class _Wait:
 
     def _next(self) -> Record | None:
         """Return a record that another waiter of this process has read meanwhile, or poll."""
-        woken, news = self.me.bell.answer()
+        woken, news = self.bell.answer()
         if isinstance(news, Stored):
             self._about_to_decide_on(self._clock.now())
-            told = Record(news, self._seen)
+            told = Record(news)
             self._have_read(told)
             return told
         reading = self._parts.local.latest(self._claim.lock_id)
@@ -500,7 +499,7 @@ class _Wait:
     def _look(self) -> Record | None:
         self._about_to_decide_on(self._clock.now())
         try:
-            record = self._ask(self._protocol.look, self._claim.lock_id, seen=self._seen)
+            record = self._ask(self._protocol.look, self._claim.lock_id)
         except StoreUnavailable as trouble:
             if not trouble.of_demand:
                 raise
@@ -539,7 +538,7 @@ class _Wait:
     def _have_read(self, record: Record | None) -> None:
         self._age = 0.0
         self._see(record)
-        self._parts.local.tell(self._claim.lock_id, Reading(record, self._polled_at))
+        self._parts.local.tell(self._claim, Reading(record, self._polled_at))
 
     def _see(self, record: Record | None) -> None:
         if record is None:
@@ -558,12 +557,12 @@ class _Wait:
         self._clock.sleep(min(seconds, left))
         return True
 
-    def _rest(self, turn: Turn, record: Record | None, now: float, left: float) -> Lease | None:
-        """Sleep until the next poll; return a lease that was handed over meanwhile."""
+    def _rest(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
+        """Sleep until the next poll."""
         seconds = self._delay(turn, record, now)
         if turn.patience_ends is not None:
             seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
-        return self._parts.local.rest(self.me, min(seconds, left))
+        self._parts.local.rest(self.bell, min(seconds, left))
 
     def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
         polling = self._policy.polling

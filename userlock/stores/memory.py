@@ -12,7 +12,7 @@ import collections
 import enum
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
@@ -25,7 +25,6 @@ from userlock.lock.store import (
     LeaseStore,
     Stored,
     StoreUnavailable,
-    Swap,
     WakeUps,
 )
 from userlock.stores import urls
@@ -80,7 +79,6 @@ class MemoryStore(LeaseStore):
         room: how long a record may get by `append`, in bytes; lines beyond that are left out.
     """
 
-    batches = True
     fences = True
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, wakes: bool = True) -> None:
@@ -116,16 +114,6 @@ class MemoryStore(LeaseStore):
             return self._put(lock_id, record, ttl_seconds) if known else None
 
         return self._carry_out("swap", do)
-
-    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap one by one: a fault befalls each command by itself."""
-        outcomes: list[object | StoreUnavailable | None] = []
-        for swap in swaps:
-            try:
-                outcomes.append(self.swap(*swap))
-            except StoreUnavailable as trouble:
-                outcomes.append(trouble)
-        return outcomes
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
         def do() -> int | None:

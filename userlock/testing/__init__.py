@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from userlock.testing.claims import make_claim
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
-        BatchContract,
         EngineContract,
         EngineForkContract,
         FenceContract,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from userlock.testing.locks import allow_unlocked, held_lock
 
 __all__ = [
-    "BatchContract",
     "EngineContract",
     "EngineForkContract",
     "FenceContract",

@@ -19,7 +19,6 @@ from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
 from userlock.testing import (
-    BatchContract,
     FenceContract,
     ForkContract,
     ManualClock,
@@ -99,7 +98,7 @@ class _OnThree:
             yield store
 
 
-class _Everything(VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract):
+class _Everything(VerbContract, RewriteContract, RaceContract, ForkContract):
     """The whole contract but `TimeContract`."""
 
 
@@ -107,17 +106,15 @@ class TestMeta(_ByMeta, _Everything, FenceContract):
     pass
 
 
-class TestText(_ByText, VerbContract, RaceContract, ForkContract, BatchContract, FenceContract):
+class TestText(_ByText, VerbContract, RaceContract, ForkContract, FenceContract):
     pass
 
 
-class TestViaProxy(
-    _ViaProxy, VerbContract, RewriteContract, RaceContract, ForkContract, BatchContract
-):
+class TestViaProxy(_ViaProxy, VerbContract, RewriteContract, RaceContract, ForkContract):
     pass
 
 
-class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract, BatchContract):
+class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract):
     pass
 
 
@@ -127,7 +124,6 @@ class TestSharded(
     RewriteContract,
     RaceContract,
     ForkContract,
-    BatchContract,
     FenceContract,
 ):
     def test_the_locks_are_on_all_servers(
@@ -179,7 +175,7 @@ class _Moved(SystemClock):
         return SYSTEM_CLOCK.now() + self._test._moved()
 
 
-class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract, BatchContract):
+class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract):
     """Its server's clock can be moved by hand, so time costs nothing here."""
 
     late_seconds = MEMCACHED_LATE_SECONDS

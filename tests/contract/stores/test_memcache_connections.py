@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from userlock import LockService
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores.registry import open_store
-from userlock.testing import BatchContract, FenceContract, ForkContract, RaceContract, VerbContract
+from userlock.testing import FenceContract, ForkContract, RaceContract, VerbContract
 
 
 class Secured(Memcached):
@@ -75,7 +75,7 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-class TestOverTls(VerbContract, RaceContract, BatchContract, ForkContract, FenceContract):
+class TestOverTls(VerbContract, RaceContract, ForkContract, FenceContract):
     @pytest.fixture
     def store(self, secured: Secured) -> Iterator[LeaseStore]:
         with contextlib.closing(open_store(secured.tls_url())) as store:
@@ -169,7 +169,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     child.stop(grace_seconds=0)
 
 
-class TestASocket(VerbContract, RaceContract, BatchContract, ForkContract, FenceContract):
+class TestASocket(VerbContract, RaceContract, ForkContract, FenceContract):
     @pytest.fixture
     def store(self, listening: Path) -> Iterator[LeaseStore]:
         url = f"memcache://{listening}?prefix={uuid.uuid4().hex}"

@@ -6,13 +6,10 @@ import contextlib
 import uuid
 
 import pytest
-from pymemcache.client.base import Client
 
 from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import Memcached
-from userlock import LockService
-from userlock.lock.lease import Granted, Unavailable
-from userlock.lock.store import StoreUnavailable, Swap
+from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
 
 
@@ -69,13 +66,18 @@ def test_many_versions_of_before_a_restart_are_worth_nothing(
     )
     names = [f"learner-{number}" for number in range(20)]
     with contextlib.closing(ours), contextlib.closing(theirs):
-        swaps = [Swap(name, ours.create(name, b"ours", 60), b"ours", 60) for name in names]
+        versions = {name: ours.create(name, b"ours", 60) for name in names}
         own_memcached.restart()
         for name in names:
             assert theirs.create(name, b"theirs", 60) is not None
         if trusting:  # the negative control
             monkeypatch.setattr(ours, "_trusts", lambda *_: True)
-        taken = [outcome is not None for outcome in ours.swap_many(swaps)]
+        taken = [
+            outcome is not None
+            for outcome in (
+                ours.swap(name, version, b"ours", 60) for name, version in versions.items()
+            )
+        ]
         assert taken == [trusting] * len(names)
         found = [stored and stored.record for stored in map(theirs.read, names)]
         assert found == [b"ours" if trusting else b"theirs"] * len(names)
@@ -119,36 +121,3 @@ def test_a_broken_connection_behind_a_proxy_may_still_be_slow(
             with proxy.fault(command, Fault.CUT_BEFORE), pytest.raises(StoreUnavailable) as caught:
                 store.create("ann", b"held", 60)
     assert (caught.value.sent, caught.value.slow) == (True, via_proxy)
-
-
-def test_a_batch_is_not_hurt_by_records_of_others(memcached: Memcached) -> None:
-    """Behind a proxy each record is read before it is changed; together these are too long."""
-    store = MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, via_proxy=True)
-    names = [f"learner-{number}" for number in range(20)]
-    swaps = [Swap(name, store.create(name, b"first", 60), b"next", 60) for name in names]
-    client = Client(memcached.address)
-    for name in names[1:-1]:
-        client.set(store.keys.lock(name), b"x" * 1_000_000, noreply=False)
-    outcomes = store.swap_many(swaps)
-    assert outcomes[1:-1] == [None] * 18
-    assert not any(each is None or isinstance(each, StoreUnavailable) for each in outcomes[::19])
-    client.close()
-    store.close()
-
-
-def test_one_record_that_is_too_long_leaves_the_others_to_be_asked_for_alone(
-    memcached: Memcached, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("userlock.stores.stream.MOST_VALUE_BYTES", 2_000)
-    store = MemcacheStore(memcached.address, prefix=uuid.uuid4().hex, via_proxy=True)
-    service = LockService(store)
-    leases = [service.acquire(name) for name in ("ann", "bob", "cem")]
-    client = Client(memcached.address)
-    client.set(store.keys.lock("bob"), b"x" * 3_000, noreply=False)
-    ann, bob, cem = service.extend_many([(lease, 60) for lease in leases])
-    assert isinstance(ann, Granted)
-    assert isinstance(cem, Granted)
-    assert isinstance(bob, Unavailable)
-    assert not service.acquire("dan").degraded
-    client.close()
-    service.close()

@@ -9,7 +9,6 @@ import pytest
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores.memory import MemoryStore, Verb
 from userlock.testing import (
-    BatchContract,
     FenceContract,
     ForkContract,
     LeaseStoreContract,
@@ -44,9 +43,7 @@ def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
     return None if stored is None else stored.record
 
 
-class TestMemory(
-    LeaseStoreContract, RewriteContract, ForkContract, BatchContract, FenceContract, WakeContract
-):
+class TestMemory(LeaseStoreContract, RewriteContract, ForkContract, FenceContract, WakeContract):
     @pytest.fixture
     def store(self, store: MemoryStore) -> MemoryStore:
         return store

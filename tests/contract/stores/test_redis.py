@@ -21,11 +21,9 @@ from userlock.lock.store import (
     RecordRefused,
     Stored,
     StoreUnavailable,
-    Swap,
 )
 from userlock.stores.redis import RedisStore
 from userlock.testing import (
-    BatchContract,
     FenceContract,
     ForkContract,
     RaceContract,
@@ -74,7 +72,6 @@ class TestRedis(
     RewriteContract,
     RaceContract,
     ForkContract,
-    BatchContract,
     FenceContract,
     WakeContract,
 ):
@@ -206,20 +203,6 @@ class TestForeignValues:
         assert store.swap("ann", version, b"next", 60) is None
         client.set(f"{prefix}:lock=ann", value)
         assert store.swap("ann", version, b"next", 60) is not None
-
-    def test_a_value_of_another_type_does_not_stop_a_batch(
-        self, store: RedisStore, client: Any, prefix: str
-    ) -> None:
-        names = ["ann", "bob", "cem"]
-        swaps = [Swap(each, store.create(each, b"first", 60), b"next", 60) for each in names]
-        client.delete(f"{prefix}:lock=bob")
-        client.hset(f"{prefix}:lock=bob", "a", "b")
-        ann, bob, cem = store.swap_many(swaps)
-        assert isinstance(bob, RecordRefused)
-        assert "other than a record" in bob.reason
-        for lock_id, version in (("ann", ann), ("cem", cem)):
-            assert found(store.read(lock_id)).record == b"next"
-            assert store.remove(lock_id, version)
 
 
 class TestBounds:

@@ -30,7 +30,7 @@ from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.google_tokens import GoogleTokens
 from userlock.stores.registry import open_store
-from userlock.testing import BatchContract, FenceContract, RaceContract, VerbContract, WakeContract
+from userlock.testing import FenceContract, RaceContract, VerbContract, WakeContract
 
 NOW = datetime.datetime(2026, 1, 2, 10, tzinfo=datetime.UTC)
 
@@ -89,9 +89,7 @@ def own_managed(tmp_path: Path) -> Iterator[Managed]:
     server.stop()
 
 
-class TestOverTlsWithAPassword(
-    VerbContract, RaceContract, BatchContract, FenceContract, WakeContract
-):
+class TestOverTlsWithAPassword(VerbContract, RaceContract, FenceContract, WakeContract):
     @pytest.fixture
     def store(self, managed: Managed) -> Iterator[RedisStore]:
         with contextlib.closing(open_store(managed.tls_url(":first@", "valkeys"))) as store:

@@ -82,26 +82,6 @@ def test_not_after_its_end(scope: LockScope, clock: ManualClock) -> None:
         _ = other.fence
 
 
-def test_a_lock_that_was_handed_over_has_a_higher_one(
-    service: LockService, clock: ManualClock
-) -> None:
-    first = userlock.LockScope(service, userlock.Settings())
-    second = userlock.LockScope(service, userlock.Settings())
-    numbers: list[int] = []
-
-    def use_and_release() -> None:
-        numbers.append(first.acquire("ann").fence)
-        first.release("ann")
-        first.release("ann")
-
-    lock = first.acquire("ann")
-    clock.after(0.5, use_and_release)
-    later = second.acquire("ann")
-    assert later.lease.token == lock.lease.token
-    assert later.fence > numbers[0]
-    second.release("ann")
-
-
 def test_a_degraded_lock_has_none_until_it_is_confirmed(
     scope: LockScope, store: MemoryStore, service: LockService, clock: ManualClock
 ) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -123,15 +123,17 @@ class TestRelease:
     ) -> None:
         """Another thread releases between two lines of `lose`: one of them reports, not both."""
         store.evict("ann")
-        first_to_end = tenure._first_to_end
 
-        def release_at_that_moment() -> bool:
-            first = first_to_end()
-            if first and tenure.held:
-                tenure.scope.release("ann")
-            return first
+        class Meddled:
+            taken = False
 
-        tenure._first_to_end = release_at_that_moment  # type: ignore[method-assign]
+            def acquire(self, *, blocking: bool) -> bool:
+                first, self.taken = not self.taken, True
+                if first:
+                    tenure.scope.release("ann")
+                return first
+
+        tenure._end = Meddled()  # type: ignore[assignment]
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         assert not tenure.held
@@ -185,10 +187,9 @@ class TestExtensionByHand:
         service: LockService,
         clock: ManualClock,
         tenure: HeldLock,
-        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: neither waits for the other."""
-        monkeypatch.setattr(HeldLock, "extending", property(lambda _: threading.Lock()))
+        tenure.extending = mock.MagicMock()
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)

@@ -20,7 +20,6 @@ from userlock.lock.store import (
     RecordRefused,
     Stored,
     StoreUnavailable,
-    Swap,
 )
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -36,8 +35,6 @@ Trouble = Callable[[], StoreUnavailable]
 
 class Refusing(MemoryStore):
     """A store that fails some verbs for one record."""
-
-    batches = True
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -69,15 +66,6 @@ class Refusing(MemoryStore):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         self._check("append", lock_id)
         return super().append(lock_id, line)
-
-    def swap_many(self, swaps: list[Swap]) -> list[object | StoreUnavailable | None]:  # type: ignore[override]
-        outcomes: list[object | StoreUnavailable | None] = []
-        for swap in swaps:
-            try:
-                outcomes.append(self.swap(*swap))
-            except StoreUnavailable as trouble:
-                outcomes.append(trouble)
-        return outcomes
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Sequence
 
 import pytest
 
@@ -100,95 +99,6 @@ class TestWhen:
         clock.advance(200)
         renewals.run_due()
         assert len(task.calls) == 2
-        assert len(renewals) == 0
-
-
-class Batched(Recording):
-    """A task that records the other tasks of its batch."""
-
-    def __init__(self, batch_key: object, *pauses: float | None) -> None:
-        super().__init__(*pauses)
-        self.batch_key = batch_key
-        self.parties: list[int] = []
-
-    def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
-        self.parties.append(1 + len(others))
-        return [each.run(now) for each in (self, *others)]
-
-
-class TestBatches:
-    def test_those_that_are_due_are_called_together(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        start = clock.now()
-        tasks = [Batched("us", number / 10) for number in range(5)]
-        for number, task in enumerate(tasks):
-            renewals.schedule(task, start + number)
-        clock.advance(3)
-        assert renewals.run_due() == start + 3.1
-        assert [task.parties for task in tasks] == [[4], [], [], [], []]
-        assert [len(task.calls) for task in tasks] == [2, 1, 1, 1, 0], (
-            "the first wants to be called at once"
-        )
-        clock.advance(0.1)
-        renewals.run_due()
-        assert [len(task.calls) for task in tasks] == [2, 2, 1, 1, 0]
-
-    def test_tasks_with_other_keys_are_called_separately(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        alone, us, them = Recording(), [Batched("us") for _ in range(3)], Batched("them")
-        for task in (us[0], us[1], alone, us[2], them):
-            renewals.schedule(task, clock.now())
-        renewals.run_due()
-        assert [task.parties for task in us] == [[2], [], []]
-        assert all(len(task.calls) == 1 for task in (alone, them, *us))
-
-    def test_a_batch_has_a_maximal_size(self, renewals: RenewalThread, clock: ManualClock) -> None:
-        tasks = [Batched("us") for _ in range(250)]
-        for task in tasks:
-            renewals.schedule(task, clock.now())
-        renewals.run_due()
-        assert [party for task in tasks for party in task.parties] == [100, 100, 50]
-
-    def test_a_task_rescheduled_meanwhile_has_its_new_time(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        start = clock.now()
-
-        class Eager(Batched):
-            def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
-                renewals.schedule(others[0], now + 1)
-                return [now + 5 for _ in (self, *others)]
-
-        tasks = [Eager("us"), Batched("us")]
-        for task in tasks:
-            renewals.schedule(task, start)
-        assert renewals.run_due() == start + 1
-
-    def test_when_it_fails_all_are_called_again(
-        self, renewals: RenewalThread, clock: ManualClock, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        class Bad(Batched):
-            def run_with(self, others: Sequence[Batched], now: float) -> list[float | None]:
-                raise ValueError("what is this")
-
-        tasks = [Bad("us"), Bad("us")]
-        for task in tasks:
-            renewals.schedule(task, clock.now())
-        assert renewals.run_due() == clock.now() + 1
-        assert "what is this" in caplog.text
-        assert len(renewals) == 2
-
-    def test_an_unreferenced_task_of_a_batch_is_forgotten(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        tasks = [Batched("us", 1.0) for _ in range(3)]
-        for task in tasks:
-            renewals.schedule(task, clock.now())
-        renewals.run_due()
-        del tasks, task
-        gc.collect()
         assert len(renewals) == 0
 
 

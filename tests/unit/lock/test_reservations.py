@@ -128,8 +128,6 @@ class TestReservations:
 class Plain(MemoryStore):
     """A store that can do no more than it must."""
 
-    batches = False
-
     rewrite = LeaseStore.rewrite  # type: ignore[assignment]
 
 
@@ -177,13 +175,18 @@ class TestLongRecords:
         assert store.asked["swap"] == 0
 
     def test_live_waiters_are_not_rewritten_repeatedly(
-        self, leases: LeaseProtocol, store: MemoryStore, service: LockService
+        self,
+        leases: LeaseProtocol,
+        store: MemoryStore,
+        service: LockService,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         taken(leases.take(make_claim("ann")))
-        for _ in range(300):
+        for _ in range(150):
             leases.join(make_claim("ann"))
         many_give_up(service, store, callers=20)
-        assert len(record_of(store, "ann").waiters()) == 300
+        assert len(record_of(store, "ann").waiters()) == 150
         assert store.asked["rewrite"] == 0
 
     def test_a_line_that_comes_meanwhile_is_not_lost(

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.testing import broken_batches, broken_fences, broken_rewrites, broken_wakes
+from tests.unit.testing import broken_fences, broken_rewrites, broken_wakes
 from tests.unit.testing import broken_stores as broken
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemoryStore
 from userlock.testing import (
-    BatchContract,
     FenceContract,
     ForkContract,
     LeaseStoreContract,
@@ -72,14 +71,6 @@ FOUND_OUT_BY: dict[type[MemoryStore], str] = {
     broken.LapsedCannotBeSwapped: "test_a_lapsed_record_can_still_be_changed",
     broken.LapsedCannotBeRemoved: "test_a_lapsed_record_can_still_be_changed",
     broken.LapsingSpendsTheVersion: "test_a_lapsed_record_can_still_be_changed",
-    broken_batches.LooksFirst: "test_no_increment_is_lost_among_batches",
-    broken_batches.IsAllOrNone: "test_each_stands_alone",
-    broken_batches.GivesUp: "test_each_stands_alone",
-    broken_batches.LeavesOutTheRefused: "test_each_stands_alone",
-    broken_batches.GivesOldVersions: "test_versions_of_every_verb_are_taken",
-    broken_batches.CutsRecords: "test_whatever_they_are_called_and_whatever_stands_in_them",
-    broken_batches.HasOneTtl: "test_each_has_its_own_time_to_live",
-    broken_batches.NeedsOne: "test_nothing_is_asked_for",
     broken_fences.Forgets: "test_numbers_grow_with_each_call",
     broken_fences.CountsPerRecord: "test_numbers_grow_with_each_call",
     broken_fences.OnlyReads: "test_fence_appends",
@@ -110,9 +101,7 @@ ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
 ]
 
 
-class Contract(
-    LeaseStoreContract, RewriteContract, ForkContract, BatchContract, FenceContract, WakeContract
-):
+class Contract(LeaseStoreContract, RewriteContract, ForkContract, FenceContract, WakeContract):
     """The suite, run by this module on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:

@@ -15,7 +15,7 @@ Commands are documented in memcached's doc/protocol.txt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
@@ -30,11 +30,6 @@ _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
-
-
-#: Most bytes of commands in one packet whose replies are as long. They find room on the way, so
-#: that nobody waits for the other to read.
-_MOST_PACKET_BYTES = 16_384
 
 
 class _WithoutCas(Refused):
@@ -75,8 +70,8 @@ class Dialect(Protocol):
         """Return the item under each key, in one packet."""
         ...
 
-    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        """Replace items. New CAS numbers, as the replies come; None if it has changed or gone."""
+    def swap(self, wire: Wire, change: Change) -> int | None:
+        """Replace an item. The new CAS number; None if it has changed or gone."""
         ...
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
@@ -110,17 +105,10 @@ class Meta:
         wire.finish()
         return items
 
-    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        wire.send_each(
-            [
-                b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
-                for key, cas, record, until in changes
-            ]
-        )
-        for _ in changes:
-            reply = wire.read_line()
-            yield None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
-        wire.finish()
+    def swap(self, wire: Wire, change: Change) -> int | None:
+        key, cas, record, until = change
+        reply = wire.line(b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record))
+        return None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         reply = wire.line(b"md %b C%d\r\n" % (key, cas))
@@ -186,20 +174,17 @@ class Text:
         wire.finish()
         return items
 
-    def swap(self, wire: Wire, changes: Sequence[Change]) -> Iterator[int | None]:
-        # In small packets: each reply comes with its whole record.
-        packet: list[bytes] = []
-        records: list[bytes] = []
-        for each, (key, cas, record, until) in enumerate(changes, 1):
-            packet.append(b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record))
-            packet.append(b"gets %b\r\n" % key)
-            records.append(record)
-            if each == len(changes) or sum(map(len, packet)) > _MOST_PACKET_BYTES:
-                wire.send_each(packet)
-                for written in records:
-                    yield self._written(wire, written, b"EXISTS", b"NOT_FOUND")
-                wire.finish()
-                packet, records = [], []
+    def swap(self, wire: Wire, change: Change) -> int | None:
+        key, cas, record, until = change
+        wire.send_each(
+            [
+                b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record),
+                b"gets %b\r\n" % key,
+            ]
+        )
+        new = self._written(wire, record, b"EXISTS", b"NOT_FOUND")
+        wire.finish()
+        return new
 
     def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Sequence
 from urllib.parse import SplitResult
 
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.lock.store import LeaseStore, Stored
 from userlock.stores import urls
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse, shard_name
@@ -31,8 +31,6 @@ class ShardedMemcacheStore(LeaseStore):
         servers: a store for each, in any order. Each must have the same name in every process:
             the names decide which locks it has. (`localhost` is 127.0.0.1.)
     """
-
-    batches = True
 
     def __init__(self, servers: Sequence[MemcacheStore]) -> None:
         addresses = [shard_name(server.address) for server in servers]
@@ -56,17 +54,6 @@ class ShardedMemcacheStore(LeaseStore):
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         return self._server(lock_id).swap(lock_id, version, record, ttl_seconds)
-
-    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap on one server after another."""
-        by_server: dict[int, list[Swap]] = {}
-        for swap in swaps:
-            by_server.setdefault(self.shard_of(swap.lock_id), []).append(swap)
-        outcomes: dict[str, object | StoreUnavailable | None] = {}
-        for number, some in by_server.items():
-            lock_ids = [swap.lock_id for swap in some]
-            outcomes.update(zip(lock_ids, self.servers[number].swap_many(some), strict=True))
-        return [outcomes[swap.lock_id] for swap in swaps]
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         return self._server(lock_id).rewrite(lock_id, version, record)

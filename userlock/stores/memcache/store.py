@@ -32,11 +32,11 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable, Swap
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.memcache.connections import (
     ClientFactory,
     Connection,
@@ -47,7 +47,7 @@ from userlock.stores.memcache.dialects import Change, Item
 from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.stream import MOST_VALUES, Refused
+from userlock.stores.stream import Refused
 
 _Answer = TypeVar("_Answer")
 #: How often an item may appear between the two commands of an `append`; one of such a length has
@@ -93,8 +93,6 @@ class MemcacheStore(LeaseStore):
         keys: of its records.
         connections: to the server.
     """
-
-    batches = True
 
     def __init__(
         self,
@@ -161,39 +159,10 @@ class MemcacheStore(LeaseStore):
             if cas is None:
                 return None
             change = Change(key, cas, record, connection.until(ttl_seconds))
-            (new,) = connection.dialect.swap(connection, [change])
-            return new
+            return connection.dialect.swap(connection, change)
 
         new = self._ask_in_time(exchange)
         return None if new is None else self._version(new, record, key)
-
-    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap in one packet; two after a new connection, or behind a proxy. By the text
-        protocol, one after another."""
-        outcomes: list[object | StoreUnavailable | None] = []
-        keys = [self.keys.lock(swap.lock_id) for swap in swaps]
-
-        def exchange(connection: Connection) -> None:
-            numbers = self._numbers(connection, [_own(swap.version) for swap in swaps])
-            changes = [
-                Change(key, cas, swap.record, connection.until(swap.ttl_seconds))
-                for swap, key, cas in zip(swaps, keys, numbers, strict=True)
-                if cas is not None
-            ]
-            replies = connection.dialect.swap(connection, changes)
-            for swap, key, cas in zip(swaps, keys, numbers, strict=True):
-                new = None if cas is None else next(replies)
-                # Each by itself: those before a break are known.
-                outcomes.append(None if new is None else self._version(new, swap.record, key))
-            connection.finish()
-
-        try:
-            self._ask_in_time(exchange)
-        except StoreUnavailable as trouble:
-            # One record that was too long to compare tells nothing of the others.
-            answer = None if trouble.serves_others else trouble
-            return outcomes + [answer] * (len(swaps) - len(outcomes))
-        return outcomes
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by the meta protocol only: the other tells no times to live.
@@ -208,8 +177,7 @@ class MemcacheStore(LeaseStore):
             if item is None or not item.remaining or not _is_of(item, own):
                 return None
             change = Change(own.key, item.cas, record, item.remaining)
-            (new,) = connection.dialect.swap(connection, [change])
-            return new
+            return connection.dialect.swap(connection, change)
 
         new = self.connections.ask(exchange)
         return None if new is None else self._version(new, record, own.key)
@@ -280,29 +248,15 @@ class MemcacheStore(LeaseStore):
         return connection.made < version.got and version.cas > 0 and not self.via_proxy
 
     def _number(self, connection: Connection, version: _Version) -> int | None:
-        if self._trusts(connection, version):
-            return version.cas
-        (cas,) = self._numbers(connection, [version])
-        return cas
+        """Return the CAS number to use for a version; None where the record is of another.
 
-    def _numbers(self, connection: Connection, versions: Sequence[_Version]) -> list[int | None]:
-        """Return the CAS numbers to use for versions; None where the record is of another.
-
-        Where a version cannot be trusted, the record is read. Read and change
+        Where the version cannot be trusted, the record is read. Read and change
         go over one connection, which a restart in between would break.
         """
-        doubtful = [version for version in versions if not self._trusts(connection, version)]
-        if not doubtful:
-            return [version.cas for version in versions]
-        found: dict[bytes, int | None] = {}
-        for first in range(0, len(doubtful), MOST_VALUES):
-            some = doubtful[first : first + MOST_VALUES]
-            connection.begin()  # the bytes of an exchange are bounded
-            items = connection.dialect.read(connection, [version.key for version in some])
-            for version, item in zip(some, items, strict=True):
-                ours = item is not None and _is_of(item, version)
-                found[version.key] = item.cas if item is not None and ours else None
-        return [found.get(version.key, version.cas) for version in versions]
+        if self._trusts(connection, version):
+            return version.cas
+        (item,) = connection.dialect.read(connection, [version.key])
+        return item.cas if item is not None and _is_of(item, version) else None
 
 
 def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:

@@ -46,8 +46,6 @@ from userlock.lock.store import (
     MAX_RECORD_BYTES,
     LeaseStore,
     Stored,
-    StoreUnavailable,
-    Swap,
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
@@ -209,7 +207,6 @@ class RedisStore(LeaseStore):
     `StoreUnavailable`; a string of another program is returned as it is.
     """
 
-    batches = True
     fences = True
 
     def __init__(
@@ -290,35 +287,6 @@ class RedisStore(LeaseStore):
         value, new = _fresh(record)
         done = self._change(_SWAP, lock_id, version, value, b"%d" % _lifetime(ttl_seconds))
         return new if done else None
-
-    def swap_many(self, swaps: Sequence[Swap]) -> list[object | StoreUnavailable | None]:
-        """Swap many records in one packet, each by a script of its own."""
-        outcomes: list[object | StoreUnavailable | None] = []
-        commands: list[Command] = []
-        versions = []
-        for lock_id, version, record, ttl_seconds in swaps:
-            value, new = _fresh(record)
-            # With the first one comes the script, so that the others need only name it.
-            script = ("EVALSHA", _SWAP.sha) if commands else ("EVAL", _SWAP.body)
-            lifetime = _lifetime(ttl_seconds)
-            commands.append((*script, 1, self.key(lock_id), *_own(version), value, lifetime))
-            versions.append(new)
-
-        def exchange(connection: Connection) -> None:
-            for new, reply in zip(versions, connection.ask_each(commands), strict=True):
-                # Each by itself: those before a break are known.
-                if isinstance(reply, redis.ResponseError):
-                    outcomes.append(self.connections.unavailable(reply, sent=True))
-                else:
-                    outcomes.append(new if _done(reply) else None)
-            if any(isinstance(outcome, StoreUnavailable) for outcome in outcomes):
-                raise redis.ResponseError("some were refused")  # the connection is closed then
-
-        try:
-            self.connections.ask(exchange)
-        except StoreUnavailable as trouble:
-            return outcomes + [trouble] * (len(swaps) - len(outcomes))
-        return outcomes
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)

@@ -20,10 +20,10 @@ manual clock) can be marked and left for later:
     RaceContract   atomicity: threads that race
     TimeContract   times to live, and the grace that follows
 
-Five contracts are separate: `ForkContract` (for stores with connections; it needs
-a process that survives a fork), `BatchContract` (for stores with `batches = True`),
-`RewriteContract` (for stores that implement `rewrite`), `FenceContract` (for stores
-with `fences = True`) and `WakeContract` (for stores with `wake_ups`).
+Four contracts are separate: `ForkContract` (for stores with connections; it needs
+a process that survives a fork), `RewriteContract` (for stores that implement
+`rewrite`), `FenceContract` (for stores with `fences = True`) and `WakeContract` (for
+stores with `wake_ups`).
 
 `EngineContract` and `EngineForkContract` are for engines of the outbox
 (`userlock.testing.contract.engines`).
@@ -31,7 +31,6 @@ with `fences = True`) and `WakeContract` (for stores with `wake_ups`).
 
 from __future__ import annotations
 
-from userlock.testing.contract.batches import BatchContract
 from userlock.testing.contract.engines import EngineContract, EngineForkContract
 from userlock.testing.contract.fences import FenceContract
 from userlock.testing.contract.forks import ForkContract
@@ -42,7 +41,6 @@ from userlock.testing.contract.verbs import VerbContract
 from userlock.testing.contract.waking import WakeContract
 
 __all__ = [
-    "BatchContract",
     "EngineContract",
     "EngineForkContract",
     "FenceContract",
