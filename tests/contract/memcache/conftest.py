@@ -6,15 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.memcache import real_memcached
+from tests.servers import Memcached
 from userlock_emulator import memcache
 
 
 @pytest.fixture(scope="session")
-def real_port() -> Iterator[int]:
-    """Provide a real memcached, shared by the tests of this folder."""
-    with real_memcached.running() as port:
-        yield port
+def real_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
+    """Provide a real memcached, shared by the tests of this folder.
+
+    Without its background threads it moves items between its queues at deterministic moments only;
+    nothing else in its answers changes.
+    """
+    folder = tmp_path_factory.mktemp("memcached")
+    server = Memcached(folder, "-U", "0", "-o", "no_lru_maintainer,no_lru_crawler")
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -24,11 +30,8 @@ def embedded() -> Iterator[memcache.Server]:
         yield server
 
 
-@pytest.fixture(params=["embedded", "real"])
+@pytest.fixture(params=["embedded", "real_memcached"])
 def address(request: pytest.FixtureRequest) -> str:
     """Provide each server in turn, as `host:port`: the same must hold for both."""
-    if request.param == "real":
-        port: int = request.getfixturevalue("real_port")
-        return f"{real_memcached.HOST}:{port}"
-    server: memcache.Server = request.getfixturevalue("embedded")
+    server: memcache.Server | Memcached = request.getfixturevalue(request.param)
     return server.address

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.memcache import real_memcached
 from tests.contract.memcache.commands import batches
 from tests.contract.memcache.conversations import converse, same
 from tests.contract.memcache.corner_cases import CORNER_CASES, PREPARED
+from tests.servers import Memcached
 from userlock_emulator import memcache
 
 Address = tuple[str, int]
@@ -58,13 +58,13 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(real_port: int) -> Iterator[Pair]:
+def pair(real_memcached: Memcached) -> Iterator[Pair]:
     with memcache.start() as server:
-        yield Pair((real_memcached.HOST, real_port), (server.host, server.port))
+        yield Pair((server.host, real_memcached.port), (server.host, server.port))
 
 
 @settings(
-    max_examples=300,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -79,9 +79,9 @@ def test_random_conversations_get_the_same_answers(pair: Pair, conversation: lis
     pair.check(conversation)
 
 
-@pytest.mark.parametrize("sent", CORNER_CASES, ids=lambda sent: repr(sent[:40]))
-def test_corner_cases_get_the_same_answers(pair: Pair, sent: bytes) -> None:
-    pair.check([sent])
+def test_corner_cases_get_the_same_answers(pair: Pair) -> None:
+    for sent in CORNER_CASES:
+        pair.check([sent])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_comparison_sees_differences(altered: bytes) -> None:
     assert same(original, b"STORED\r\nHD c7 t29\r\n")
 
 
-def test_the_commands_counted_are_the_same(real_port: int) -> None:
+def test_the_commands_counted_are_the_same(real_memcached: Memcached) -> None:
     script = b"".join(
         [
             b"set a 0 0 1\r\n1\r\nget a b\r\ngat 0 a b\r\ntouch b 0\r\n",
@@ -115,7 +115,7 @@ def test_the_commands_counted_are_the_same(real_port: int) -> None:
     counted = rb"STAT ((?:cmd|get_[hme]|delete|incr|decr|cas|touch|store_too)\w+ \d+)\r\n"
     with memcache.start() as server:
         answers = []
-        for address in ((real_memcached.HOST, real_port), (server.host, server.port)):
+        for address in ((server.host, real_memcached.port), (server.host, server.port)):
             converse(address, b"flush_all\r\nstats reset\r\n" + script)
             answers.append(re.findall(counted, converse(address, b"stats\r\n")))
     real, embedded = answers

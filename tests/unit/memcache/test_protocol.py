@@ -31,12 +31,6 @@ def test_the_answer_does_not_depend_on_where_the_bytes_are_cut(cuts: list[int]) 
     assert b"VALUE k 5 13\r\nline\r\nget k\r\n" in whole
 
 
-def test_byte_by_byte() -> None:
-    talk = Talk()
-    answer = b"".join(talk(SCRIPT[at : at + 1]) for at in range(len(SCRIPT)))
-    assert answer == Talk()(SCRIPT)
-
-
 @given(
     st.binary(max_size=300), st.sampled_from([b"", b"get ", b"mg a ", b"ms a 1 ", b"set a 0 0 "])
 )
@@ -44,21 +38,6 @@ def test_any_bytes_are_survived(noise: bytes, start: bytes) -> None:
     talk = Talk()
     talk(start + noise + b"\r\n" + noise + b"\r\n")
     assert talk(b"mn\r\n", talk.protocol.connect()) == b"MN\r\n"
-
-
-def test_lines_may_end_without_cr(talk: Talk) -> None:
-    assert talk(b"set k 0 0 1\nx\r\nget k\n") == b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n"
-
-
-def test_replies_wait_while_a_data_block_is_incomplete(talk: Talk) -> None:
-    assert talk(b"version\r\nset k 0 0 5\r\nab") == b""
-    assert talk(b"cde\r\n") == b"VERSION 1.6.18\r\nSTORED\r\n"
-    assert talk(b"version\r\nge") == b"VERSION 1.6.18\r\n"
-
-
-def test_a_get_with_a_key_too_long_drops_the_waiting_replies(talk: Talk) -> None:
-    error = b"CLIENT_ERROR bad command line format\r\n"
-    assert talk(b"version\r\nget " + b"k" * 251 + b"\r\nmn\r\n") == error + b"MN\r\n"
 
 
 def test_a_number_that_a_waiting_reply_refers_to_is_replaced(talk: Talk) -> None:
@@ -101,17 +80,6 @@ def test_refused_data_is_not_kept(talk: Talk) -> None:
     assert talk.connection.buffered_bytes == 0
 
 
-@pytest.mark.parametrize("last", [b"quit\r\n", b"quit noreply\r\n"])
-def test_quit_sends_what_waits_and_ignores_what_follows(talk: Talk, last: bytes) -> None:
-    assert talk(b"version\r\n" + last + b"version\r\n") == b"VERSION 1.6.18\r\n"
-    assert talk.connection.closed
-
-
-def test_the_binary_protocol_is_refused(talk: Talk) -> None:
-    assert talk(b"\x80\x00\x00\x01") == b""
-    assert talk.connection.closed
-
-
 def test_clients_share_the_cache(talk: Talk) -> None:
     other = talk.protocol.connect()
     talk(b"set k 0 0 1\r\nx\r\n")
@@ -138,8 +106,8 @@ def test_the_answer_does_not_depend_on_the_turns(most: int) -> None:
     assert turns > 1
 
 
-@pytest.mark.parametrize("name", [b"get", b"gets", b"gat 0"])
-@pytest.mark.parametrize("count", [99, 100, 101, 250, 10_000])
+@pytest.mark.parametrize("name", [b"get", b"gat 0"])
+@pytest.mark.parametrize("count", [99, 101, 10_000])
 def test_a_get_of_many_keys_takes_turns(talk: Talk, name: bytes, count: int) -> None:
     talk(b"set k 0 0 1\r\nx\r\n")
     one = talk(name + b" k\r\n").removesuffix(b"END\r\n")
@@ -155,11 +123,6 @@ def test_a_key_too_long_among_many_is_found_before_anything_is_sent(talk: Talk, 
     keys[place] = b"k" * 251
     answer, _ = in_turns(talk, b"version\r\nget " + b" ".join(keys) + b"\r\nmn\r\n", 100)
     assert answer == b"CLIENT_ERROR bad command line format\r\nMN\r\n"
-
-
-@pytest.mark.parametrize("keys", [b" " * 3_000, b" \0" + b" k" * 3_000])
-def test_a_long_get_without_keys(talk: Talk, keys: bytes) -> None:
-    assert talk(b"get" + keys + b"\r\n") == b"ERROR\r\n"
 
 
 def test_one_turn_is_short(talk: Talk) -> None:
