@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import userlock.stores  # noqa: F401  (not all of userlock: many begin at once)
 from tests.history import Attempt
@@ -31,20 +30,15 @@ _PAUSE_SECONDS = 0.1
 
 @dataclasses.dataclass(kw_only=True)
 class Config:
-    """The configuration of a process. Times are in seconds, drawn evenly from 0 to the given value.
+    """The configuration of a process. Times are in seconds.
 
     Attributes:
         url: URL of the store.
         lock_id: the lock.
         name: its name in the history.
         out: the file of the history.
-        threads: number of threads, each with attempts of its own.
-        batch: number of batch threads.
-        attempts: number per thread; None for as many as fit into `seconds`.
-        seconds: the time during which new attempts begin.
-        thinks: think time before each attempt.
+        threads: number of threads, each with one attempt.
         holds: work time under the lock.
-        at_least: minimal work time under the lock.
         wait_timeout: the longest wait of each attempt.
         lock_timeout: length of each lease.
     """
@@ -54,12 +48,7 @@ class Config:
     name: str
     out: str
     threads: int = 1
-    batch: int = 0
-    attempts: int | None = 1
-    seconds: float = 3600.0
-    thinks: float = 0.0
     holds: float = 0.0
-    at_least: float = 0.0
     wait_timeout: float = 30.0
     lock_timeout: float = 60.0
 
@@ -104,9 +93,8 @@ class Worker:
     def run(self) -> None:
         print("ready", flush=True)
         sys.stdin.readline()
-        end = time.monotonic() + self._config.seconds
         threads = [
-            threading.Thread(target=self._work, args=(number, end))
+            threading.Thread(target=self._attempt, args=(f"{self._config.name}/{number}",))
             for number in range(self._config.threads)
         ]
         for thread in threads:
@@ -119,27 +107,15 @@ class Worker:
         if isinstance(event, Contended):
             self._present.attempt.queued = time.monotonic()
 
-    def _work(self, number: int, end: float) -> None:
+    def _attempt(self, who: str) -> None:
         config = self._config
-        random = Random(f"{config.name}/{number}")
-        batch = number >= config.threads - config.batch
-        done = 0
-        while time.monotonic() < end and done != config.attempts:
-            if config.thinks:
-                time.sleep(random.uniform(0, config.thinks))
-            self._attempt(f"{config.name}/{number}", batch, random)
-            done += 1
-
-    def _attempt(self, who: str, batch: bool, random: Random) -> None:
-        config = self._config
-        attempt = Attempt(config.lock_id, who, batch, time.monotonic(), config.wait_timeout)
+        attempt = Attempt(config.lock_id, who, False, time.monotonic(), config.wait_timeout)
         self._present.attempt = attempt
         try:
             lease = self._service.acquire(
                 config.lock_id,
                 wait_timeout=config.wait_timeout,
                 lock_timeout=config.lock_timeout,
-                priority="batch" if batch else "interactive",
                 request=who,
             )
         except (LockTimeout, LockServiceUnavailable) as error:
@@ -148,10 +124,9 @@ class Worker:
             attempt.excused |= isinstance(error, LockServiceUnavailable)
         else:
             attempt.granted = time.monotonic()
-            hold = random.uniform(config.at_least, max(config.holds, config.at_least))
-            time.sleep(hold)
+            time.sleep(config.holds)
             attempt.released = time.monotonic()
-            self._service.release(lease, held_seconds=hold)
+            self._service.release(lease, held_seconds=config.holds)
         with self._mutex:
             self._out.write(json.dumps(dataclasses.asdict(attempt)) + "\n")
             self._out.flush()

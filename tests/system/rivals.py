@@ -53,14 +53,13 @@ def scope() -> LockScope:
 
 
 def take(lock_id: str, seconds: str) -> None:
-    began = time.monotonic()
     try:
         userlock.acquire_lock(lock_id, wait_timeout=float(seconds), lock_timeout=30)
     except userlock.LockError as error:
-        say(error=type(error).__name__, began=began, ended=time.monotonic(), message=str(error))
+        say(error=type(error).__name__, message=str(error))
         scope().close()
     else:
-        say(got=lock_id, began=began, ended=time.monotonic())
+        say(got=lock_id)
 
 
 def release() -> None:

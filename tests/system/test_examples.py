@@ -172,6 +172,7 @@ def test_app_engine_with_memorystore(own_memcached: Memcached, tmp_path: Path) -
         assert "degraded" not in site.log
 
 
+@pytest.mark.slow
 def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
     assert read("appengine/bundled.yaml")["app_engine_apis"] is True
     with app_engine("bundled.yaml", tmp_path, BUNDLED) as site:
@@ -184,6 +185,7 @@ def test_app_engine_with_its_bundled_memcache(tmp_path: Path) -> None:
         assert "degraded" not in site.log
 
 
+@pytest.mark.slow
 def test_without_the_stub_locks_are_degraded(tmp_path: Path) -> None:
     """The control of the tests with it: they would have noticed an outage of memcache."""
     with app_engine("bundled.yaml", tmp_path) as site:
@@ -191,7 +193,7 @@ def test_without_the_stub_locks_are_degraded(tmp_path: Path) -> None:
         assert "degraded" in site.log
 
 
-@pytest.mark.parametrize("file", ["app.yaml", "bundled.yaml"])
+@pytest.mark.parametrize("file", ["app.yaml", pytest.param("bundled.yaml", marks=pytest.mark.slow)])
 def test_a_job_on_app_engine(file: str, own_memcached: Memcached, tmp_path: Path) -> None:
     gunicorn, changes = BUNDLED, {}
     if file == "app.yaml":
@@ -261,7 +263,7 @@ def stage_a_job(site: Site) -> None:
         points = answer["points"]
 
 
-@pytest.mark.parametrize("kind", ["memcached", "redis"])
+@pytest.mark.parametrize("kind", ["memcached", pytest.param("redis", marks=pytest.mark.slow)])
 def test_cloud_run(
     kind: str, own_memcached: Memcached, own_redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
-from google.cloud.ndb import model as ndb_model
 
 import userlock
 from benchmarks import instant
@@ -101,18 +100,6 @@ def test_nothing_is_left_of_reads() -> None:
     assert growth(3) < 10_000
 
 
-@pytest.mark.long
-def test_nothing_is_left_of_100_000_loads_in_one_scope() -> None:
-    """Only the inmost step: all of it would take minutes while memory is traced."""
-    with reading(LockedLearner) as reader:
-        messages = [result.entity for result in instant.results(reader.wire)]
-        with traced() as more:
-            for _ in range(100_000 // _TOGETHER):
-                for each in messages:
-                    assert stamp_of(ndb_model._entity_from_protobuf(each)) is not None
-            assert more() < 100_000
-
-
 def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
     kept: list[object] = []
@@ -123,54 +110,3 @@ def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("userlock.ndb.hooks.stamp_read", keep)
     assert growth(3) > 40_000
-
-
-# --- the garbage collector ------------------------------------------------------------------
-
-
-def collected_of_each(model: Any) -> float:
-    """Return the number of objects per entity that the garbage collector visits in a long query.
-
-    Counted while the query runs.
-    """
-    with reading(model) as reader:
-        reader.prepare()
-        gc.collect()
-        before = len(gc.get_objects())
-        results = iter(model.query())
-        entities = [next(results) for _ in range(_TOGETHER)]
-        gc.collect()
-        more = len(gc.get_objects()) - before
-        del entities
-    return more / _TOGETHER
-
-
-def test_an_entity_is_no_more_objects_for_the_garbage_collector() -> None:
-    """A query of thousands spends a fifth of its time there."""
-    tracked, plain = collected_of_each(LockedLearner), collected_of_each(PlainLearner)
-    assert round(tracked - plain, 1) <= 0
-
-
-def test_results_of_a_query_have_no_dicts_of_their_own() -> None:
-    """Nor have the messages in them."""
-    with reading(PlainLearner) as reader:
-        reader.prepare()
-        results = iter(PlainLearner.query())
-        entities = [next(results) for _ in range(_TOGETHER)]
-        # Larger ones are of the interpreter.
-        dicts = [each for each in gc.get_objects() if type(each) is dict and len(each) < 50]
-        assert not [each for each in dicts if "result_pb" in each]
-        assert not [each for each in dicts if {*each} <= {"_pb", "entity"} and each]
-        del entities
-
-
-def test_an_object_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
-    before = collected_of_each(LockedLearner)
-
-    def note(entity: Any, *args: Any) -> None:
-        stamp_read(entity, *args)
-        entity._userlock_place = [entity]
-
-    monkeypatch.setattr("userlock.ndb.hooks.stamp_read", note)
-    assert round(collected_of_each(LockedLearner) - before, 1) == 1
