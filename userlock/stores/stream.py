@@ -177,16 +177,6 @@ class Stream:
             raise Refused(f"it answered with more than {MOST_BYTES:,} bytes")
         return chunk
 
-    def received(self) -> bytes:
-        """Return what has come and was not read; wait for something if nothing has."""
-        if not self._buffer:
-            self._buffer = self.receive(_MOST_CHUNK)
-        return self._buffer
-
-    def skip(self, size: int) -> None:
-        """Take bytes that `received` has returned for read."""
-        self._buffer = self._buffer[size:]
-
     def finish(self) -> None:
         """Make sure that all replies have been read."""
         if self._buffer:

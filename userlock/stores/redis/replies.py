@@ -62,10 +62,7 @@ class Replies:
 
     def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
         """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
-        return self.beginning(stream.read_line(), stream, depth)
-
-    def beginning(self, line: bytes, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
-        """Return the reply whose first line was read."""
+        line = stream.read_line()
         sign, rest = line[:1], line[1:]
         match sign:
             case b"+":

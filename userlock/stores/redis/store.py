@@ -49,7 +49,7 @@ from userlock.lock.store import (
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
-from userlock.stores.redis.connections import Command, Connection, Connections, form
+from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
@@ -68,25 +68,16 @@ _MOST_NEWS = 65_536
 
 
 class _Script:
-    """A script of one key.
+    """A script of one key."""
 
-    Args:
-        body: its text.
-        arguments: how many it takes, besides the key.
-        brief: whether it is answered in one line.
-    """
-
-    def __init__(self, body: str, arguments: int, *, brief: bool = False) -> None:
+    def __init__(self, body: str) -> None:
         self.body = body.encode()
         self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
-        self._brief = brief
-        self._form = form("EVALSHA", self.sha, "1", None, *[None] * arguments)
 
     def run(self, connection: Connection, key: bytes, *args: bytes) -> Any:
         """Run it; return the reply. The script itself is sent only if the server lacks it."""
-        wire = self._form % tuple(part for arg in (key, *args) for part in (len(arg), arg))
         try:
-            return connection.ask_briefly(wire) if self._brief else connection.ask_packed(wire)
+            return connection.ask("EVALSHA", self.sha, 1, key, *args)
         except redis.exceptions.NoScriptError:  # so it was not carried out
             return connection.ask("EVAL", self.body, 1, key, *args)
 
@@ -109,14 +100,12 @@ end
 local found = redis.call('get', KEYS[1])
 return found and {{found, redis.call('pttl', KEYS[1])}}
 """
-_READ = _Script(_GET, 0)
+_READ = _Script(_GET)
 _SWAP = _Script(
     f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
-""",
-    4,
-    brief=True,
+"""
 )
 _REWRITE = _Script(
     f"""{_COMPARE}
@@ -124,24 +113,21 @@ local left = redis.call('pttl', KEYS[1])
 if left < 0 then return 0 end
 redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
-""",
-    3,
-    brief=True,
+"""
 )
-_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])", 2, brief=True)
+_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
 _ADD = f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
 if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
     redis.call('append', KEYS[1], ARGV[1])
 end
 """
-_APPEND = _Script(_ADD + _GET, 1)
+_APPEND = _Script(_ADD + _GET)
 _FENCE = _Script(
     f"""{_ADD}
 local function read() {_GET} end
 return {{redis.call('time'), read()}}
-""",
-    1,
+"""
 )
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
@@ -171,12 +157,8 @@ if first then
     redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
 end
 return {{record, left}}
-""",
-    2,
+"""
 )
-
-#: The command of a free lock, with room for key, value and time.
-_CREATE = form("SET", None, None, "NX", "PX", None)
 
 
 class _Version(NamedTuple):
@@ -266,11 +248,10 @@ class RedisStore(LeaseStore):
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
-        key, life = self.key(lock_id), b"%d" % _lifetime(ttl_seconds)
-        wire = _CREATE % (len(key), key, len(value), value, len(life), life)
+        command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
         # A create is read back after a break, so a dead connection does no harm.
         done = self.connections.ask(
-            lambda connection: _done(connection.ask_briefly(wire), b"OK", None),
+            lambda connection: _done(connection.ask(*command), b"OK", None),
             self.connections.take_unchecked,
         )
         return version if done else None
