@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -74,3 +74,14 @@ def kind_of(request: pytest.FixtureRequest, name: str) -> Kind:
         return Kind(name, redis.port, _redis)
     memcached: Memcached = request.getfixturevalue("memcached")
     return Kind(name, memcached.port, _meta if name.endswith("meta") else _text)
+
+
+def each_fault(few: Collection[AnyFault]) -> list[Any]:
+    """Return each fault with each kind, as parameters. All but a few are slow."""
+    return [
+        pytest.param(
+            kind, fault, id=f"{kind}, {fault.value}", marks=[pytest.mark.slow] * (fault not in few)
+        )
+        for kind in KINDS
+        for fault in ALL_FAULTS
+    ]

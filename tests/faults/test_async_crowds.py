@@ -1,12 +1,14 @@
-"""Two hundred tasks on twenty locks of a real server, with random cancellation, counted exactly."""
+"""Tasks on locks of real servers, cancelled at random by asyncio and anyio, counted exactly."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections.abc import Iterator
 
+import anyio
 import pytest
 
 import userlock
@@ -72,3 +74,25 @@ def test_each_visit_counts_once(service: LockService, locked: bool) -> None:
     for lock in range(LOCKS):
         assert service.holder(f"learner-{lock}") is None
         assert service.waiters(f"learner-{lock}") == []
+
+
+def test_groups_of_anyio_that_fail_leave_no_lock(service: LockService) -> None:
+    """anyio cancels a task again in each iteration of the event loop, until it ends."""
+    chance = random.Random(1)
+
+    async def use() -> None:
+        async with userlock.global_lock("ann", wait_timeout=50):
+            await anyio.sleep(0.001)
+
+    async def work() -> None:
+        for _ in range(20):
+            with contextlib.suppress(BaseExceptionGroup):
+                async with anyio.create_task_group() as group:
+                    for _ in range(4):
+                        group.start_soon(use)
+                    await anyio.sleep(chance.random() * 0.006)
+                    raise KeyError
+            assert service.holder("ann") is None
+            assert service.waiters("ann") == []
+
+    asyncio.run(asyncio.wait_for(work(), 60))

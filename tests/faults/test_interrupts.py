@@ -1,67 +1,57 @@
-"""An interrupt in the middle of a reply: the connection is out of step and must not be reused.
+"""An interrupt in the middle of a reply: the connection is out of step and must not be used again.
 
-us                         memcached ms k … ME ───────────────▶ HD c1           k is ours
-(KeyboardInterrupt before the reply was read) ms k … ME ───────────────▶ NS              k is held
+us                               memcached
+ms k … ME ─────────────────────▶ HD c1           k is ours
+(KeyboardInterrupt before the reply was read)
+ms k … ME ─────────────────────▶ NS              k is held
 reads "HD c1": granted, it seems
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
-from tests.servers import Memcached
-from userlock.stores import MemcacheStore
-from userlock.stores.memcache.connections import Connection
+from tests.faults.kinds import KINDS, PATIENT, kind_of
+from userlock.lock.store import LeaseStore
+from userlock.stores.pool import Pool
+from userlock.stores.stream import Stream
 
 
-class Interrupted:
-    """A socket whose next reply is not awaited."""
+def interrupted(store: LeaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create a record; the reply is not awaited."""
+    assert store.read("ann") is None
+    send = Stream.send
 
-    def __init__(self, sock: Any) -> None:
-        self._sock = sock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-    def recv(self, size: int) -> bytes:
+    def sends(self: Stream, wire: bytes) -> None:
+        send(self, wire)
         raise KeyboardInterrupt
 
-
-def interrupt_the_next_reply(store: MemcacheStore) -> Connection:
-    connection = store.connections.idle[-1]
-    connection._socket = Interrupted(connection._socket)
-    return connection
-
-
-@pytest.mark.parametrize("protocol", ["meta", "text"])
-def test_the_connection_is_not_used_again(memcached: Memcached, protocol: str) -> None:
-    store = MemcacheStore(memcached.address, prefix=f"interrupt-{protocol}", protocol=protocol)
-    assert store.read("ann") is None
-    connection = interrupt_the_next_reply(store)
-    with pytest.raises(KeyboardInterrupt):
-        store.create("ann", b"first", 60)
-    assert connection not in store.connections.idle
-    assert store.create("ann", b"second", 60) is None, "the first one was carried out"
-    found = store.read("ann")
-    assert found is not None
-    assert found.record == b"first"
-    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "send", sends)
+        with pytest.raises(KeyboardInterrupt):
+            store.create("ann", b"first", 60)
 
 
-def test_used_again_it_would_give_the_late_reply_to_another_command(
-    memcached: Memcached, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "not closed"])
+def test_the_connection_is_not_used_again(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, closed: bool
 ) -> None:
-    """The negative control: without the close, the next command gets the last one's reply."""
-    store = MemcacheStore(memcached.address, prefix="interrupt-control")
-    assert store.read("ann") is None
-    connection = interrupt_the_next_reply(store)
-    monkeypatch.setattr(store.connections, "close", lambda _: None)
-    with pytest.raises(KeyboardInterrupt):
-        store.create("ann", b"first", 60)
-    connection._socket = connection._socket._sock
-    connection.send(b"mg another-key\r\n")
-    assert connection.read_line().startswith(b"HD c"), "the reply to the create, not EN"
-    connection.close()
-    store.close()
+    """With the negative control: it is kept, and its late reply is taken for the next one."""
+    with kind_of(request, kind).proxied(PATIENT) as (_, store, direct):
+        if not closed:
+            monkeypatch.setattr(Pool, "close", lambda self, connection: self.give_back(connection))
+            monkeypatch.setattr(Stream, "stale", property(lambda _: False))
+        interrupted(store, monkeypatch)
+        answer: Any = "no answer"
+        with contextlib.suppress(Exception):
+            answer = store.read("nobody's")
+        assert (answer is None) == closed
+        if closed:
+            assert store.create("ann", b"second", 60) is None, "the first one was carried out"
+        stored = direct.read("ann")
+        assert stored is not None
+        assert stored.record == b"first"

@@ -1,8 +1,7 @@
-"""One record, one slow server or one burst in trouble, and the locks beside it."""
+"""One record in trouble, and the locks beside it."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
@@ -14,14 +13,11 @@ import pytest
 import redis
 from google.cloud import ndb
 
-import userlock
 from tests.contract.emulator.process import EmulatorProcess
-from tests.faults.distance import distant
-from tests.servers import Memcached, RedisServer
+from tests.servers import RedisServer
 from userlock import LockService
 from userlock.errors import LockServiceUnavailable
 from userlock.lock.store import LeaseStore, RecordBusy, StoreUnavailable
-from userlock.stores import MemcacheStore
 from userlock.stores.datastore import DatastoreStore
 from userlock.stores.redis import RedisStore
 
@@ -71,10 +67,11 @@ def spoiled(request: pytest.FixtureRequest) -> tuple[LeaseStore, Spoil]:
     return DatastoreStore(ndb_client, prefix=prefix, timeout=PATIENT), put_another
 
 
-@pytest.mark.parametrize("outage", ["optimistic", "fail"])
-@pytest.mark.parametrize("when", ["before", "while it is held"])
+@pytest.mark.parametrize(
+    ("when", "outage"), [("before", "optimistic"), ("before", "fail"), ("while it is held", "fail")]
+)
 def test_a_record_of_another_type(
-    spoiled: tuple[LeaseStore, Spoil], outage: str, when: str
+    spoiled: tuple[LeaseStore, Spoil], when: str, outage: str
 ) -> None:
     store, spoil = spoiled
     service = LockService(store, outage=outage)
@@ -88,7 +85,7 @@ def test_a_record_of_another_type(
         lease = service.acquire("bad")
         spoil("bad")
         service.release(lease)
-    for number in range(60):
+    for number in range(20):
         lease = service.acquire(f"learner-{number}")  # raises if it is refused
         assert not lease.degraded
         service.release(lease)
@@ -102,7 +99,6 @@ class Crowd:
         self.service = service
         self.outcomes: Counter[str] = Counter()
         self.overlaps = 0
-        self.longest_of_others = 0.0
         self._inside = threading.Lock()
         self._over = threading.Event()
         with ThreadPoolExecutor(size + 1) as threads:
@@ -126,11 +122,9 @@ class Crowd:
         number = 0
         while not self._over.is_set():
             number += 1
-            began = time.monotonic()
             lease = self.service.acquire(f"learner-{number % 9}")
             self.outcomes["others degraded"] += lease.degraded
             self.service.release(lease)
-            self.longest_of_others = max(self.longest_of_others, time.monotonic() - began)
 
 
 @pytest.mark.slow
@@ -152,60 +146,3 @@ def test_without_the_distinction_a_crowd_is_an_outage(
     service = LockService(DatastoreStore(datastore, prefix=uuid.uuid4().hex, timeout=0.1))
     assert Crowd(service, 60).outcomes["degraded"] > 0
     service.close()
-
-
-@pytest.mark.slow
-def test_a_stopped_datastore_costs_each_thread_half_a_second_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with EmulatorProcess() as process:
-        monkeypatch.setenv("DATASTORE_EMULATOR_HOST", process.host)
-        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "emulator")
-        service = LockService(DatastoreStore())
-        service.release(service.acquire("before", wait_timeout=60))
-
-        def duration_of(lock_id: str) -> float:
-            began = time.monotonic()
-            assert service.acquire(lock_id, wait_timeout=2).degraded
-            return time.monotonic() - began
-
-        process.process.send_signal(signal.SIGSTOP)
-        try:
-            with ThreadPoolExecutor(60) as threads:
-                first = list(threads.map(duration_of, map(str, range(60))))
-                later = list(threads.map(duration_of, map(str, range(60))))
-        finally:
-            process.process.send_signal(signal.SIGCONT)
-        assert max(first) < 1.2  # half a second, on a busy machine
-        assert sorted(later)[-2] < 0.25  # one may ask again
-        service.close()
-
-
-@pytest.mark.parametrize(("patience", "degraded"), [(None, False), (0.05, True)])
-def test_a_burst_of_threads_to_a_distant_server(
-    memcached: Memcached,
-    monkeypatch: pytest.MonkeyPatch,
-    patience: float | None,
-    degraded: bool,
-) -> None:
-    """With little patience for a connection, some find none."""
-    if patience is None:
-        monkeypatch.setattr("userlock.stores.pool.PATIENCE", PATIENT)
-    else:
-        monkeypatch.setattr("userlock.stores.pool.PATIENCE", patience)
-    with distant(memcached.port, 0.04) as address:
-        store = MemcacheStore(
-            address, prefix=uuid.uuid4().hex, connect_timeout=PATIENT, timeout=PATIENT
-        )
-        service = LockService(store)
-        barrier = threading.Barrier(200)
-
-        def use(number: int) -> bool:
-            barrier.wait(60)
-            with userlock.scope(service), userlock.global_lock(f"learner-{number}") as tenure:
-                return tenure.degraded
-
-        with ThreadPoolExecutor(200) as threads:
-            found = list(threads.map(use, range(200)))
-        assert any(found) == degraded
-        service.close()

@@ -5,7 +5,6 @@ reason.
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,7 @@ import userlock
 from tests.faults.watching import Watched
 from tests.leases import record_of
 from tests.servers import Memcached
-from tests.waiting import assert_within, wait_until
+from tests.waiting import wait_until
 from userlock.events import LeaseLost
 from userlock.stores import ShardedMemcacheStore
 
@@ -31,8 +30,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
     server.stop()
 
 
-def fill(server: Memcached, lease: userlock.Lease) -> int:
-    """Store items of the lock's own size until it is evicted; return their number."""
+def fill(server: Memcached, lease: userlock.Lease) -> None:
+    """Store items of the lock's own size until it is evicted."""
     size, digits = len(lease.record), len(lease.lock_id)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         for batch in range(20):
@@ -46,7 +45,7 @@ def fill(server: Memcached, lease: userlock.Lease) -> int:
                 + b"me test:lock=%b\r\n" % lease.lock_id.encode()
             )
             if connection.recv(1000).startswith(b"EN"):
-                return (batch + 1) * 10_000
+                return
     raise AssertionError("nothing was evicted")
 
 
@@ -57,10 +56,8 @@ class TestEviction:
             tenure = scope.acquire("learner-1", heartbeat=True, lock_timeout=LEASE)
             seen: list[str] = []
             tenure.on_lost(lambda tenure: seen.append(tenure.lost))
-            count = fill(small, tenure.lease)
-            took = wait_until(lambda: seen)
-            print(f"\nevicted by {count} others; noticed {took:.2f} s later")
-            assert took <= LEASE / 3 + 0.5
+            fill(small, tenure.lease)
+            wait_until(lambda: seen)
             assert seen == [FORGOTTEN]
         assert [event.how for event in watched.of(LeaseLost)] == [FORGOTTEN]
 
@@ -103,29 +100,16 @@ class TestRestart:
             record = record_of(other.service.store, "learner-1")
             assert (record.holder.token, record.free) == (theirs.token, False)
 
-    def test_or_at_the_release(self, own_memcached: Memcached) -> None:
+    def test_idle_connections_are_renewed_without_a_degraded_lease(
+        self, own_memcached: Memcached
+    ) -> None:
+        """Also a lease of before is known to be lost at its release, if not earlier."""
         watched = Watched(own_memcached.address)
         with userlock.scope(watched.service) as scope:
             scope.acquire("learner-1")
             own_memcached.restart()
+            assert not scope.acquire("learner-2").degraded
         assert [event.how for event in watched.of(LeaseLost)] == [FORGOTTEN]
-
-    @pytest.mark.slow
-    def test_an_outage_shorter_than_the_lease_without_a_restart_is_survived(
-        self, own_memcached: Memcached
-    ) -> None:
-        """It hangs for two renewals."""
-        watched = Watched(own_memcached.address)
-        with userlock.scope(watched.service) as scope:
-            tenure = scope.acquire("learner-1", heartbeat=True, lock_timeout=6)
-            with own_memcached.paused():
-                deadline = tenure.lease.deadline
-                until = time.monotonic() + 3.5
-                wait_until(lambda: time.monotonic() > until)
-                assert tenure.lease.deadline == deadline
-            wait_until(lambda: tenure.lease.deadline > deadline)
-            assert not tenure.lost
-        assert watched.of(LeaseLost) == []
 
 
 class TestSeveralServers:
@@ -142,40 +126,13 @@ class TestSeveralServers:
         learners = [f"learner-{number}" for number in range(100)]
         return [each for each in learners if store.shard_of(each) == shard][:20]
 
-    @pytest.mark.slow
-    def test_the_locks_of_the_others_are_as_ever(
+    def test_its_locks_are_degraded_and_no_others(
         self, own_memcached: Memcached, watched: Watched
     ) -> None:
-        """Also while releases to the hanging server are pending."""
-        service = watched.service
-        hung, well = self.locks_of(watched, 0), self.locks_of(watched, 1)
-        leases = [service.acquire(lock_id) for lock_id in hung]
-
-        def slowest() -> float:
-            """Return the slowest time of locks that are taken and released for some seconds on the
-            other server."""
-            slowest = 0.0
-            until = time.monotonic() + 2.5
-            while time.monotonic() < until:
-                for lock_id in well:
-                    started = time.monotonic()
-                    lease = service.acquire(lock_id)
-                    assert not lease.degraded
-                    service.release(lease)
-                    slowest = max(slowest, time.monotonic() - started)
-            return slowest
-
+        locks = [*self.locks_of(watched, 0), *self.locks_of(watched, 1)]
         with own_memcached.paused():
-            for lease in leases:
-                service.release(lease)
-            # A timeout of the hanging server takes 0.3 s.
-            assert_within(0.25, slowest)
-
-        def all_free() -> bool:
-            service.release(service.acquire(hung[0]))
-            return all(service.store.read(lock_id) is None for lock_id in hung)
-
-        wait_until(all_free)
+            degraded = [each for each in locks if watched.service.acquire(each).degraded]
+        assert degraded == self.locks_of(watched, 0)
 
     @pytest.mark.slow
     def test_heartbeats_go_on_for_the_others(

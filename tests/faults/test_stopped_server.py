@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import userlock
 from tests.leases import taken
 from tests.servers import Memcached, RedisServer
@@ -167,10 +169,10 @@ def test_without_the_servers_time_they_do(own_memcached: Memcached) -> None:
     with own_memcached.clock_comes_last():
         leases = asked_while_stopped(own_memcached, processes)
     found = overlaps(processes, leases)
-    print(f"\n{len(found)} of {len(leases)} leases overlap with others")
     assert len(found) > len(leases) / 2
 
 
+@pytest.mark.slow
 def test_redis_counts_from_when_it_carries_a_command_out(own_redis: RedisServer) -> None:
     """It reads its clock for every command: nothing is necessary there."""
     processes = []

@@ -25,7 +25,8 @@ from typing import TypeVar
 
 import pytest
 
-from tests.faults.kinds import ALL_FAULTS, KINDS, AnyFault, Kind, kind_of
+from tests.faults.kinds import KINDS, AnyFault, Kind, each_fault, kind_of
+from tests.faults.proxy import Fault
 from tests.faults.tidy import tidy_up
 from userlock import LockService, LockServiceUnavailable
 from userlock.lock.lease import Granted, Lease, Lost, Released
@@ -192,9 +193,7 @@ def test_without_faults(request: pytest.FixtureRequest, kind: str) -> None:
     assert packets >= 8, "so that there are steps for faults"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fault", ALL_FAULTS, ids=lambda fault: fault.value)
+@pytest.mark.parametrize(("kind", "fault"), each_fault(few=(Fault.DROP_REPLY,)))
 def test_a_fault_at_each_step(request: pytest.FixtureRequest, kind: str, fault: AnyFault) -> None:
     _drive(kind_of(request, kind), fault)
 

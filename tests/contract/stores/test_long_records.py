@@ -14,7 +14,7 @@ from pymemcache.client.base import Client
 import userlock_emulator
 from tests.servers import Memcached, RedisServer
 from userlock.admin import diagnostics
-from userlock.lock.store import MAX_RECORD_BYTES, LeaseStore
+from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.datastore import DatastoreStore
 from userlock.stores.redis import RedisStore
@@ -27,10 +27,12 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     prefix = uuid.uuid4().hex
     made: LeaseStore
     if request.param == "memcached":
-        made = MemcacheStore(request.getfixturevalue("memcached").address, prefix=prefix)
+        made = MemcacheStore(
+            request.getfixturevalue("memcached").address, prefix=prefix, timeout=10
+        )
     elif request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        made = RedisStore(redis.Redis(port=server.port), prefix=prefix)
+        made = RedisStore(redis.Redis(port=server.port), prefix=prefix, timeout=10)
     elif request.param == "memory":
         made = MemoryStore()
     else:
@@ -50,11 +52,10 @@ def names_and_note(store: LeaseStore) -> tuple[set[str], str]:
     return {each.name for each in listing.locks}, listing.note
 
 
-@pytest.mark.parametrize("length", [MAX_RECORD_BYTES // 2, 1_000_000])
-def test_they_are_left_out_of_a_listing(store: LeaseStore, length: int) -> None:
+def test_they_are_left_out_of_a_listing(store: LeaseStore) -> None:
     """The names of the long ones sort before and after those of the others."""
     for number in range(25):
-        store.create(f"{'az'[number % 2]}-{number}", b"x" * length, 60)
+        store.create(f"{'az'[number % 2]}-{number}", b"x" * 1_000_000, 60)
     for name in NORMAL:
         store.create(name, b"short", 60)
     names, note = names_and_note(store)

@@ -1,19 +1,20 @@
-"""The store contract in memcached: each protocol, one server or several, and behind a proxy."""
+"""The store contract in memcached: in both protocols, and what is special about them."""
 
 from __future__ import annotations
 
 import contextlib
 import socketserver
 import threading
-import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pymemcache.client.base import Client
 
+from tests.contract.stores.verbs import use
+from tests.faults.proxy import Fault, FaultProxy
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
@@ -61,48 +62,7 @@ class _ByText:
             yield store
 
 
-class _ViaProxy:
-    @pytest.fixture
-    def store(self, memcached: Memcached) -> Iterator[MemcacheStore]:
-        with contextlib.closing(store_on(memcached.address, via_proxy=True)) as store:
-            yield store
-
-
-class _ByTextViaProxy:
-    @pytest.fixture
-    def store(self, memcached: Memcached) -> Iterator[MemcacheStore]:
-        options = {"protocol": "text", "via_proxy": True}
-        with contextlib.closing(store_on(memcached.address, **options)) as store:
-            yield store
-
-
-@pytest.fixture(scope="module")
-def three_memcacheds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Memcached]]:
-    with contextlib.ExitStack() as stack:
-        servers = []
-        for number in range(3):
-            server = Memcached(tmp_path_factory.mktemp(f"memcached-{number}"))
-            stack.callback(server.stop)
-            servers.append(server)
-        yield servers
-
-
-class _OnThree:
-    @pytest.fixture
-    def store(self, three_memcacheds: list[Memcached]) -> Iterator[ShardedMemcacheStore]:
-        prefix = uuid.uuid4().hex
-        servers = [
-            MemcacheStore(server.address, prefix=prefix, **PATIENT) for server in three_memcacheds
-        ]
-        with contextlib.closing(ShardedMemcacheStore(servers)) as store:
-            yield store
-
-
-class _Everything(VerbContract, RewriteContract, RaceContract, ForkContract):
-    """The whole contract but `TimeContract`."""
-
-
-class TestMeta(_ByMeta, _Everything, FenceContract):
+class TestMeta(_ByMeta, VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract):
     pass
 
 
@@ -110,29 +70,46 @@ class TestText(_ByText, VerbContract, RaceContract, ForkContract, FenceContract)
     pass
 
 
-class TestViaProxy(_ViaProxy, VerbContract, RewriteContract, RaceContract, ForkContract):
-    pass
+class TestViaProxy(RaceContract):
+    """Each change reads the record first."""
+
+    @pytest.fixture(params=["meta", "text"])
+    def store(
+        self, request: pytest.FixtureRequest, memcached: Memcached
+    ) -> Iterator[MemcacheStore]:
+        options = {"protocol": request.param, "via_proxy": True}
+        with contextlib.closing(store_on(memcached.address, **options)) as store:
+            yield store
+
+    def test_each_verb(self, store: MemcacheStore) -> None:
+        use(store)
 
 
-class TestTextViaProxy(_ByTextViaProxy, VerbContract, RaceContract, ForkContract):
-    pass
+class TestSharded(FenceContract):
+    @pytest.fixture
+    def servers(self, tmp_path: Path) -> Iterator[list[Memcached]]:
+        with contextlib.ExitStack() as stack:
+            servers = []
+            for number in range(3):
+                (tmp_path / f"{number}").mkdir()
+                servers.append(Memcached(tmp_path / f"{number}"))
+                stack.callback(servers[-1].stop)
+            yield servers
 
+    @pytest.fixture
+    def store(self, servers: list[Memcached]) -> Iterator[ShardedMemcacheStore]:
+        each = [MemcacheStore(server.address, prefix="test", **PATIENT) for server in servers]
+        with contextlib.closing(ShardedMemcacheStore(each)) as store:
+            yield store
 
-class TestSharded(
-    _OnThree,
-    VerbContract,
-    RewriteContract,
-    RaceContract,
-    ForkContract,
-    FenceContract,
-):
-    def test_the_locks_are_on_all_servers(
-        self, store: ShardedMemcacheStore, three_memcacheds: list[Memcached]
+    def test_each_verb_goes_to_the_server_of_its_lock(
+        self, store: ShardedMemcacheStore, servers: list[Memcached]
     ) -> None:
-        """Otherwise the tests of this class would say little."""
+        use(store)
         for number in range(60):
-            assert store.create(f"learner-{number}", b"first", 60) is not None
-        for server in three_memcacheds:
+            version = store.create(f"learner-{number}", b"first", 60)
+            assert store.rewrite(f"learner-{number}", version, b"next") is not None
+        for server in servers:
             with contextlib.closing(Client(server.address)) as client:
                 assert int(client.stats()[b"curr_items"]) >= 5
 
@@ -168,35 +145,35 @@ class TestTextInTime(_ByText, TimeContract):
 class _Moved(SystemClock):
     """This machine's clock, moved by hand as the server's is."""
 
-    def __init__(self, test: TestEmbedded) -> None:
-        self._test = test
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._began = clock.now()
+
+    @property
+    def moved(self) -> float:
+        return self._clock.now() - self._began
 
     def now(self) -> float:
-        return SYSTEM_CLOCK.now() + self._test._moved()
+        return SYSTEM_CLOCK.now() + self.moved
 
 
-class TestEmbedded(VerbContract, RewriteContract, RaceContract, TimeContract):
-    """Its server's clock can be moved by hand, so time costs nothing here."""
+class TestEmbeddedInTime(TimeContract):
+    """The clock of the embedded server can be moved by hand, so time costs nothing here."""
 
     late_seconds = MEMCACHED_LATE_SECONDS
 
     @pytest.fixture
     def store(self, clock: ManualClock) -> Iterator[MemcacheStore]:
         self.clock = clock
-        self._began = clock.now()
+        self.both = both = _Moved(clock)
         with embedded_memcached.start() as server:
             real = server.cache._clock
-            server.cache._clock = lambda: real() + self._moved()
-            with contextlib.closing(
-                MemcacheStore(server.address, clock=_Moved(self), **PATIENT)
-            ) as store:
+            server.cache._clock = lambda: real() + both.moved
+            with contextlib.closing(MemcacheStore(server.address, clock=both, **PATIENT)) as store:
                 yield store
 
-    def _moved(self) -> float:
-        return self.clock.now() - self._began
-
     def now(self, store: LeaseStore) -> float:
-        return time.monotonic() + self._moved()
+        return self.both.now()
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -250,33 +227,16 @@ class _Conversation(socketserver.StreamRequestHandler):
 
 class TestProtocol:
     @pytest.mark.parametrize(
-        ("version", "word"),
+        ("protocol", "version", "word"),
         [
-            ("1.4.39", "add"),
-            ("1.5.22", "add"),
-            ("1.6.9", "add"),
-            ("1.6.11", "add"),
-            ("1.6.12", "ms"),
-            ("1.6.18", "ms"),
-            ("1.6.21-beta1", "ms"),
-            ("1.10.0", "ms"),
-            ("2.0.0", "ms"),
-            ("nonsense", "add"),
-            ("1.6", "add"),
-            ("", "add"),
+            *((None, version, "add") for version in ("1.5.22", "1.6.11", "1.6", "nonsense", "")),
+            *((None, version, "ms") for version in ("1.6.12", "1.6.21-beta1", "1.10.0", "2.0.0")),
+            ("meta", "1.5.22", "ms"),
+            ("text", "1.6.18", "add"),
         ],
     )
-    def test_the_servers_version_decides(self, version: str, word: str) -> None:
-        with _Server(version) as server:
-            with contextlib.closing(MemcacheStore(server.address)) as store:
-                assert store.create("ann", b"first", 60) is not None
-            assert server.seen[0] == word
-
-    @pytest.mark.parametrize(
-        ("protocol", "version", "word"), [("meta", "1.5.22", "ms"), ("text", "1.6.18", "add")]
-    )
-    def test_an_explicit_protocol_overrides_it(
-        self, protocol: str, version: str, word: str
+    def test_the_servers_version_decides_unless_one_is_named(
+        self, protocol: str | None, version: str, word: str
     ) -> None:
         with _Server(version) as server:
             with contextlib.closing(MemcacheStore(server.address, protocol=protocol)) as store:
@@ -329,27 +289,95 @@ class TestProtocol:
         assert "delete" not in server.seen
 
 
-# --- connections --------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------
+
+both_protocols = pytest.mark.parametrize("protocol", ["meta", "text"])
 
 
-def test_many_threads_share_a_few_connections(own_memcached: Memcached) -> None:
-    """One for each thread would be a server's 1,024 in sixteen processes."""
-    with contextlib.closing(Client(own_memcached.address)) as client:
+@pytest.mark.parametrize("via_proxy", [False, True])
+@both_protocols
+def test_the_same_record_again_spends_the_versions_of_others(
+    memcached: Memcached, protocol: str, via_proxy: bool
+) -> None:
+    """A holder that extends its lease writes the record that is there already.
 
-        def made() -> int:
-            return int(client.stats()[b"total_connections"])
+    A waiter that had seen it lapsed just before must not take it over: by the bytes alone, which
+    is all that a store can go by that has lost its connection, nothing has changed.
+    """
+    options = {"prefix": uuid.uuid4().hex, "protocol": protocol, "via_proxy": via_proxy, **PATIENT}
+    ours, theirs = (MemcacheStore(memcached.address, **options) for _ in range(2))
+    with contextlib.closing(ours), contextlib.closing(theirs):
+        version = ours.create("ann", b"held", 60)
+        seen = theirs.read("ann")
+        assert seen is not None
+        ours.close()  # the next commands go over other connections
+        theirs.close()
+        version = ours.swap("ann", version, b"held", 60)
+        assert version is not None
+        assert theirs.swap("ann", seen.version, b"taken over", 60) is None
+        assert not theirs.remove("ann", seen.version)
+        ours.close()
+        assert ours.remove("ann", version)
 
-        before = made()
-        with contextlib.closing(store_on(own_memcached.address)) as store:
-            begin = threading.Barrier(64)
 
-            def use(number: int) -> None:
-                begin.wait(10)
-                for _ in range(20):
-                    version = store.create(f"learner-{number}", b"first", 60)
-                    assert version is not None
-                    assert store.remove(f"learner-{number}", version)
+@both_protocols
+@pytest.mark.parametrize("trusting", [False, True])
+@pytest.mark.parametrize("idle", [False, True], ids=["no connection", "a dead connection"])
+def test_a_version_of_before_a_restart_is_worth_nothing(
+    own_memcached: Memcached,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: str,
+    trusting: bool,
+    idle: bool,
+) -> None:
+    """Numbers begin again: the old one is the next owner's now."""
+    ours, theirs = (
+        MemcacheStore(own_memcached.address, prefix="test", protocol=protocol, **PATIENT)
+        for _ in range(2)
+    )
+    with contextlib.closing(ours), contextlib.closing(theirs):
+        version = ours.create("ann", b"ours", 60)
+        own_memcached.restart()
+        assert theirs.create("ann", b"theirs", 60) is not None
+        if not idle:
+            ours.close()
+        if trusting:  # the negative control
+            monkeypatch.setattr(ours, "_trusts", lambda *_: True)
+        assert (ours.swap("ann", version, b"ours", 60) is not None) == trusting
+        stored = theirs.read("ann")
+        assert stored is not None
+        assert stored.record == (b"ours" if trusting else b"theirs")
 
-            with ThreadPoolExecutor(64) as threads:
-                list(threads.map(use, range(64)))
-            assert made() - before <= 32
+
+@pytest.mark.parametrize(
+    ("protocol", "commands"),
+    [("meta", [b"ms ", b"md "]), ("text", [b"add ", b"cas "])],
+)
+def test_a_lock_and_its_release_are_two_round_trips(
+    memcached: Memcached, protocol: str, commands: list[bytes]
+) -> None:
+    """In the text protocol as well, where the reply to a write has no number."""
+    with (
+        FaultProxy(memcached.port) as proxy,
+        contextlib.closing(store_on(proxy.address, protocol=protocol)) as store,
+    ):
+        store.read("warm-up")  # some questions are asked once on each connection
+        proxy.arm({})
+        assert store.remove("ann", store.create("ann", b"held", 60))
+        sent = proxy.seen[-proxy.passed :]
+    assert [each.partition(b" ")[0] + b" " for each in sent] == commands
+
+
+@pytest.mark.parametrize("via_proxy", [False, True])
+def test_a_broken_connection_behind_a_proxy_may_still_be_slow(
+    memcached: Memcached, via_proxy: bool
+) -> None:
+    """A proxy may hang up on us, and pass the command on all the same."""
+    with (
+        FaultProxy(memcached.port) as proxy,
+        contextlib.closing(store_on(proxy.address, via_proxy=via_proxy)) as store,
+    ):
+        store.read("warm-up")
+        with proxy.fault(b"ms ", Fault.CUT_BEFORE), pytest.raises(StoreUnavailable) as caught:
+            store.create("ann", b"held", 60)
+    assert (caught.value.sent, caught.value.slow) == (True, via_proxy)

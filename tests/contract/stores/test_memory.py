@@ -104,30 +104,6 @@ class TestOutages:
         store.come_back()
         assert record_of(store) == b"first"
 
-    def test_the_default_outage_is_the_worst_case(self, store: MemoryStore) -> None:
-        store.go_down()
-        with pytest.raises(StoreUnavailable, match="down") as caught:
-            store.read("ann")
-        assert caught.value.sent
-
-    def test_a_command_whose_reply_is_lost_is_carried_out(self, store: MemoryStore) -> None:
-        store.lose_reply("create")
-        assert store.read("ann") is None, "other verbs are not concerned"
-        with pytest.raises(StoreUnavailable, match="reply was lost") as caught:
-            store.create("ann", b"first", 60)
-        assert (caught.value.sent, caught.value.slow) == (True, False)
-        assert record_of(store) == b"first"
-        assert store.create("ann", b"second", 60) is None, "once for each call"
-
-    def test_a_lost_command_is_not_carried_out(self, store: MemoryStore) -> None:
-        store.create("ann", b"first", 60)
-        store.lose_command("append", slow=True)
-        with pytest.raises(StoreUnavailable, match="command was lost") as caught:
-            store.append("ann", b"\nline")
-        assert (caught.value.sent, caught.value.slow) == (True, True)
-        assert store.arrive() == []
-        assert record_of(store) == b"first"
-
     @pytest.mark.parametrize("verb", COMMANDS)
     def test_faults_befall_any_verb_in_their_order(self, store: MemoryStore, verb: Verb) -> None:
         store.create("ann", b"first", 60)

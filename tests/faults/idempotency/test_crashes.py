@@ -13,13 +13,9 @@ from tests.contract.emulator.process import EmulatorProcess
 from tests.faults.crashing import App
 from tests.faults.idempotency.program import BEGUN_NOT, FINISHED, POINTS, REFUSED
 from tests.servers import Memcached
-from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 # In pessimistic mode the locks of a killed transaction last for a minute.
-_MODES = [
-    pytest.param(mode, marks=[pytest.mark.long] * (mode == "pessimistic"))
-    for mode in CONCURRENCY_MODES
-]
+_MODES = ["optimistic", pytest.param("pessimistic", marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module", params=_MODES)
@@ -61,10 +57,17 @@ def test_killed_at_each_point(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", ["client", "complete", "reap"])
-@pytest.mark.parametrize("paused", ["client", "complete"])
+@pytest.mark.parametrize(
+    ("paused", "other", "ends"),
+    [
+        ("client", "client", "goes on"),
+        ("client", "complete", "goes on"),
+        ("client", "reap", "is killed"),
+        ("complete", "client", "goes on"),
+        ("complete", "complete", "is killed"),
+    ],
+)
 @pytest.mark.parametrize("point", ["asked, not called", "called, not recorded"])
-@pytest.mark.parametrize("ends", ["goes on", "is killed"])
 def test_paused_in_the_call_until_its_lease_has_ended(
     tmp_path: Path,
     datastore: EmulatorProcess,

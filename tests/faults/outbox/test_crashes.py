@@ -13,7 +13,6 @@ from tests.contract.emulator.process import EmulatorProcess
 from tests.faults.crashing import App
 from tests.faults.outbox.program import POINTS
 from tests.servers import Memcached
-from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
 #: The roles before each one that is killed, so that it has something to do.
 BEFORE = {"stage": [], "run": ["stage"], "relay": ["stage"], "redrive": ["stage", "run"]}
@@ -21,10 +20,7 @@ FAILING = ("the failure", "moved to", "redrive")
 
 
 # In pessimistic mode the locks of a killed transaction last for a minute.
-_MODES = [
-    pytest.param(mode, marks=[pytest.mark.long] * (mode == "pessimistic"))
-    for mode in CONCURRENCY_MODES
-]
+_MODES = ["optimistic", pytest.param("pessimistic", marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module", params=_MODES)

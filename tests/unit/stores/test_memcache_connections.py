@@ -14,13 +14,14 @@ import pytest
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connections
+from userlock.stores.memcache.wire import Wire
 
 
 class Client:
     """A client like pymemcache's, as far as a connection needs it."""
 
-    def __init__(self, while_connecting: Callable[[], object]) -> None:
-        self.sock, self._other = socket.socketpair()
+    def __init__(self, while_connecting: Callable[[], object] = lambda: None) -> None:
+        self.sock, self.server = socket.socketpair()
         self._while_connecting = while_connecting
 
     def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
@@ -28,11 +29,11 @@ class Client:
         assert not values
         assert noreply
         self._while_connecting()
-        self._other.sendall(b"VERSION 1.6.18\r\n")
+        self.server.sendall(b"VERSION 1.6.18\r\n")
 
     def close(self) -> None:
         self.sock.close()
-        self._other.close()
+        self.server.close()
 
 
 def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections:
@@ -62,7 +63,7 @@ def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
 def test_a_malformed_reply_is_refused() -> None:
     class Nonsense(Client):
         def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
-            self._other.sendall(b"VA what c1\r\n")
+            self.server.sendall(b"VA what c1\r\n")
 
     store = MemcacheStore(client_factory=lambda *_: Nonsense(lambda: None))
     with pytest.raises(StoreUnavailable, match="VA what"):
@@ -82,7 +83,7 @@ class Counted(Client):
         with Counted._lock:
             Counted.open += 1
             Counted.most_open = max(Counted.most_open, Counted.open)
-        super().__init__(lambda: None)
+        super().__init__()
 
     def close(self) -> None:
         with Counted._lock:
@@ -138,7 +139,7 @@ def test_a_failed_connection_takes_no_place() -> None:
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("userlock.stores.pool.PATIENCE", 0)
-    pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
+    pool = pool_of(lambda: Client(), most=1, timeout=0)
     closed = pool.take()
     pool.close(closed)
     held = pool.take()
@@ -148,9 +149,58 @@ def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_new_connection_takes_the_place_of_an_idle_one() -> None:
-    pool = pool_of(lambda: Client(lambda: None), most=1, timeout=0)
+    pool = pool_of(lambda: Client(), most=1, timeout=0)
     idle = pool.take()
     pool.give_back(idle)
     fresh = pool.make()
     assert fresh is not idle
     pool.close(fresh)
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+#: More than the buffers of both ends take.
+LONG = os.urandom(1 << 20) * 8
+
+
+def test_a_long_command_arrives_in_full() -> None:
+    client = Client()
+    received = bytearray()
+
+    def read() -> None:
+        while len(received) < len(LONG):
+            received.extend(client.server.recv(65536))
+
+    wire = Wire(client, 30)
+    assert client.server.recv(64) == b"version\r\n"
+    reader = threading.Thread(target=read)
+    reader.start()
+    wire.send(LONG)
+    reader.join()
+    assert bytes(received) == LONG
+    client.close()
+
+
+def test_a_server_that_does_not_read_is_a_timeout() -> None:
+    client = Client()
+    wire = Wire(client, 0.01)
+    with pytest.raises(TimeoutError):
+        wire.send(LONG)
+    with pytest.raises(TimeoutError):  # with no room from the start
+        wire.send(b"mn\r\n")
+    client.close()
+
+
+def test_a_closed_connection_sends_nothing_to_the_file_that_gets_its_number() -> None:
+    client = Client()
+    wire = Wire(client, 30)
+    number = client.sock.fileno()
+    wire.close()
+    reader, writer = os.pipe()
+    os.dup2(writer, number)
+    try:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            wire.send(b"mn\r\n")
+    finally:
+        for each in {reader, writer, number}:
+            os.close(each)

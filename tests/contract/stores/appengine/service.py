@@ -7,7 +7,6 @@ does is tried without waiting.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -81,25 +80,3 @@ def found(stored: Stored | None) -> Stored:
     """Return a record that had to be there."""
     assert stored is not None, "there is none"
     return stored
-
-
-def together(*actions: Callable[[], object]) -> None:
-    """Do all of these at once, each in a thread, and raise the first error."""
-    barrier = threading.Barrier(len(actions))
-    errors: list[BaseException] = []
-
-    def run(action: Callable[[], object]) -> None:
-        try:
-            barrier.wait(30)
-            action()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(action,), daemon=True) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "they keep one another waiting"
-    if errors:
-        raise errors[0]

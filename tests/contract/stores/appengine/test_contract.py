@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
 import pytest
@@ -11,10 +10,8 @@ from google.appengine.api import memcache, namespace_manager
 from tests.contract.stores.appengine.service import (
     KEY,
     Service,
-    WallClock,
     created,
     found,
-    together,
 )
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
@@ -104,17 +101,3 @@ class TestUrl:
         monkeypatch.setitem(sys.modules, "google.appengine.api", None)
         with pytest.raises(ImportError, match=r"pip install 'userlock\[appengine\]'"):
             LockService.from_url("appengine://")
-
-
-def test_many_machines_at_once_lose_no_line(service: Service, clock: ManualClock) -> None:
-    """Each with a store of its own, as the instances of an app have."""
-    stores = [AppEngineStore(clock=WallClock(clock)) for _ in range(6)]
-    created(stores[0].create("ann", b"first", 60))
-
-    def append(number: int) -> None:
-        for turn in range(10):
-            found(stores[number].append("ann", b"\n%d %d" % (number, turn)))
-
-    together(*(functools.partial(append, number) for number in range(6)))
-    _, *lines = found(stores[0].read("ann")).record.split(b"\n")
-    assert sorted(lines) == sorted(b"%d %d" % (n, turn) for n in range(6) for turn in range(10))

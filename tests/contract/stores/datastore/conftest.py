@@ -38,7 +38,7 @@ class UserLockLease(ndb.Expando):
     scope="session",
     params=[
         "pessimistic",
-        "optimistic",
+        pytest.param("optimistic", marks=pytest.mark.slow),
         pytest.param("optimistic-with-entity-groups", marks=pytest.mark.slow),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from google.cloud import ndb
@@ -89,25 +88,6 @@ class TestBesideNdb:
             # And what ndb has cached does not come between the store and the row.
             assert store.remove("ann", read(store).version)
             assert store.read("ann") is None
-
-    def test_in_tasklets(self, client: ndb.Client, store: DatastoreStore) -> None:
-        @ndb.tasklet
-        def work(number: int) -> Any:
-            account = yield Savings.get_or_insert_async(f"account {number}", points=0)
-            version = store.create(f"ann {number}", b"first", 60)
-            assert version is not None
-            account.points = number
-            yield account.put_async()
-            assert store.remove(f"ann {number}", version)
-            raise ndb.Return(number)
-
-        @ndb.tasklet
-        def all_of_it() -> Any:
-            numbers = yield [work(number) for number in range(5)]
-            raise ndb.Return(numbers)
-
-        with client.context():
-            assert list(all_of_it().result()) == [0, 1, 2, 3, 4]
 
     def test_in_threads_with_contexts_of_their_own(
         self, client: ndb.Client, store: DatastoreStore

@@ -24,6 +24,14 @@ from userlock.stores.datastore import HURRY_TIMEOUT, TIMEOUT, DatastoreStore
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
 
+#: Words of the advice that goes with an error.
+ADVICE = {
+    grpc.StatusCode.PERMISSION_DENIED: "roles/datastore.user",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "quota",
+    grpc.StatusCode.NOT_FOUND: "no such database",
+    grpc.StatusCode.UNAUTHENTICATED: "credentials",
+    grpc.StatusCode.FAILED_PRECONDITION: "Datastore mode",
+}
 OF_ONE_RECORD = (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT)
 CODES = [code for code in grpc.StatusCode if code not in (grpc.StatusCode.OK, SLOW)]
 
@@ -38,18 +46,11 @@ class TestWithoutFaults:
     """The control of the tests below, and the cost of each verb."""
 
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-    def test_round_trips(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, case: Case
-    ) -> None:
-        version = case.prepare(store)
-        case.verb(faulty_store, version)
-        assert faulty.calls == case.rpcs
-
-    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-    def test_no_rpc_is_part_of_a_transaction(
+    def test_round_trips_and_no_transaction(
         self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, case: Case
     ) -> None:
         case.verb(faulty_store, case.prepare(store))
+        assert faulty.calls == case.rpcs
         for name, request in zip(faulty.calls, faulty.requests, strict=True):
             if name == "commit":
                 assert request.mode.name == "NON_TRANSACTIONAL"
@@ -72,7 +73,7 @@ class TestWithoutFaults:
 
 class TestErrors:
     @pytest.mark.parametrize(("case", "step"), STEPS)
-    def test_no_reply_in_time(
+    def test_each_rpc_that_fails(
         self,
         faulty: FaultyClient,
         faulty_store: DatastoreStore,
@@ -80,38 +81,18 @@ class TestErrors:
         case: Case,
         step: int,
     ) -> None:
+        """Without a reply in time, over a broken connection, and without any."""
         version = case.prepare(store)
-        trouble = fails(faulty, step, refused(SLOW), lambda: case.verb(faulty_store, version))
-        assert (trouble.sent, trouble.slow) == (True, True)
-        assert len(faulty.calls) == step + 1, "a slow server is not asked again"
-
-    @pytest.mark.parametrize(("case", "step"), STEPS)
-    def test_a_broken_connection(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        case: Case,
-        step: int,
-    ) -> None:
-        version = case.prepare(store)
-        fault = refused(UNAVAILABLE, "Socket closed", local=True)
-        trouble = fails(faulty, step, fault, lambda: case.verb(faulty_store, version))
-        assert (trouble.sent, trouble.slow) == (True, True)
-
-    @pytest.mark.parametrize(("case", "step"), STEPS)
-    def test_no_connection(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        case: Case,
-        step: int,
-    ) -> None:
-        """Certain only where nothing was sent before it in the same verb."""
-        version = case.prepare(store)
-        trouble = fails(faulty, step, not_sent(), lambda: case.verb(faulty_store, version))
-        assert (trouble.sent, trouble.slow) == (step > 0, False)
+        broken = refused(UNAVAILABLE, "Socket closed", local=True)
+        for fault, expected in (
+            (refused(SLOW), (True, True)),
+            (broken, (True, True)),
+            (not_sent(), (step > 0, False)),  # certain where nothing was sent before it
+        ):
+            trouble = fails(faulty, step, fault, lambda: case.verb(faulty_store, version))
+            assert (trouble.sent, trouble.slow) == expected
+            if expected == (True, True) and fault is not broken:
+                assert len(faulty.calls) == step + 1, "a slow server is not asked again"
 
     def test_no_connection_for_the_second_try(
         self, faulty: FaultyClient, faulty_store: DatastoreStore
@@ -149,74 +130,50 @@ class TestErrors:
         assert (caught.value.sent, caught.value.slow) == (False, False)
         assert len(faulty.calls) > 2
 
-    def test_a_server_that_speaks_of_forks_has_been_asked(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore
-    ) -> None:
-        details = "Stream removed (Closed on fork)"
-        fault = refused(grpc.StatusCode.CANCELLED, details, local=False)
-        trouble = fails(faulty, 0, fault, lambda: faulty_store.create("ann", b"first", 60))
-        assert trouble.sent
-
+    @pytest.mark.parametrize(
+        ("code", "details"),
+        [
+            (grpc.StatusCode.CANCELLED, "Stream removed (Closed on fork)"),
+            (UNAVAILABLE, "failed to connect to all addresses"),
+        ],
+    )
     def test_a_server_that_speaks_of_connections_has_been_asked(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore
+        self,
+        faulty: FaultyClient,
+        faulty_store: DatastoreStore,
+        code: grpc.StatusCode,
+        details: str,
     ) -> None:
-        fault = refused(UNAVAILABLE, "failed to connect to all addresses", local=False)
+        fault = refused(code, details, local=False)
         trouble = fails(faulty, 0, fault, lambda: faulty_store.create("ann", b"first", 60))
         assert trouble.sent
 
     @pytest.mark.parametrize("code", CODES, ids=[code.name for code in CODES])
-    @pytest.mark.parametrize("verb", ["read", "remove"])
     def test_every_other_error(
         self,
         faulty: FaultyClient,
         faulty_store: DatastoreStore,
         store: DatastoreStore,
         code: grpc.StatusCode,
-        verb: str,
     ) -> None:
-        version = CASES[verb].prepare(store)
-        fault = refused(code, "some details")
-        trouble = fails(faulty, 0, fault, lambda: CASES[verb].verb(faulty_store, version))
-        assert isinstance(trouble, RecordRefused) == (code in OF_ONE_RECORD)
-        assert (trouble.sent, trouble.slow) == (code not in OF_ONE_RECORD, code is UNAVAILABLE)
-        assert code.name in trouble.reason
-        assert "some details" in trouble.reason
-        assert "datastore emulator/(default)" in trouble.reason
-
-    @pytest.mark.parametrize(
-        ("code", "advice"),
-        [
-            (grpc.StatusCode.PERMISSION_DENIED, "roles/datastore.user"),
-            (grpc.StatusCode.RESOURCE_EXHAUSTED, "quota"),
-            (grpc.StatusCode.NOT_FOUND, "no such database"),
-            (grpc.StatusCode.UNAUTHENTICATED, "credentials"),
-            (grpc.StatusCode.FAILED_PRECONDITION, "Datastore mode"),
-        ],
-    )
-    def test_errors_give_advice(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        code: grpc.StatusCode,
-        advice: str,
-    ) -> None:
-        trouble = fails(faulty, 0, refused(code), lambda: faulty_store.create("ann", b"x", 60))
-        assert advice in trouble.reason
-
-    @pytest.mark.parametrize("code", [code for code in CODES if code.name != "ALREADY_EXISTS"])
-    def test_hidden_ids_hide_the_rows_in_its_words(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, code: grpc.StatusCode
-    ) -> None:
-        """Datastore names the rows that are in demand, for one."""
-        userlock.configure(show_ids="masked")
+        """With advice, and with the rows in its words unless ids are hidden."""
         lock_id = "".join(["ann", "smith"])  # not in the lines of a traceback
-        fault = refused(code, f'contention on (app=x, UserLockLease, "userlock={lock_id}")')
-        faulty.faults[:] = [fault] * 1000
-        with pytest.raises(StoreUnavailable) as caught:
-            faulty_store.create(lock_id, b"x", 60)
-        trouble = caught.value
-        assert lock_id not in "".join(traceback.format_exception(trouble))
-        assert code.name in trouble.reason
+        details = f'contention on (app=x, UserLockLease, "userlock={lock_id}")'
+        said = []
+        for show_ids in ("plain", "masked"):
+            userlock.configure(show_ids=show_ids)
+            faulty.faults[:] = [refused(code, details)] * 1000
+            with pytest.raises(StoreUnavailable) as caught:
+                faulty_store.remove(lock_id, 7)
+            trouble = caught.value
+            assert isinstance(trouble, RecordRefused) == (code in OF_ONE_RECORD)
+            assert (trouble.sent, trouble.slow) == (code not in OF_ONE_RECORD, code is UNAVAILABLE)
+            said.append("".join(traceback.format_exception(trouble)))
+            for each in (code.name, "datastore emulator/(default)", ADVICE.get(code, "")):
+                assert each in said[-1]
+        plain, masked = said
+        assert lock_id in plain
+        assert lock_id not in masked
 
     def test_without_credentials_nothing_was_sent(self) -> None:
         def no_credentials() -> object:

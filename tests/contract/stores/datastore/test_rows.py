@@ -15,7 +15,6 @@ from tests.contract.stores.datastore.faulty import FaultyClient
 from userlock.clock import SystemClock
 from userlock.lock.store import GRACE_SECONDS, RecordRefused, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
-from userlock.testing import ManualClock
 
 
 class SkewedClock(SystemClock):
@@ -86,14 +85,6 @@ class TestRows:
         assert DatastoreStore(other, prefix="p2", kind="Lease").read("ann") is not None
         assert DatastoreStore(other, prefix="p2", kind="Lease", namespace="").read("ann") is None
 
-    def test_a_dead_row_is_replaced(self, client: ndb.Client, store: DatastoreStore) -> None:
-        version = store.create("ann", b"first", 1)
-        SERVER_CLOCK.ahead += 1 + GRACE_SECONDS + 0.1
-        assert row_of(client) is not None, "nothing has swept it"
-        assert store.create("ann", b"second", 60) is not None
-        assert read(store)[:3] == (b"second", read(store).version, False)
-        assert store.remove("ann", version) is False
-
     @pytest.mark.parametrize("hurry", [False, True])
     def test_a_reader_deletes_a_dead_row(
         self, client: ndb.Client, store: DatastoreStore, hurry: bool
@@ -138,17 +129,7 @@ class TestRows:
         with pytest.raises(RecordRefused, match="a row of kind UserLockLease"):
             store.create("ann", b"first", 60)
 
-    def test_a_clients_clock_ends_nothing(self, client: ndb.Client, clock: ManualClock) -> None:
-        store = DatastoreStore(client, clock=clock)
-        version = store.create("ann", b"first", 5)
-        clock.advance(1000)
-        assert read(store).lapsed is False
-        assert store.append("ann", b"\nline") is not None
-        assert store.create("ann", b"second", 5) is None
-        assert store.swap("ann", read(store).version, b"next", 5) is not None
-        assert store.swap("ann", version, b"late", 5) is None
-
-    @pytest.mark.parametrize("skew", [-7200, 7200, -40_000, 40_000])
+    @pytest.mark.parametrize("skew", [-40_000, 40_000])
     def test_clients_whose_clocks_are_wrong(self, client: ndb.Client, skew: float) -> None:
         right, wrong = DatastoreStore(client), DatastoreStore(client, clock=SkewedClock(skew))
         for holder, other in ((right, wrong), (wrong, right)):

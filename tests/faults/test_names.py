@@ -1,0 +1,72 @@
+"""Names of servers that are looked up: unknown ones, and look-ups that hang."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.servers import Memcached, RedisServer
+from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.stores.registry import open_store
+
+#: Far more than the time that the store waits for a look-up, and less than one may take.
+BOUND_SECONDS = 5.0
+
+
+def store_at(scheme: str, host: str, port: int = 1) -> LeaseStore:
+    return open_store(f"{scheme}://{host}:{port}?prefix=names")
+
+
+@pytest.fixture(params=["memcache", "redis", "rediss"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    scheme: str = request.param
+    return scheme
+
+
+@pytest.fixture
+def port(scheme: str, memcached: Memcached, redis_server: RedisServer) -> int:
+    return memcached.port if scheme == "memcache" else redis_server.port
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64, "."])
+def test_an_unknown_name_is_an_outage(name: str) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot find") as caught:
+        store_at("redis", name).create("ann", b"first", 60)
+    assert not caught.value.sent
+
+
+def test_a_look_up_that_hangs_is_not_waited_for(
+    scheme: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither here nor, after its end, in a forked child: the thread is not there."""
+    answer = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        answer.wait()
+        return look_up(*args, **kwargs)
+
+    monkeypatch.setattr("userlock.stores.address.socket.getaddrinfo", slow)
+    store = store_at(scheme, "localhost", port)
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="look-up") as caught:
+        store.read("ann")
+    assert time.monotonic() - started < BOUND_SECONDS
+    assert not caught.value.sent
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            monkeypatch.undo()
+            code = 0 if scheme == "rediss" or store.read("ann") is None else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    answer.set()
+    assert os.waitstatus_to_exitcode(status) == 0
+    store.close()
