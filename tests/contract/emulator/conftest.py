@@ -11,9 +11,15 @@ import pytest
 from google.cloud import datastore
 
 import userlock_emulator
-from tests.unit.emulator.builders import PROJECT
+from tests.unit.emulator.builders import PROJECT, entity
 from userlock_emulator.datastore import protos
-from userlock_emulator.datastore.protos import Message
+from userlock_emulator.datastore.protos import (
+    BeginTransactionRequest,
+    CommitRequest,
+    LookupRequest,
+    Message,
+    Mutation,
+)
 
 SERVICE = "/google.datastore.v1.Datastore/"
 
@@ -32,8 +38,48 @@ class Stub:
         )
         return method(request, timeout=timeout_seconds, wait_for_ready=True)
 
+    def commit(self, *mutations: Message, transaction: bytes = b"") -> Message:
+        request = CommitRequest(project_id=PROJECT, mutations=mutations)
+        if transaction:
+            request.transaction = transaction
+        else:
+            request.mode = CommitRequest.NON_TRANSACTIONAL
+        return self.call("Commit", request)
+
+    def put(self, of: Message, **properties: Any) -> Message:
+        """Store an entity, in the project and database of its key; return the response."""
+        request = CommitRequest(
+            project_id=of.partition_id.project_id,
+            database_id=of.partition_id.database_id,
+            mode=CommitRequest.NON_TRANSACTIONAL,
+            mutations=[Mutation(upsert=entity(of, **properties))],
+        )
+        return self.call("Commit", request)
+
+    def get(self, of: Message, transaction: bytes = b"") -> Message | None:
+        request = LookupRequest(
+            project_id=of.partition_id.project_id,
+            database_id=of.partition_id.database_id,
+            keys=[of],
+        )
+        if transaction:
+            request.read_options.transaction = transaction
+        found = self.call("Lookup", request).found
+        return found[0].entity if found else None
+
+    def begin(self) -> bytes:
+        request = BeginTransactionRequest(project_id=PROJECT)
+        transaction: bytes = self.call("BeginTransaction", request).transaction
+        return transaction
+
     def close(self) -> None:
         self.channel.close()
+
+    def __enter__(self) -> Stub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +101,8 @@ def server(
 
 @pytest.fixture
 def stub(server: userlock_emulator.Emulator) -> Iterator[Stub]:
-    stub = Stub(server.host)
-    yield stub
-    stub.close()
+    with Stub(server.host) as stub:
+        yield stub
 
 
 @pytest.fixture

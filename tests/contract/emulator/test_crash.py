@@ -25,7 +25,7 @@ from userlock_emulator.datastore.protos import (
 )
 
 CLIENTS = 4
-MOMENTS = 200
+MOMENTS = 60
 SIDE_BY_SIDE = 4
 # The number of entities of each commit, which are stored all or none.
 GROUP = 3
@@ -141,15 +141,3 @@ def kill_again_and_again(folder: Path, seed: int) -> None:
         assert len(stub.call("RunQuery", request).batch.entity_results) == 1
         stub.close()
     assert len(acknowledged) >= MOMENTS // SIDE_BY_SIDE
-
-
-@pytest.mark.parametrize(
-    ("found", "what"),
-    [
-        ({1: GROUP, 2: GROUP - 1}, "a commit is there by half"),
-        ({2: GROUP}, "an acknowledged commit is gone"),
-    ],
-)
-def test_violations_are_found(found: dict[int, int], what: str) -> None:
-    with pytest.raises(AssertionError, match=what):
-        check(Counter(found), {1})

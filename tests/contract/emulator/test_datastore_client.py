@@ -2,122 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any
-
-import pytest
-from google.api_core import exceptions
 from google.cloud import datastore
+from google.cloud.datastore.query import PropertyFilter
+from google.cloud.datastore.query_profile import ExplainOptions
 
 
-def put(client: datastore.Client, count: int = 5) -> list[Any]:
-    entities = []
+def put(client: datastore.Client, kind: str, count: int) -> None:
     for i in range(1, count + 1):
-        task = datastore.Entity(client.key("Task", i), exclude_from_indexes=("text",))
-        task.update(priority=i, done=i % 2 == 0, text="x" * 2000, tags=["a", f"t{i}"])
-        entities.append(task)
-    client.put_multi(entities)
-    return entities
+        entity = datastore.Entity(client.key(kind, i))
+        entity.update(priority=i, done=i % 2 == 0)
+        client.put(entity)
 
 
-def ids(results: Any) -> list[int]:
-    return [result.key.id for result in results]
-
-
-def test_round_trip(datastore_client: datastore.Client) -> None:
+def test_a_transaction_that_begins_with_its_first_read(datastore_client: datastore.Client) -> None:
     client = datastore_client
-    task = datastore.Entity(client.key("List", "default", "Task", 7))
-    inner = datastore.Entity()
-    inner["x"] = [1, None]
-    task.update(
-        text="ü",
-        at=datetime.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC),
-        number=-(2**63),
-        real=2.5,
-        blob=b"\x00",
-        nothing=None,
-        empty=[],
-        many=["a", 1, True],
-        inner=inner,
-        other=client.key("K", "n"),
-        where=datastore.helpers.GeoPoint(1.0, 2.0),
-    )
-    client.put(task)
-    assert client.get(task.key) == task
-    client.delete(task.key)
-    assert client.get(task.key) is None
-
-
-def test_get_multi_reports_missing(datastore_client: datastore.Client) -> None:
-    put(datastore_client, 2)
-    missing: list[Any] = []
-    keys = [datastore_client.key("Task", i) for i in (1, 2, 3)]
-    assert ids(datastore_client.get_multi(keys, missing=missing)) == [1, 2]
-    assert ids(missing) == [3]
-
-
-def test_incomplete_keys_and_allocation(datastore_client: datastore.Client) -> None:
-    task = datastore.Entity(datastore_client.key("Task"))
-    datastore_client.put(task)
-    assert datastore_client.get(task.key) == task
-    allocated = datastore_client.allocate_ids(datastore_client.key("Task"), 3)
-    assert len(set(ids_of_keys(allocated))) == 3
-    datastore_client.reserve_ids_sequential(datastore_client.key("Task", 1), 3)
-
-
-def ids_of_keys(keys: Any) -> list[int]:
-    return [key.id for key in keys]
-
-
-def test_cursors_offsets_and_keys_only(datastore_client: datastore.Client) -> None:
-    put(datastore_client)
-    query = datastore_client.query(kind="Task", order=["priority"])
-    query.keys_only()
-    pages = query.fetch(limit=2)
-    assert ids(pages) == [1, 2]
-    rest = query.fetch(start_cursor=pages.next_page_token)
-    assert ids(rest) == [3, 4, 5]
-    assert ids(query.fetch(offset=3)) == [4, 5]
-
-
-def test_results_larger_than_a_batch(datastore_client: datastore.Client) -> None:
-    big = []
-    for i in range(1, 9):
-        item = datastore.Entity(datastore_client.key("Big", i), exclude_from_indexes=("b",))
-        item["b"] = b"x" * 900_000
-        big.append(item)
-    datastore_client.put_multi(big)
-    assert ids(datastore_client.query(kind="Big").fetch()) == list(range(1, 9))
-    found = datastore_client.get_multi([item.key for item in big])
-    assert sorted(ids(found)) == list(range(1, 9))
-
-
-def test_transactions(datastore_client: datastore.Client) -> None:
-    client = datastore_client
-    key = client.key("Counter", "c")
-    with client.transaction():
-        counter = datastore.Entity(key)
-        counter["n"] = 1
-        client.put(counter)
-    transaction = client.transaction()
-    transaction.begin()
-    counter = client.get(key, transaction=transaction)
-    other = datastore.Entity(key)
-    other["n"] = 10
-    datastore.Client().put(other)
-    counter["n"] += 1
-    transaction.put(counter)
-    # Over HTTP the client has no Aborted, only its base class.
-    with pytest.raises(exceptions.Conflict, match="contention"):
-        transaction.commit()
-    assert client.get(key)["n"] == 10
-
-
-def test_a_transaction_that_begins_with_its_first_read(
-    datastore_client: datastore.Client,
-) -> None:
-    client = datastore_client
-    put(client, 1)
+    put(client, "Task", 1)
     with client.transaction(begin_later=True) as transaction:
         task = client.get(client.key("Task", 1))
         assert transaction.id
@@ -127,9 +26,38 @@ def test_a_transaction_that_begins_with_its_first_read(
     with client.transaction(begin_later=True) as transaction:
         transaction.put(datastore.Entity(client.key("Task", 2)))
     assert client.get(client.key("Task", 2)) is not None
+    client.reserve_ids_sequential(client.key("Task", 1), 3)
 
 
-def test_read_only_and_read_time(datastore_client: datastore.Client) -> None:
-    put(datastore_client, 1)
-    with datastore_client.transaction(read_only=True):
-        assert datastore_client.get(datastore_client.key("Task", 1))["priority"] == 1
+def test_the_documented_metadata_queries(datastore_client: datastore.Client) -> None:
+    client = datastore_client
+    put(client, "Account", 1)
+    put(client, "Task", 3)
+    for kind, expected in (("__namespace__", [1]), ("__kind__", ["Account", "Task"])):
+        query = client.query(kind=kind)
+        query.keys_only()
+        assert [entity.key.id_or_name for entity in query.fetch()] == expected
+    properties = client.query(kind="__property__", ancestor=client.key("__kind__", "Task"))
+    found = {entity.key.name: entity["property_representation"] for entity in properties.fetch()}
+    assert found == {"done": ["BOOLEAN"], "priority": ["INT64"]}
+    first = client.key("__kind__", "Task", "__property__", "priority")
+    from_priority = client.query(kind="__property__")
+    from_priority.keys_only()
+    from_priority.add_filter(filter=PropertyFilter("__key__", ">=", first))
+    assert [entity.key for entity in from_priority.fetch()] == [first]
+
+
+def test_plans_and_statistics(datastore_client: datastore.Client) -> None:
+    put(datastore_client, "Task", 3)
+    planned = datastore_client.query(
+        kind="Task", order=["-priority"], explain_options=ExplainOptions(analyze=False)
+    ).fetch()
+    indexes = planned.explain_metrics.plan_summary.indexes_used
+    assert [index["properties"] for index in indexes] == ["(priority DESC, __name__ ASC)"]
+    assert list(planned) == []
+    aggregation = datastore_client.aggregation_query(
+        datastore_client.query(kind="Task"), explain_options=ExplainOptions(analyze=True)
+    )
+    results = aggregation.count(alias="all").sum("priority", alias="total").fetch()
+    assert {each.alias: each.value for row in results for each in row} == {"all": 3, "total": 6}
+    assert results.explain_metrics.execution_stats.results_returned == 1

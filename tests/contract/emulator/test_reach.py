@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import userlock_emulator
 from tests.contract.emulator.conftest import Stub
-from tests.contract.emulator.process import EmulatorProcess
-from tests.contract.emulator.sockets import beyond_loopback, listening
-from tests.contract.emulator.test_operation import get, put
 from tests.unit.emulator.builders import PROJECT, key
 from userlock_emulator import memcache
 
@@ -21,10 +18,7 @@ KEY = key("K", 1)
 QUERY = f"/v1/projects/{PROJECT}:runQuery"
 COMMIT = f"/v1/projects/{PROJECT}:commit"
 DELETION = json.dumps(
-    {
-        "mode": "NON_TRANSACTIONAL",
-        "mutations": [{"delete": {"path": [{"kind": "K", "id": "1"}]}}],
-    }
+    {"mode": "NON_TRANSACTIONAL", "mutations": [{"delete": {"path": [{"kind": "K", "id": "1"}]}}]}
 )
 #: Requests that read or change data, or reveal that an emulator is running.
 REQUESTS = [
@@ -48,43 +42,31 @@ SENT_BY_PAGES = [
 ]
 
 
-# --- listening sockets ---------------------------------------------------------------------------
+def listening() -> list[bool]:
+    """Return of each TCP socket on which this process listens whether it is of loopback."""
+    loopback = []
+    inodes = {str(link.resolve()) for link in Path("/proc/self/fd").iterdir()}
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and any(f"socket:[{words[9]}]" in each for each in inodes):
+                # In the kernel's form 127.0.0.1 is 0100007F; IPv6 addresses end with it.
+                loopback.append(words[1].split(":")[0].endswith(("0100007F", "00000001000000")))
+    return loopback
 
 
-def warnings(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """Return the lines on standard error, without the one that says that it runs."""
-    return [line for line in capfd.readouterr().err.splitlines() if "is now running" not in line]
-
-
-def test_all_of_it_listens_on_loopback_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    with EmulatorProcess("--memcached", "0") as process:
-        # The clients' port, gRPC's own behind it, memcached's.
-        assert len(listening(process.process.pid)) == 3
-        assert beyond_loopback(process.process.pid) == set()
-    assert warnings(capfd) == []
-
-
-def test_on_other_addresses_it_warns_and_exposes_no_more_than_necessary(
-    capfd: pytest.CaptureFixture[str],
+def test_it_listens_on_loopback_unless_it_is_told_otherwise(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with EmulatorProcess("--memcached", "0", "--host", "0.0.0.0") as process:
-        assert len(listening(process.process.pid)) == 3
-        assert len(beyond_loopback(process.process.pid)) == 2
-    warned = warnings(capfd)
-    assert len(warned) == 2
-    assert all("0.0.0.0: any client that reaches it can read and change" in line for line in warned)
-
-
-def test_the_same_inside_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    before = len(listening())
     with userlock_emulator.start(), memcache.start():
-        assert beyond_loopback(os.getpid()) == set()
+        # The clients' port, gRPC's own behind it, memcached's.
+        assert len(listening()) == before + 3
+        assert all(listening())
     assert caplog.text == ""
-    with memcache.start(host="0.0.0.0"):
-        assert len(beyond_loopback(os.getpid())) == 1
-    assert "0.0.0.0: any client that reaches it can read and change" in caplog.text
-
-
-# --- pages in a browser -------------------------------------------------------------------------
+    with userlock_emulator.start(host="0.0.0.0"), memcache.start(host="0.0.0.0"):
+        assert listening().count(False) == 2
+    assert caplog.text.count("0.0.0.0: any client that reaches it can read and change") == 2
 
 
 @pytest.fixture
@@ -107,39 +89,28 @@ def ask(
 
 
 @pytest.mark.parametrize("headers", SENT_BY_PAGES, ids=str)
-@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_a_page_neither_reads_nor_changes_anything(
     connection: http.client.HTTPConnection,
     server: userlock_emulator.Emulator,
     stub: Stub,
-    method: str,
-    path: str,
-    body: str,
     headers: dict[str, str],
 ) -> None:
-    put(stub, KEY, n=1)
+    stub.put(KEY, n=1)
     server.faults.delay(0.0, kind="Other")
     planted = server.faults.planted
-    status, said = ask(connection, method, path, body, headers)
-    assert status == 403
-    assert list(json.loads(said)) == ["error"]
-    assert get(stub, KEY) is not None
+    for method, path, body in REQUESTS:
+        status, said = ask(connection, method, path, body, headers)
+        assert status == 403
+        assert list(json.loads(said)) == ["error"]
+    assert stub.get(KEY) is not None
     assert server.faults.planted == planted
-
-
-@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
-def test_a_program_does(
-    connection: http.client.HTTPConnection, stub: Stub, method: str, path: str, body: str
-) -> None:
-    """The control: the same requests without the headers of a page."""
-    status, _ = ask(connection, method, path, body, {"Content-Type": "application/json"})
-    assert status in (200, 201)
-
-
-def test_a_page_may_not_ask_whether_it_may(connection: http.client.HTTPConnection) -> None:
-    """Browsers send a preflight request for anything that no form can send; it is refused."""
-    headers = {"Origin": "http://evil.example", "StoreClient-Control-Request-Method": "DELETE"}
-    connection.request("OPTIONS", "/faults", headers=headers)
+    # The control: the same requests of a program.
+    for method, path, body in REQUESTS:
+        kind = {"Content-Type": "application/json"}
+        assert ask(connection, method, path, body, kind)[0] in (200, 201)
+    # Browsers ask before they send what no form can send; that is refused.
+    preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "DELETE"}
+    connection.request("OPTIONS", "/faults", headers=preflight)
     answer = connection.getresponse()
     assert answer.status == 501
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]

@@ -42,11 +42,7 @@ class Bench:
     """An emulator, its clock, a client and a target."""
 
     def __init__(
-        self,
-        server: tasks.CloudTasks,
-        clock: tasks.ManualClock,
-        client: Any,
-        target: Target,
+        self, server: tasks.CloudTasks, clock: tasks.ManualClock, client: Any, target: Target
     ) -> None:
         self.server = server
         self.clock = clock

@@ -11,9 +11,7 @@ from google.cloud.tasks_v2 import CloudTasksClient, HttpMethod, Queue, Task
 from google.protobuf import field_mask_pb2
 
 from tests.contract.emulator.tasks.conftest import CLIENTS, LOCATION, QUEUE, Bench, grpc_client
-from tests.contract.emulator.tasks.target import Target
 from userlock_emulator import tasks
-from userlock_emulator.remote import Remote
 
 
 @pytest.fixture(params=list(CLIENTS))
@@ -82,16 +80,6 @@ def test_tasks(paused: Any) -> None:
         paused.get_task(name=task.name)
 
 
-def test_a_name_is_used_once(paused: Any) -> None:
-    task = {"name": f"{QUEUE}/tasks/a", **described()}
-    paused.create_task(parent=QUEUE, task=task)
-    with pytest.raises(exceptions.Conflict, match="Requested entity already exists"):
-        paused.create_task(parent=QUEUE, task=task)
-    paused.delete_task(name=task["name"])
-    with pytest.raises(exceptions.Conflict, match="existed too recently"):
-        paused.create_task(parent=QUEUE, task=task)
-
-
 def test_errors(client: Any) -> None:
     with pytest.raises(exceptions.BadRequest, match="Queue name must be formatted"):
         client.create_queue(parent=LOCATION, queue={"name": "q"})
@@ -100,6 +88,11 @@ def test_errors(client: Any) -> None:
     client.create_queue(parent=LOCATION, queue={"name": QUEUE})
     with pytest.raises(exceptions.BadRequest, match="url is required"):
         client.create_task(parent=QUEUE, task=described(url=""))
+    client.pause_queue(name=QUEUE)
+    task = {"name": f"{QUEUE}/tasks/a", **described()}
+    client.create_task(parent=QUEUE, task=task)
+    with pytest.raises(exceptions.Conflict, match="Requested entity already exists"):
+        client.create_task(parent=QUEUE, task=task)
     client.delete_queue(name=QUEUE)
     # FAILED_PRECONDITION has no status of its own over HTTP.
     with pytest.raises(exceptions.BadRequest, match="existed too recently"):
@@ -123,13 +116,6 @@ def test_batches(paused: Any) -> None:
     assert not list(paused.list_tasks(parent=QUEUE))
 
 
-def test_run(paused: Any, tasks_emulator: tasks.CloudTasks, target: Target) -> None:
-    task = paused.create_task(parent=QUEUE, task=described(url=target.url))
-    assert paused.run_task(name=task.name).dispatch_count == 1
-    tasks_emulator.wait_empty()
-    assert len(target.received) == 1
-
-
 def test_deadlines_over_thirty_seconds(bench: Bench) -> None:
     bench.client.pause_queue(name=QUEUE)
     text = "The deadline cannot be more than 30s in the future"
@@ -138,17 +124,6 @@ def test_deadlines_over_thirty_seconds(bench: Bench) -> None:
     assert not list(bench.client.list_tasks(parent=QUEUE))
     bench.client.create_task(parent=QUEUE, task=described(), timeout=30)
     bench.client.get_queue(name=QUEUE, timeout=40)
-
-
-def test_the_reset_over_described(tasks_emulator: tasks.CloudTasks, bench: Bench) -> None:
-    bench.client.pause_queue(name=QUEUE)
-    bench.create("a")
-    Remote(tasks_emulator.host).reset()
-    with pytest.raises(exceptions.NotFound):
-        bench.client.get_queue(name=QUEUE)
-    bench.create_queue()
-    bench.client.pause_queue(name=QUEUE)
-    bench.create("a")
 
 
 def test_a_foreign_page_is_refused(bench: Bench) -> None:

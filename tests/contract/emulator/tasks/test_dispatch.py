@@ -49,14 +49,6 @@ def test_a_delivery(bench: Bench) -> None:
     assert bench.settle() == ["a", "a"]
 
 
-@pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_methods(bench: Bench, method: str) -> None:
-    bench.create("a", http_request={"http_method": method})
-    bench.settle()
-    assert [each.method for each in bench.target.received] == [method]
-    assert not bench.exists("a")
-
-
 def test_a_task_waits_for_its_time(bench: Bench) -> None:
     bench.create("later", schedule_time=at(bench, 100))
     bench.create("now")
@@ -68,91 +60,41 @@ def test_a_task_waits_for_its_time(bench: Bench) -> None:
     assert bench.server.next_time is None
 
 
-def test_retries_with_the_documented_series(bench: Bench) -> None:
-    bench.create_queue(
-        f"{LOCATION}/queues/slow",
-        retry_config={
-            "min_backoff": {"seconds": 10},
-            "max_backoff": {"seconds": 300},
-            "max_doublings": 3,
-            "max_attempts": 8,
-        },
-    )
-    bench.target.answer = lambda _: 400
-    bench.create("a", queue=f"{LOCATION}/queues/slow")
-    bench.settle()
-    waits = [bench.jump() for _ in range(7)]
-    assert waits == [10, 20, 40, 80, 160, 240, 300]
+def test_retries_until_a_success(bench: Bench) -> None:
+    with Target() as other:
+        statuses = iter([302, 404, 201])  # redirects are not followed
+        bench.target.answer = lambda _: next(statuses)
+        bench.target.headers["Location"] = other.url
+        bench.create("a", http_request={"http_method": "HEAD"})
+        bench.settle()
+        shown = bench.get("a")
+        assert (shown.dispatch_count, shown.response_count) == (1, 1)
+        assert shown.last_attempt.response_status.message.endswith("HTTP status code 302")
+        assert [bench.jump(), bench.jump()] == [pytest.approx(0.1), pytest.approx(0.2)]
+        assert not other.received
     counts = [each.headers["X-CloudTasks-TaskRetryCount"] for each in bench.target.received]
-    assert counts == [str(number) for number in range(8)]
-    # Exhausted: deleted, without a trace.
-    assert bench.server.next_time is None
-    assert not list(bench.client.list_tasks(parent=f"{LOCATION}/queues/slow"))
-
-
-def test_a_later_success_ends_it(bench: Bench) -> None:
-    statuses = iter([500, 404, 201])
-    bench.target.answer = lambda _: next(statuses)
-    bench.create("a")
-    bench.settle()
-    shown = bench.get("a")
-    assert (shown.dispatch_count, shown.response_count) == (1, 1)
-    assert shown.last_attempt.response_status.message == "INTERNAL(13): HTTP status code 500"
-    bench.jump()
-    bench.jump()
-    assert len(bench.target.received) == 3
+    assert counts == ["0", "1", "2"]
+    assert {each.method for each in bench.target.received} == {"HEAD"}
     assert not bench.exists("a")
 
 
-def test_redirects_are_not_followed(bench: Bench) -> None:
-    with Target() as other:
-        bench.target.answer = lambda _: 302
-        bench.target.headers["Location"] = other.url
-        bench.create("a")
-        bench.settle()
-        assert len(bench.target.received) == 1
-        assert not other.received
-    assert bench.get("a").last_attempt.response_status.message.endswith("302")
-
-
-def test_a_paused_queue(bench: Bench) -> None:
+def test_what_is_not_sent(bench: Bench) -> None:
+    """Tasks of a paused queue, except those that are run; purged and deleted ones."""
     bench.client.pause_queue(name=QUEUE)
-    bench.create("a")
-    bench.create("b")
+    for name in "ab":
+        bench.create(name)
     assert bench.settle() == []
     bench.client.run_task(name=f"{QUEUE}/tasks/b")
     assert bench.settle() == ["b"]
     bench.client.resume_queue(name=QUEUE)
     assert bench.settle() == ["b", "a"]
-
-
-def test_a_purged_queue(bench: Bench) -> None:
-    for name in "abc":
-        bench.create(name, schedule_time=at(bench, 10))
+    bench.create("purged", schedule_time=at(bench, 10))
     bench.client.purge_queue(name=QUEUE)
-    bench.create("d", schedule_time=at(bench, 10))
+    for name in ("deleted", "c"):
+        bench.create(name, schedule_time=at(bench, 10))
+    bench.client.delete_task(name=f"{QUEUE}/tasks/deleted")
     bench.clock.advance(10)
-    assert bench.settle() == ["d"]
-
-
-def test_a_deleted_task_and_queue(bench: Bench) -> None:
-    bench.create("a", schedule_time=at(bench, 10))
-    bench.create("b", schedule_time=at(bench, 10))
-    bench.client.delete_task(name=f"{QUEUE}/tasks/a")
-    bench.create_queue(f"{LOCATION}/queues/other")
-    bench.create("c", queue=f"{LOCATION}/queues/other", schedule_time=at(bench, 10))
-    bench.client.delete_queue(name=f"{LOCATION}/queues/other")
-    bench.clock.advance(10)
-    assert bench.settle() == ["b"]
-
-
-def test_run_resets_the_time_of_a_failed_task(bench: Bench) -> None:
-    bench.target.answer = lambda _: 500
-    bench.create("a", schedule_time=at(bench, 1000))
-    bench.client.run_task(name=f"{QUEUE}/tasks/a")
-    assert bench.settle() == ["a"]
-    assert bench.jump() == pytest.approx(0.1)
-    assert len(bench.target.received) == 2
+    assert bench.settle() == ["b", "a", "c"]
 
 
 def test_a_task_ends_after_31_days(bench: Bench) -> None:
@@ -200,16 +142,8 @@ class TestRates:
             sent.append(len(bench.settle()))
         assert sent == [2, 4, 6, 8]
 
-    def test_without_the_limit_all_are_sent_at_once(self, bench: Bench) -> None:
-        """The negative control."""
-        for number in range(8):
-            bench.create(f"t{number}")
-        assert len(bench.settle()) == 8
-
-    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (429, True), (500, False)])
-    def test_503_and_429_slow_the_whole_queue(
-        self, bench: Bench, status: int, throttled: bool
-    ) -> None:
+    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)])
+    def test_503_slows_the_whole_queue(self, bench: Bench, status: int, throttled: bool) -> None:
         queue = f"{LOCATION}/queues/slow"
         bench.create_queue(
             queue,
@@ -244,10 +178,7 @@ class TestConcurrency:
                 client = grpc_client(server.host)
                 client.create_queue(
                     parent=LOCATION,
-                    queue={
-                        "name": QUEUE,
-                        "rate_limits": {"max_concurrent_dispatches": concurrent},
-                    },
+                    queue={"name": QUEUE, "rate_limits": {"max_concurrent_dispatches": concurrent}},
                 )
                 for start in range(0, count, 100):
                     requests = [
@@ -261,10 +192,9 @@ class TestConcurrency:
                 client.transport.close()
         return target
 
-    def test_a_thousand_tasks_within_the_bound(self) -> None:
-        target = self.run(7, 1000)
-        assert len(target.received) == 1000
-        assert len({each.task for each in target.received}) == 1000
+    def test_many_tasks_within_the_bound(self) -> None:
+        target = self.run(7, 300)
+        assert len({each.task for each in target.received}) == len(target.received) == 300
         assert target.most == 7
 
     def test_without_the_bound_there_are_more(self) -> None:
@@ -369,45 +299,41 @@ class TestTargetsThatDoHarm:
         else:
             assert bench.get("a").last_attempt.response_status.code == 14
 
-    def test_nobody_listens(self, bench: Bench) -> None:
-        bench.create("a", http_request={"url": "http://127.0.0.1:1/"})
-        bench.settle()
-        shown = bench.get("a")
-        assert shown.last_attempt.response_status.message.startswith("UNAVAILABLE(14): no response")
-        assert shown.response_count == 0
-
 
 class TestOtherMachines:
     @pytest.mark.parametrize(
-        "host",
+        ("host", "called"),
         [
-            "example.com", "10.0.0.1", "0.0.0.0", "[::]", "127.1", "2130706433", "0x7f000001",
-            "192.168.0.1", "[fe80::1]", "localhost.example.com", "169.254.169.254",
-            "127.0.0.1.nip.io",
+            *(
+                (host, False)
+                for host in (
+                    "example.com", "10.0.0.1", "0.0.0.0", "[::]", "127.1", "2130706433",
+                    "localhost.example.com", "169.254.169.254",
+                )
+            ),
+            ("LOCALHOST", True),
+            ("a.localhost", True),
         ],
     )  # fmt: skip
-    def test_they_are_not_called(
-        self, bench: Bench, host: str, monkeypatch: pytest.MonkeyPatch
+    def test_without_an_option_only_this_one_is_called(
+        self, bench: Bench, host: str, called: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def look_up(*_: Any, **__: Any) -> Any:
             raise AssertionError("a name was looked up")
 
         bench.client.pause_queue(name=QUEUE)
-        bench.create("a", http_request={"url": f"http://{host}:{bench.target.address[10:]}/"})
+        port = bench.target.address.rpartition(":")[2]
+        bench.create("a", http_request={"url": f"http://{host}:{port}/"})
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
         bench.client.resume_queue(name=QUEUE)
         bench.settle()
+        if called:
+            assert bench.target.received[0].headers["Host"] == f"{host}:{port}"
+            return
         status = bench.get("a").last_attempt.response_status
         assert status.code == 7
         assert "--tasks-anywhere" in status.message
         assert not bench.target.received
-
-    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "a.localhost", "127.0.0.1"])
-    def test_this_one_is(self, bench: Bench, host: str) -> None:
-        port = bench.target.address.rpartition(":")[2]
-        bench.create("a", http_request={"url": f"http://{host}:{port}/"})
-        assert bench.settle() == ["a"]
-        assert bench.target.received[0].headers["Host"] == f"{host}:{port}"
 
     def test_they_are_by_an_option(self, target: Target) -> None:
         """The negative control: a name that only a look-up can resolve."""
@@ -444,8 +370,3 @@ class TestAppEngine:
             assert received.headers["X-AppEngine-QueueName"] == "q"
             assert received.headers["Content-Type"] == "application/octet-stream"
             assert [each.path for each in worker.received] == ["/do/worker"]
-
-    def test_without_an_address(self, bench: Bench) -> None:
-        bench.create("a", app_engine_http_request={})
-        bench.settle()
-        assert "--app-engine" in bench.get("a").last_attempt.response_status.message
