@@ -23,12 +23,7 @@ values = st.one_of(
     st.sampled_from([0.0, -1.5, 2.0, float("nan"), float("inf")]),
     st.sampled_from(["", "a", "ab", "b", "\x00"]),
 )
-any_values = st.one_of(
-    values,
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(),
-    st.text(max_size=5),
-)
+any_values = st.one_of(values, st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5))
 paths = st.one_of(
     st.tuples(st.just("K"), st.integers(1, 8)),
     st.tuples(st.just("K"), st.sampled_from(["x", "y"])),

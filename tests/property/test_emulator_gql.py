@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -89,25 +90,14 @@ def same_query(query: NaiveQuery) -> Message:
 
 
 @relaxed
-@given(queries)
-def test_with_bindings(query: NaiveQuery) -> None:
-    bindings: list[Any] = []
-    gql = GqlQuery(query_string=written(query, bindings))
-    for bound in bindings:
+@given(queries, st.booleans())
+def test_a_written_query(query: NaiveQuery, literals: bool) -> None:
+    """As text with bindings, or with literals, which there are for finite numbers only."""
+    bindings: list[Any] | None = [] if not literals or re.search("nan|inf", repr(query)) else None
+    gql = GqlQuery(query_string=written(query, bindings), allow_literals=bindings is None)
+    for bound in bindings or ():
         gql.positional_bindings.add().value.CopyFrom(value(bound))
     assert parse_query(gql, PARTITION).SerializeToString() == same_query(query).SerializeToString()
-
-
-def finite(query: NaiveQuery) -> bool:
-    """Return whether all numbers are finite: there are no literals for others."""
-    return "nan" not in repr(query) and "inf" not in repr(query)
-
-
-@relaxed
-@given(queries.filter(finite))
-def test_with_literals(query: NaiveQuery) -> None:
-    gql = GqlQuery(query_string=written(query, None), allow_literals=True)
-    assert parse_query(gql, PARTITION) == same_query(query)
 
 
 @relaxed

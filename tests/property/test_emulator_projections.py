@@ -112,10 +112,7 @@ def expected(
         for item in items
     }
     return [
-        (
-            path,
-            {name: by_rank[rank] for name, rank in zip(query.shown, projected, strict=False)},
-        )
+        (path, {name: by_rank[rank] for name, rank in zip(query.shown, projected, strict=False)})
         for path, projected in shown
     ]
 
@@ -123,7 +120,7 @@ def expected(
 ANY_PROJECTION = (steps | arrayed_steps, projections(), st.integers(1, 3))
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=120)
 @given(*ANY_PROJECTION)
 def test_projections_answer_as_a_naive_evaluation(
     changes: list[Any], query: NaiveQuery, size: int
@@ -166,8 +163,7 @@ numbers = st.one_of(
 )
 numeric_steps = st.lists(
     st.tuples(
-        paths,
-        st.one_of(properties, st.fixed_dictionaries({"a": st.lists(numbers, min_size=1)})),
+        paths, st.one_of(properties, st.fixed_dictionaries({"a": st.lists(numbers, min_size=1)}))
     ),
     max_size=12,
 )
@@ -212,7 +208,7 @@ ANY_AGGREGATION = (
 )
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=120)
 @given(*ANY_AGGREGATION)
 def test_aggregations_answer_as_a_naive_evaluation(
     changes: list[Any], query: NaiveQuery, offset: int, limit: int, up_to: int
@@ -296,12 +292,7 @@ first_failure = settings(
     ],
 )
 def test_broken_code_is_found(
-    test: Any,
-    examples: Any,
-    owner: Any,
-    name: str,
-    broken: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    test: Any, examples: Any, owner: Any, name: str, broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
     monkeypatch.setattr(owner, name, broken)

@@ -60,23 +60,12 @@ plain_queries = st.builds(
 ) | st.builds(NaiveQuery, alternatives(plain_filters, size=2), orders).map(allowed)
 
 
-@settings(relaxed, max_examples=400)
-@given(steps, queries, st.data())
+@settings(relaxed, max_examples=300)
+@given(st.tuples(steps, queries) | st.tuples(plain_steps, plain_queries), st.data())
 def test_queries_answer_as_a_naive_evaluation(
-    changes: list[Any], query: NaiveQuery, data: st.DataObject
+    case: tuple[list[Any], NaiveQuery], data: st.DataObject
 ) -> None:
-    check_answers(changes, query, data)
-
-
-@settings(relaxed, max_examples=200)
-@given(plain_steps, plain_queries, st.data())
-def test_plain_queries_answer_as_a_naive_evaluation(
-    changes: list[Any], query: NaiveQuery, data: st.DataObject
-) -> None:
-    check_answers(changes, query, data)
-
-
-def check_answers(changes: list[Any], query: NaiveQuery, data: st.DataObject) -> None:
+    changes, query = case
     message = to_message(query)
     subject = Subject()
     try:

@@ -297,7 +297,7 @@ class TestEnv:
     @pytest.mark.skipif(shutil.which("gcloud") is None, reason="needs the Cloud SDK")
     def test_gcloud_reads_ours(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
-        gcloud = ["gcloud", "beta", "emulators", "datastore", "env-init", "--data-dir", tmp_path]
+        gcloud = f"gcloud beta emulators datastore env-init --data-dir {tmp_path}".split()
         start(
             *("--data-dir", str(tmp_path), "--project", "mine"),
             act=lambda host: (

@@ -205,7 +205,8 @@ class TestJson:
         assert status == 200
         assert found["entity"]["key"]["path"] == path
         assert found["entity"]["properties"] == properties
-        for document, text in (({}, "at least one"), ({"kyes": []}, "kyes")):
+        wrong: list[tuple[dict[str, Any], str]] = [({}, "at least one"), ({"kyes": []}, "kyes")]
+        for document, text in wrong:
             status, answer = call_json(connection, "lookup", document)
             assert status == answer["error"]["code"] == 400
             assert answer["error"]["status"] == "INVALID_ARGUMENT"

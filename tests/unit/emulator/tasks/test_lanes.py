@@ -30,14 +30,6 @@ def drained(rate: float) -> Lane:
     return full
 
 
-@pytest.mark.parametrize("concurrent", [1, 7, 400])
-def test_concurrency(concurrent: int) -> None:
-    subject = lane(concurrent=concurrent)
-    while subject.open(1000 - subject.running):
-        subject.running += 1
-    assert subject.running == concurrent
-
-
 def test_queues_that_take_all_they_can_leave_some_to_others() -> None:
     """However many queues hang, another one can still begin an attempt."""
     most = 1000
@@ -101,10 +93,3 @@ class TestThrottling:
         for _ in range(3):
             subject.note(Answer(status=200), False, 0)
         assert subject.ready(0) == pytest.approx(SECOND / 10, abs=2)
-
-    def test_settings_do_not_change(self) -> None:
-        subject = lane(10)
-        subject.note(Answer(status=503), False, 0)
-        assert subject.queue.rate_limits.max_dispatches_per_second == 10
-        subject.change(subject.queue, 0)
-        assert subject.ready(0) == pytest.approx(SECOND / 5, abs=2)

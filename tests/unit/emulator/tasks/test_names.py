@@ -21,33 +21,35 @@ def test_good_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("check", "wrong", "text"),
     [
-        "", "q", "projects/p/queues/q", f"{LOCATION}/queues/", f"{LOCATION}/queues/a_b",
-        f"{LOCATION}/queues/{'q' * 101}", f"{QUEUE}/", f"{QUEUE}\n", f"/{QUEUE}",
-        "projects/p/locations/l/queues/ü", "projects//locations/l/queues/q", f"{QUEUE}/tasks/t",
+        (
+            names.check_queue,
+            [
+                "", "q", "projects/p/queues/q", f"{LOCATION}/queues/", f"{LOCATION}/queues/a_b",
+                f"{LOCATION}/queues/{'q' * 101}", f"{QUEUE}/", f"{QUEUE}\n", f"/{QUEUE}",
+                "projects/p/locations/l/queues/ü", "projects//locations/l/queues/q",
+                f"{QUEUE}/tasks/t",
+            ],
+            "Queue name must be formatted",
+        ),
+        (
+            names.split_task,
+            [f"{QUEUE}/tasks/{each}" for each in ("", "a b", "t" * 501, "ü", "a.b", "t\n")],
+            "can contain only letters",
+        ),
+        (
+            names.split_task,
+            ["", QUEUE, f"{QUEUE}/tasks/a/b", "tasks/t", "x/tasks/t"],
+            "Task name must be formatted",
+        ),
+        (names.check_location, ["", "projects/p", f"{LOCATION}/", f"{LOCATION}\n"], "Invalid resource"),
     ],
 )  # fmt: skip
-def test_bad_queue_names(name: str) -> None:
-    with pytest.raises(RpcError, match="Queue name must be formatted") as raised:
-        names.check_queue(name)
-    assert raised.value.code is Code.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize("task_id", ["", "a b", "t" * 501, "ü", "a.b", "t\n"])
-def test_bad_task_ids(task_id: str) -> None:
-    with pytest.raises(RpcError, match="can contain only letters") as raised:
-        names.split_task(f"{QUEUE}/tasks/{task_id}")
-    assert len(raised.value.message) < 1000
-
-
-@pytest.mark.parametrize("name", ["", QUEUE, f"{QUEUE}/tasks/a/b", "tasks/t", "x/tasks/t"])
-def test_bad_task_names(name: str) -> None:
-    with pytest.raises(RpcError, match="Task name must be formatted"):
-        names.split_task(name)
-
-
-@pytest.mark.parametrize("name", ["", "projects/p", f"{LOCATION}/", f"{LOCATION}\n"])
-def test_bad_locations(name: str) -> None:
-    with pytest.raises(RpcError):
-        names.check_location(name)
+def test_bad_names(check: object, wrong: list[str], text: str) -> None:
+    assert callable(check)
+    for name in wrong:
+        with pytest.raises(RpcError, match=text) as raised:
+            check(name)
+        assert raised.value.code is Code.INVALID_ARGUMENT
+        assert len(raised.value.message) < 1000
