@@ -118,11 +118,15 @@ def test_an_idle_connection_is_hung_up_on() -> None:
         assert is_open(waiting), "the negative control"
 
 
-@pytest.mark.parametrize("begin", [PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"P"])
-def test_connections_are_bounded(begin: bytes) -> None:
+def test_connections_are_bounded() -> None:
     """gRPC's, HTTP's and undecided ones together. A place that becomes free is used again."""
     with userlock_emulator.start(limits=Limits(max_connections=5)) as server:
-        with many(server, 5, begin), connect(server) as refused:
+        with (
+            many(server, 2, PREFACE),
+            many(server, 2, b"GET / HTTP/1.1\r\n\r\n"),
+            connect(server, b"P"),
+            connect(server) as refused,
+        ):
             answer = refused.recv(1000)
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"--max-connections" in answer
