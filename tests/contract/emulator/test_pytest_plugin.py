@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 OPTIONS = """
@@ -17,7 +20,6 @@ def tasks_emulator_options():
 """
 TESTS = """
 import os
-import sys
 import threading
 
 import pytest
@@ -83,20 +85,22 @@ test_used_names_are_forgotten = test_tasks
 """
 
 
-def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+# With workers it starts three interpreters.
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_the_fixtures(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
     for name in ("DATASTORE_EMULATOR_HOST", "CLOUD_TASKS_EMULATOR_HOST"):
         monkeypatch.delenv(name, raising=False)
     pytester.makeconftest(OPTIONS)
     pytester.makepyfile(TESTS)
-    pytester.makepyfile(
-        test_other="def test_others_do_not_pay_for_it():\n"
-        "    import sys\n    assert 'grpc' not in sys.modules"
-    )
-    arguments = ("-W", "error", "-p", "no:cacheprovider")
-    other = pytester.runpytest_subprocess(*arguments, "-p", "no:userlock", "test_other.py")
-    other.assert_outcomes(passed=1)
-    result = pytester.runpytest_subprocess(*arguments, "-n", "2", "test_the_fixtures.py")
+    result = pytester.runpytest_subprocess("-W", "error", "-n", workers, "-p", "no:cacheprovider")
     result.assert_outcomes(passed=11)
     hosts = [set(file.read_text().split()) for file in pytester.path.glob("seen-*")]
     assert all(len(each) == 1 for each in hosts), "one for each session"
     assert len(set.union(*hosts)) == len(hosts)
+
+
+def test_other_tests_do_not_pay_for_it() -> None:
+    program = "import sys, userlock_emulator.pytest_plugin; assert 'grpc' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -43,7 +43,7 @@ def test_good_names() -> None:
             ["", QUEUE, f"{QUEUE}/tasks/a/b", "tasks/t", "x/tasks/t"],
             "Task name must be formatted",
         ),
-        (names.check_location, ["", "projects/p", f"{LOCATION}/", f"{LOCATION}\n"], "Invalid resource"),
+        (names.check_location, ["", "projects/p", f"{LOCATION}/", f"{LOCATION}\n"], "Invalid"),
     ],
 )  # fmt: skip
 def test_bad_names(check: object, wrong: list[str], text: str) -> None:
