@@ -107,54 +107,40 @@ def test_each_block_is_run(page: str) -> None:
     )
 
 
-@pytest.mark.parametrize("page", pages())
-def test_each_page_is_in_the_site(page: str) -> None:
+def test_each_page_is_in_the_site() -> None:
     elsewhere = {source: name for name, source in FROM_ELSEWHERE.items()}
-    name = elsewhere.get(page) or page.removeprefix("docs/")
     listed = (ROOT / "mkdocs.yml").read_text()
-    assert f": {name}\n" in listed, "add it to `nav` in mkdocs.yml (and to tools/site_pages.py)"
+    names = [elsewhere.get(page) or page.removeprefix("docs/") for page in pages()]
+    missing = [name for name in names if f": {name}\n" not in listed]
+    assert missing == [], "add it to `nav` in mkdocs.yml (and to tools/site_pages.py)"
 
 
-@pytest.mark.parametrize("page", pages())
-def test_each_block_says_its_language(page: str) -> None:
-    assert [str(block) for block in Page(page).blocks if not block.language] == []
+BLOCKS = [block for page in pages() for block in Page(page).blocks]
 
 
-@pytest.mark.parametrize("page", pages())
-def test_a_command_is_not_taken_for_a_picture(page: str) -> None:
-    for block in Page(page).blocks:
-        if block.language in NO_CODE:
-            assert not re.search(r"^(\$|make|python|import|curl) ", block.text, re.M), str(block)
+def test_each_block_says_its_language() -> None:
+    assert [str(block) for block in BLOCKS if not block.language] == []
 
 
-@pytest.mark.parametrize("page", pages())
-def test_data_can_be_read(page: str) -> None:
+def test_a_command_is_not_taken_for_a_picture() -> None:
+    pictures = [block for block in BLOCKS if block.language in NO_CODE]
+    commands = r"^(\$|make|python|import|curl) "
+    assert [str(block) for block in pictures if re.search(commands, block.text, re.M)] == []
+
+
+def test_data_can_be_read() -> None:
     readers = {"json": json.loads, "toml": tomllib.loads}
-    for block in Page(page).blocks:
+    for block in BLOCKS:
         if block.language in readers:
             readers[block.language](block.text)
 
 
-TARGETS = sorted(
-    {
-        line.split("#")[0].strip()
-        for page in pages()
-        for block in Page(page).blocks
-        if block.language == "sh"
-        for line in block.text.splitlines()
-        if line.startswith("make ")
-    }
-)
-
-
-@pytest.mark.parametrize("line", TARGETS)
-def test_make_knows_the_target(line: str) -> None:
+def test_make_knows_the_targets() -> None:
+    lines = {line for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()}
+    targets = sorted(line.split("#")[0].strip() for line in lines if line.startswith("make "))
+    script = "\n".join(each.replace("make ", "make --dry-run ", 1) for each in targets)
     done = subprocess.run(
-        ["sh", "-c", line.replace("make ", "make --dry-run ", 1)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["sh", "-e", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
