@@ -24,10 +24,8 @@ from userlock.contrib.opentelemetry import (
 from userlock.errors import (
     DeadlockDetected,
     EntityExistsError,
-    LockServiceUnavailable,
     LockTimeout,
     PutWithoutLock,
-    TooManyWaiting,
 )
 from userlock.events import (
     Acquired,
@@ -48,7 +46,6 @@ from userlock.events import (
     Unavailable,
     Violation,
 )
-from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -225,25 +222,35 @@ class TestSpans:
         }
         assert span.status.status_code is StatusCode.UNSET
 
-    def test_a_time_out_is_an_error(self, backend: Backend) -> None:
-        backend.listener()(TIMED_OUT)
+    @pytest.mark.parametrize(
+        ("event", "outcome", "error", "facts"),
+        [
+            pytest.param(TIMED_OUT, "timed_out", "LockTimeout", {}, id="time-out"),
+            pytest.param(
+                REJECTED, "rejected", "TooManyWaiting", {"userlock.waiting": 5}, id="rejection"
+            ),
+            pytest.param(
+                UNAVAILABLE, "unavailable", "LockServiceUnavailable", {}, id="unavailable"
+            ),
+            pytest.param(DEADLOCK, "deadlock", "DeadlockDetected", {}, id="deadlock"),
+            pytest.param(DEGRADED, "degraded", None, {}, id="degraded"),
+        ],
+    )
+    def test_failures_are_errors(
+        self,
+        backend: Backend,
+        event: Event,
+        outcome: str,
+        error: str | None,
+        facts: dict[str, object],
+    ) -> None:
+        backend.listener()(event)
         (span,) = backend.spans()
-        assert span.status.status_code is StatusCode.ERROR
-        assert (span.attributes or {})["error.type"] == LockTimeout.__name__
-        assert (span.attributes or {})["userlock.outcome"] == "timed_out"
-
-    def test_a_rejection_is_an_error_and_has_the_number(self, backend: Backend) -> None:
-        backend.listener()(REJECTED)
-        (span,) = backend.spans()
-        assert span.status.status_code is StatusCode.ERROR
-        attributes = span.attributes or {}
-        assert attributes["error.type"] == TooManyWaiting.__name__
-        assert attributes["userlock.waiting"] == 5
-
-    def test_a_degraded_lock_says_so(self, backend: Backend) -> None:
-        backend.listener()(DEGRADED)
-        (span,) = backend.spans()
-        assert (span.attributes or {})["userlock.outcome"] == "degraded"
+        attributes = dict(span.attributes or {})
+        assert (span.status.status_code is StatusCode.ERROR) is (error is not None)
+        assert attributes.get("error.type") == error
+        assert attributes.items() >= {"userlock.outcome": outcome, **facts}.items()
+        assert "userlock.lock_id" not in attributes, "left out by default"
 
     def test_it_belongs_to_the_trace_of_the_caller(self, backend: Backend) -> None:
         with backend.tracers.get_tracer("app").start_as_current_span("GET /badges") as request:
@@ -267,9 +274,6 @@ class TestPersonalData:
     def attributes(self, backend: Backend, event: Event, **options: Any) -> dict[str, object]:
         backend.listener(**options)(event)
         return dict(backend.spans()[-1].attributes or {})
-
-    def test_lock_ids_are_left_out_by_default(self, backend: Backend) -> None:
-        assert "userlock.lock_id" not in self.attributes(backend, FREE)
 
     def test_lock_ids_as_they_are_if_asked_for(self, backend: Backend) -> None:
         assert self.attributes(backend, FREE, lock_id=True)["userlock.lock_id"] == "ann"
@@ -340,26 +344,6 @@ class TestInAService:
         assert "POST /answers" in str(attributes["userlock.blocked_by"])
         waits = backend.metrics()["userlock.wait.duration"]
         assert waits[asked("timed_out", "interactive", True)].sum >= 3
-
-    def test_an_outage(self, service: LockService, backend: Backend) -> None:
-        store = service.store
-        assert isinstance(store, MemoryStore)
-        store.go_down()
-        assert service.acquire("ann").degraded
-        assert backend.counted("userlock.acquisitions") == {
-            asked("degraded", "interactive", False): 1
-        }
-
-    def test_an_outage_with_the_policy_fail(self, service: LockService, backend: Backend) -> None:
-        store = service.store
-        assert isinstance(store, MemoryStore)
-        store.go_down("connection refused")
-        service.outage = OutagePolicy.FAIL
-        with pytest.raises(LockServiceUnavailable):
-            service.acquire("ann")
-        assert backend.counted("userlock.acquisitions") == {
-            asked("unavailable", "interactive", False): 1
-        }
 
     def test_a_cycle(self, service: LockService, backend: Backend) -> None:
         """A cycle of one: the holder waits for its own lock."""

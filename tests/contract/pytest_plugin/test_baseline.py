@@ -67,27 +67,6 @@ class TestChecking:
         """The negative control."""
         project.run().assert_outcomes(passed=1, failed=2)
 
-    def test_lines_that_move_change_nothing(self, project: Project) -> None:
-        project.baseline(FINISH, AWARD)
-        for name in ("points", "learners"):
-            path = project.path / f"app/{name}.py"
-            path.write_text("# a comment\n\n" + path.read_text())
-        project.run("--userlock-baseline=userlock-baseline.txt").assert_outcomes(passed=3)
-
-    def test_another_mistake_at_a_known_put_is_new(self, project: Project) -> None:
-        project.baseline(FINISH, AWARD)
-        path = project.path / "app/points.py"
-        path.write_text(
-            path.read_text().replace(
-                "def award(learner):\n    learner.points += 100\n    learner.put()",
-                "def award(learner):\n    with userlock.global_lock('ann'):\n"
-                "        learner.points += 100\n        learner.put()",
-            )
-        )
-        result = project.run("--userlock-baseline=userlock-baseline.txt")
-        result.assert_outcomes(passed=2, failed=1)
-        result.stdout.fnmatch_lines(["new    app/points.py::award ReadWithoutLock Learner"])
-
     def test_the_configuration_can_name_it(self, project: Project) -> None:
         project.baseline(FINISH, AWARD)
         ini = project.path / "tox.ini"
@@ -201,25 +180,6 @@ class TestSwallowedViolations:
         result.assert_outcomes(passed=1)
         result.stdout.no_fnmatch_line("new *")
 
-    def test_a_known_one_can_be_expected_in_a_strict_test(self, project: Project) -> None:
-        project.baseline(FINISH)
-        result = self.run(
-            project,
-            """
-            @pytest.mark.userlock_strict
-            def test_strict():
-                with userlock.suppress("a test"):
-                    Learner(id="ann").put()
-                with pytest.raises(userlock.PutWithoutLock):
-                    points.finish("ann")
-
-            def test_not_strict():
-                Learner(id="ann").put()
-                points.finish("ann")
-            """,
-        )
-        result.assert_outcomes(passed=2)
-
 
 class TestWriting:
     def test_makes_the_file_and_lets_everything_pass(self, project: Project) -> None:
@@ -269,14 +229,6 @@ class TestReports:
         monkeypatch.chdir(project.path)
         assert main(["baseline", "write", "report.jsonl"]) == 0
         assert project.known() == [AWARD, FINISH]
-
-    def test_beside_a_baseline(self, project: Project, report: Path) -> None:
-        project.baseline(AWARD)
-        result = project.run(
-            "--userlock-baseline=userlock-baseline.txt", f"--userlock-report={report}"
-        )
-        result.assert_outcomes(passed=2, failed=1)
-        assert len(report.read_text().splitlines()) == 2
 
 
 @pytest.mark.slow

@@ -101,20 +101,6 @@ class TestArranging:
         )
         project.run().assert_outcomes(passed=1)
 
-    def test_tests_beside_the_application(self, project: Project) -> None:
-        project.file(
-            "app/test_points.py",
-            "import pytest, userlock\n"
-            "from app import learners, points\n\n\n"
-            "def test_finish(userlock_service):\n"
-            "    from google.cloud import ndb\n"
-            "    with ndb.Client().context():\n"
-            "        learners.Learner(id='ann').put()\n"
-            "        with pytest.raises(userlock.PutWithoutLock):\n"
-            "            points.finish('ann')\n",
-        )
-        project.run("app").assert_outcomes(passed=1)
-
     def test_doctests_do_not_make_test_code_of_the_application(self, project: Project) -> None:
         project.file(
             "app/points.py",
