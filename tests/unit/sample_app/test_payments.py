@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 from typing import Any
 
 import pytest
@@ -99,23 +98,6 @@ def test_without_the_key_a_lost_reply_is_charged_twice(
     assert len(charged(provider)) == 2
 
 
-@pytest.mark.parametrize("mood", [Mood.IS_DOWN, Mood.TIMES_OUT])
-def test_trouble_leaves_the_request_to_be_sent_again(
-    shop: Site, ada: FlaskClient, provider: Server, mood: Mood
-) -> None:
-    provider.ledger.become(mood)
-    assert buy(ada).status_code == 503
-    assert (charged(provider), orders(ada)) == ([], ["open"])
-    page = ada.get("/payments", query_string={"request": KEY}).text
-    assert "No reply is stored: it is asked again" in page
-    assert shop.run_jobs() == 0
-    other = buy(ada, new_key())
-    assert (other.status_code, orders(ada)) == (409, ["open"]), "the open order comes first"
-    provider.ledger.become(Mood.CHARGES)
-    assert buy(ada).get_json()["words"].endswith("in attempt 2.")
-    assert (len(charged(provider)), orders(ada)) == (1, ["paid"])
-
-
 def test_a_site_without_a_provider_sells_nothing(site: Site) -> None:
     ada = site.sign_in()
     assert "Payments" not in ada.get("/").text
@@ -149,21 +131,6 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def choose(client: FlaskClient, death: str, mood: str = "charges") -> TestResponse:
     form = {"request": KEY, "mood": mood, "death": death}
     return client.post("/payments/settings", data=form)
-
-
-@pytest.mark.parametrize(("death", "charges"), [("ordered", 0), ("asked", None), ("charged", 1)])
-def test_a_worker_that_dies_is_chosen(
-    open_site: OpenSite, provider: Server, killed: list[int], death: str, charges: int | None
-) -> None:
-    """The first attempt dies, the second one completes the request; `asked` may charge or not."""
-    ada = open_site(PAYMENT_PROVIDER=provider.url, DEATHS=True).sign_in()
-    choose(ada, death)
-    with pytest.raises(Killed):
-        buy(ada)
-    assert killed == [signal.SIGKILL]
-    assert charges is None or len(charged(provider)) == charges
-    assert buy(ada).get_json()["words"].endswith("in attempt 2.")
-    assert (len(killed), len(charged(provider)), orders(ada)) == (1, 1, ["paid"])
 
 
 def test_nobody_dies_elsewhere(ada: FlaskClient, killed: list[int]) -> None:
