@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests need the real memcached, the real Redis, the Node.js client for the emulator, Chromium
-# for the pages, spin for the models, and zsh and fish to complete commands in. This script installs missing programs from the
-# distribution if the user may, and otherwise prints the command; and the client from npm.
+# for the pages, and spin for the models. This script installs missing programs from the distribution
+# if the user may, and otherwise prints the command; and the client from npm.
 set -eu
 
 install_node_client() {
@@ -21,8 +21,6 @@ command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v spin >/dev/null 2>&1 || missing="$missing spin"
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
-command -v zsh >/dev/null 2>&1 || missing="$missing zsh"
-command -v fish >/dev/null 2>&1 || missing="$missing fish"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 if [ -z "$missing" ]; then
     install_node_client

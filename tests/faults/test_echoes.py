@@ -15,7 +15,8 @@ import userlock
 from tests.faults.proxy import FaultProxy
 from tests.servers import Memcached, RedisServer
 from userlock import LockService
-from userlock.admin import diagnostics, snapshot
+from userlock.admin import health
+from userlock.admin import locks as snapshot
 from userlock.errors import LockServiceUnavailable
 from userlock.lock.store import StoreUnavailable
 
@@ -77,7 +78,7 @@ def said_by(service: LockService, *, examined: bool) -> list[str]:
     note(lambda: service.acquire("somebody else", wait_timeout=0))
     note(lambda: snapshot.take(service, [], 0.0).note)
     if examined:
-        note(lambda: diagnostics.examine(service.store))
+        note(lambda: health.examine(service.store))
     return texts
 
 

@@ -17,7 +17,7 @@ import redis
 from tests.faults import hostile
 from tests.faults.hostile import HostileServer, Reply
 from tests.servers import Memcached, RedisServer
-from userlock.admin import diagnostics
+from userlock.admin import health
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
@@ -77,7 +77,7 @@ def replies_of(kind: str, whole: bool = False) -> Iterator[Reply]:
 def test_a_list_of_locks_ends_in_time(
     kind: str, server: HostileServer, store: LeaseStore, whole: bool
 ) -> None:
-    module = diagnostics.kind_of(store)
+    module = health.kind_of(store)
     assert module is not None
     wrong: dict[tuple[bytes, str], object] = {}
     for command in QUESTIONS[kind][:2]:
@@ -103,7 +103,7 @@ def test_an_examination_ends_in_time(kind: str, server: HostileServer, store: Le
             started = time.monotonic()
             with server.answering(reply, command):
                 try:
-                    assert diagnostics.examine(store)
+                    assert health.examine(store)
                 except Exception as error:
                     wrong[command, reply.name] = error
             if time.monotonic() - started > EXAMINE_SECONDS:

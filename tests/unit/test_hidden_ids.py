@@ -219,10 +219,10 @@ COMMANDS = [
     ["holder", MARK],
     ["holder", MARK, "--json"],
     ["holder", f"free {MARK}"],
-    ["watch", "--once", "--all"],
-    ["watch", "--once", "--all", "--json"],
-    ["watch", MARK, "--once"],
-    ["watch", MARK, MARK, "--once", "--json"],
+    ["locks"],
+    ["locks", "--json"],
+    ["locks", MARK],
+    ["locks", MARK, MARK, "--json"],
     ["break", MARK],
     ["break", f"free {MARK}", "--yes"],
     ["break", MARK, "--yes"],
@@ -231,7 +231,7 @@ COMMANDS = [
     ["holder", "x", MARK],
     [MARK, "holder"],
     ["holder", "--jsn", MARK, MARK],
-    ["watch", "--interval", MARK],
+    ["locks", "--interval", MARK],
     ["holder", MARK * 100],
 ]
 
@@ -271,7 +271,7 @@ def test_the_command_line_gives_the_hash_of_an_id(terminal: Terminal) -> None:
     userlock.configure(show_ids="hashed", id_key="a secret")
     assert found["lock_id"] == ids.show(MARK) == ids.quoted(MARK)
     assert found["held"]
-    listed = terminal.run("watch", "--once", "--all", "--json").document["locks"]
+    listed = terminal.run("locks", "--json").document["locks"]
     assert found["lock_id"] in [each["lock_id"] for each in listed]
 
 

@@ -49,7 +49,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.datastore_rpc",
         "userlock.stores.datastore",
         "userlock.admin.ndb",
-        "userlock.admin.outbox",
+        "userlock.admin.jobs",
         "userlock.admin.requests",
         "userlock.contrib",
     ),

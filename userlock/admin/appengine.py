@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from userlock.admin.diagnostics import Listing
-from userlock.admin.findings import Finding, Findings, milliseconds
-from userlock.admin.selftest import new_lock_id, try_out
+from userlock.admin.health import Finding, Findings, Listing, new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.appengine import REPLY_SECONDS, AppEngineStore
 
@@ -31,7 +29,7 @@ def examine(store: AppEngineStore) -> list[Finding]:
         advice = "It answers only within a request of an App Engine app: call this there."
         found.unreachable(trouble.reason, advice)
         return found
-    found.reachable(f"the first call took {milliseconds(took)}")
+    found.reachable(took)
     if age is not None:
         says = f"the oldest item was last asked for {age:,} s ago"
         advice = (

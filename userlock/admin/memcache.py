@@ -13,21 +13,20 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from userlock.admin.diagnostics import Listed, Listing, Room
-from userlock.admin.findings import Finding, Findings
-from userlock.admin.memcache_findings import Observed, judge
-from userlock.admin.selftest import new_lock_id, try_out
+from userlock.admin.health import Finding, Findings, Listed, Listing, new_lock_id, try_out
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.dialects import Item
-from userlock.stores.memcache.wire import SLOW
+from userlock.stores.memcache.wire import SLOW, speaks_meta
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
+from userlock.words import counted
 
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
@@ -40,11 +39,10 @@ _SIZE = re.compile(rb" size=([0-9]{1,12})\b")
 _FOREIGN = Item(b"", 0, None)
 
 _MOST_STATISTICS = 20_000
-#: Lengths of lock records: nearly empty, usual, with some waiters.
-_RECORD_SIZES = (80, 120, 180, 280, 420)
 _POLL_SECONDS = 0.01
 #: For how long an item that is to live for one second is watched, in seconds.
 _MOST_LIFE = 3.0
+_PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
 # --- listing ------------------------------------------------------------------------------------
@@ -88,32 +86,28 @@ def _belongs_elsewhere(store: ShardedMemcacheStore, server: MemcacheStore, lock:
 def _list_one(store: MemcacheStore, limit: int) -> Listing:
     space = store.keys.space.encode()
     sizes, note = store.connections.ask_apart(lambda connection: _dump(connection, space, limit))
-    items, no_room = store.connections.ask_apart(lambda connection: _read(connection, sizes))
-    locks: list[Listed] = []
-    for key, item in items.items():
-        record = store.stored(item, key)
-        if record is not None:
-            name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
-            locks.append(Listed.of(name.decode("latin-1"), hashed, record))
-    return Listing(locks, no_room or note)
+    return store.connections.ask_apart(
+        lambda connection: Listing.within_room(_read(connection, store, space, sizes), note)
+    )
 
 
-def _read(connection: Connection, sizes: dict[bytes, int]) -> tuple[dict[bytes, Item], str]:
-    """Return the items, the short ones first, and why some are missing."""
-    # Longer ones are not ours. memcached has them with `-I`; reading one would end the list.
-    items = {key: _FOREIGN for key, size in sizes.items() if size > MOST_VALUE_BYTES}
-    keys = sorted(sizes.keys() - items.keys(), key=sizes.__getitem__)
-    room = Room()
-    for first in range(0, len(keys), MOST_VALUES):
-        batch = keys[first : first + MOST_VALUES]
+def _read(
+    connection: Connection, store: MemcacheStore, space: bytes, sizes: dict[bytes, int]
+) -> Iterator[Listed]:
+    """Read the locks, the shortest first."""
+    ordered = sorted(sizes, key=sizes.__getitem__)
+    for first in range(0, len(ordered), MOST_VALUES):
+        keys = ordered[first : first + MOST_VALUES]
+        # Longer ones are not ours. memcached has them with `-I`; reading one would end the list.
+        short = [key for key in keys if sizes[key] <= MOST_VALUE_BYTES]
         connection.begin()
-        for key, item in zip(batch, connection.dialect.read(connection, batch), strict=True):
-            if item is None:
-                continue
-            if not room.takes(item.record):
-                return items, Room.NOTE
-            items[key] = item
-    return items, ""
+        items = dict(zip(short, connection.dialect.read(connection, short), strict=True))
+        for key in keys:
+            item = items.get(key, _FOREIGN)
+            record = None if item is None else store.stored(item, key)
+            if record is not None:
+                name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
+                yield Listed.of(name.decode("latin-1"), hashed, record)
 
 
 def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes, int], str]:
@@ -182,6 +176,31 @@ def _why_not(line: bytes) -> str:
 # --- examination --------------------------------------------------------------------------------
 
 
+class Observed(NamedTuple):
+    """The facts about a server.
+
+    Attributes:
+        first_seconds: the time to connect and to get the first answer.
+        version: its own word.
+        meta: whether the meta protocol is spoken with it.
+        stats: its statistics; empty if it gives none.
+        later: its evictions a moment later.
+        other_pids: ids of other processes, which new connections to the same address have met.
+        counts_us: whether new connections from here raised its own count of them, if it has one.
+        life: how long an item lived that was asked to live for one second; infinite if it was
+            not seen to end, None if it was not stored.
+    """
+
+    first_seconds: float
+    version: str
+    meta: bool
+    stats: dict[str, str]
+    later: int | None
+    other_pids: frozenset[str]
+    counts_us: bool | None
+    life: float | None
+
+
 def examine(store: MemcacheStore | ShardedMemcacheStore) -> list[Finding]:
     """Return the findings about each server; several are examined at the same time."""
     if isinstance(store, MemcacheStore):
@@ -219,41 +238,39 @@ def observe(connections: Connections, key: bytes) -> Observed:
     began = time.monotonic()
 
     def exchange(first: Connection) -> Observed:
-        connect_seconds = time.monotonic() - began
         first.begin()
         version = first.line(b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
-        asked_at = time.monotonic()
-        stats = _statistics(connections, b"stats")
-        settings = _statistics(connections, b"stats settings")
-        others = [_statistics(connections, b"stats") for _ in range(3)]
+        first_seconds = time.monotonic() - began
+        stats, *others = (_statistics(connections) for _ in range(4))
         life = _life(first, key)
-        among_locks = _evicted_among_locks(connections, first, key) if first.meta else {}
+        before, after = (_number(each, "total_connections") for each in (stats, others[-1]))
         return Observed(
-            connect_seconds=connect_seconds,
+            first_seconds=first_seconds,
             version=version,
             meta=first.meta,
             stats=stats,
-            settings=settings,
-            later=_statistics(connections, b"stats"),
-            elapsed=time.monotonic() - asked_at,
-            other_pids=frozenset(other["pid"] for other in others if "pid" in other)
+            later=_number(_statistics(connections), "evictions"),
+            other_pids=frozenset(each["pid"] for each in others if "pid" in each)
             - {stats.get("pid", "")},
-            counts_us=_counts_us(stats, others[-1]),
-            among_locks=among_locks,
+            counts_us=None if before is None or after is None else after >= before + 3,
             life=life,
-            lists=connections.ask_apart(_begins_to_list),
         )
 
     return connections.ask_apart(exchange)
 
 
-def _statistics(connections: Connections, command: bytes) -> dict[str, str]:
-    """Return the answer of `stats` and its like, over a new connection; empty if refused."""
+def _number(answers: dict[str, str], name: str) -> int | None:
+    text = answers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else None
+
+
+def _statistics(connections: Connections) -> dict[str, str]:
+    """Return the answer of `stats`, over a new connection; empty if it is refused."""
 
     def exchange(connection: Connection) -> dict[str, str]:
         answers: dict[str, str] = {}
         try:
-            connection.send(command + b"\r\n")
+            connection.send(b"stats\r\n")
             for _ in range(_MOST_STATISTICS):
                 line = connection.read_line()
                 if not line.startswith(b"STAT "):
@@ -265,13 +282,6 @@ def _statistics(connections: Connections, command: bytes) -> dict[str, str]:
         return answers
 
     return connections.ask_apart(exchange)
-
-
-def _counts_us(before: dict[str, str], after: dict[str, str]) -> bool | None:
-    try:
-        return int(after["total_connections"]) >= int(before["total_connections"]) + 3
-    except (KeyError, ValueError):
-        return None
 
 
 def _life(connection: Connection, key: bytes) -> float | None:
@@ -295,35 +305,88 @@ def _life(connection: Connection, key: bytes) -> float | None:
     return math.inf
 
 
-def _evicted_among_locks(
-    connections: Connections, connection: Connection, key: bytes
-) -> dict[str, int]:
-    """Return memcached's figures on the slab classes of lock records: `evicted`, how many items;
-    `evicted_time`, the least age of the last one evicted, since it was last asked for."""
-    numbers: set[str] = set()
-    try:
-        connection.begin()
-        for size in _RECORD_SIZES:
-            connection.line(b"ms %b %d T5\r\n%b\r\n" % (key, size, b"x" * size))
-            described = connection.line(b"me %b\r\n" % key).decode("latin-1")
-            numbers.add(described.partition(" cls=")[2].partition(" ")[0].strip())
-        items = _statistics(connections, b"stats items")
-        connection.begin()
-        connection.line(b"md %b\r\n" % key)
-        evicted = {each: int(items.get(f"items:{each}:evicted", "0")) for each in numbers}
-        ages = [
-            int(items[f"items:{each}:evicted_time"]) for each, count in evicted.items() if count
-        ]
-    except (Refused, KeyError, ValueError):
-        return {}
-    return {"evicted": sum(evicted.values()), **({"evicted_time": min(ages)} if ages else {})}
+def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
+    """Add the findings that follow from the facts, and from whether the URL names a proxy."""
+    found.reachable(observed.first_seconds)
+    _version(found, observed)
+    _evictions(found, observed)
+    _proxy(found, observed, via_proxy=via_proxy)
+    if observed.life is not None:
+        _clock(found, observed.life, tells_time="time" in observed.stats)
 
 
-def _begins_to_list(connection: Connection) -> str:
-    """Return why keys cannot be listed; empty if they can. Sees the list begin, no more."""
-    try:
-        connection.send(b"lru_crawler metadump all\r\n")
-        answer = connection.receive()
-    except OSError:
-        return "the list did not begin in time"
-    return "" if answer.startswith((b"key=", b"END", b"BUSY")) else _why_not(answer)
+def _version(found: Findings, observed: Observed) -> None:
+    version = observed.version
+    says, advice = version or "it does not say", ""
+    if not observed.meta and speaks_meta(version.encode()):
+        says += ", of which the URL asks for the text protocol only"
+        advice = "Take protocol=text out of the URL."
+    elif not observed.meta:
+        says += (
+            ": too old for the meta protocol, so it does not tell when a lease is over, and a "
+            "crashed holder's lock may go to a caller that came later than others"
+        )
+        advice = "memcached 1.6.12 or later has it."
+    found.check("version", observed.meta, says, advice, version=version, meta=observed.meta)
+
+
+def _evictions(found: Findings, observed: Observed) -> None:
+    count = _number(observed.stats, "evictions")
+    if count is None:
+        return
+    now = max((observed.later or 0) - count, 0)
+    says = f"{counted(count, 'item')} evicted since it was started" if count else "none"
+    if now:
+        says += f", {now:,} more while this ran"
+    advice = (
+        "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
+        "of their own, or this one more memory (-m)."
+    )
+    facts = {"evictions": count, "evicted_while_looking": now}
+    found.check("evictions", not count and not now, says, advice, **facts)
+
+
+def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
+    name = next((name for name in _PROXY_NAMES if name in observed.version.lower()), "")
+    proxied = any(key.startswith("proxy_") for key in observed.stats)
+    seen = f"{name or 'a proxy'} stands in between"
+    if observed.other_pids:
+        says = "different memcached processes answer at this one address: two can hold one lock"
+        advice = (
+            "A load balancer must not stand before memcached. Name each server in the URL: "
+            "memcache://HOST1,HOST2."
+        )
+        found.wrong("proxy", says, advice, proxy=True)
+    elif name or proxied or observed.counts_us is False:
+        if via_proxy:
+            found.ok("proxy", f"{seen}, as the URL says", proxy=True)
+            return
+        says = f"{seen}; it may reconnect unseen to a server that was restarted"
+        advice = "Say via_proxy=yes in the URL; or go to memcached itself, which is faster."
+        found.wrong("proxy", says, advice, proxy=True)
+    elif observed.counts_us is None:
+        says = "the server gives no statistics; it may be a proxy"
+        advice = (
+            "For a proxy (mcrouter, twemproxy, a managed service), say via_proxy=yes in the URL."
+        )
+        found.warning("proxy", says, advice, proxy=None)
+    else:
+        needless = ", although the URL says via_proxy=yes, which costs a round trip more"
+        found.ok("proxy", "none is seen" + (needless if via_proxy else ""), proxy=False)
+
+
+def _clock(found: Findings, life: float, *, tells_time: bool) -> None:
+    if math.isinf(life):
+        says = "an item that should live for 1 s did not end within 3 s"
+        advice = "A crashed holder's lock will be freed late. Is the server paused or overloaded?"
+        found.warning("clock", says, advice, life_seconds=None)
+        return
+    says = f"an item asked to live for 1 s lived for {life:.2f} s"
+    advice = "A crashed holder's lock is freed late."
+    fine = False
+    if life <= 2.2 and not tells_time:
+        says += "; the server does not tell its time"
+        advice = "After a stop (a paused or migrated machine), a lease may end before its time."
+    elif life <= 2.2:
+        fine, says = True, f"{says} (whole seconds; allowed for)"
+    found.check("clock", fine, says, advice, life_seconds=round(life, 2))

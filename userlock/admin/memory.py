@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from userlock.admin.diagnostics import Listed, Listing, Room
-from userlock.admin.findings import Finding, Findings
-from userlock.admin.selftest import try_out
+from userlock.admin.health import Finding, Findings, Listed, Listing, try_out
 from userlock.stores.memory import MemoryStore
 
 _PATIENCE = 1.0
@@ -12,15 +10,12 @@ _PATIENCE = 1.0
 
 def list_locks(store: MemoryStore, limit: int) -> Listing:
     """Return the locks of this process."""
-    found = ((lock_id, store.read(lock_id)) for lock_id in store.lock_ids()[:limit])
-    present = [(lock_id, stored) for lock_id, stored in found if stored is not None]
-    room, locks, note = Room(), list[Listed](), ""
-    for lock_id, stored in sorted(present, key=lambda each: len(each[1].record)):
-        if room.takes(stored.record):
-            locks.append(Listed.of(lock_id, False, stored))
-        else:
-            note = room.NOTE
-    return Listing(locks, note)
+    found = [
+        Listed.of(lock_id, False, stored)
+        for lock_id in store.lock_ids()[:limit]
+        if (stored := store.read(lock_id)) is not None
+    ]
+    return Listing.within_room(sorted(found, key=lambda each: len(each.stored.record)))
 
 
 def examine(store: MemoryStore) -> list[Finding]:

@@ -17,7 +17,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 
 from userlock.admin.datastore import ADVICE, add_emulator
-from userlock.admin.findings import Finding, Findings
+from userlock.admin.health import Finding, Findings
 from userlock.datastore_rpc import Endpoint
 from userlock.errors import StaleWriteError, WriteNotFenced
 from userlock.events import StaleWrite

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from userlock.admin.diagnostics import Listed, Listing, Room
-from userlock.admin.findings import Fact, Finding, Findings, milliseconds
-from userlock.admin.selftest import try_out
+from userlock.admin.health import (
+    Fact,
+    Finding,
+    Findings,
+    Listed,
+    Listing,
+    milliseconds,
+    try_out,
+)
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import RedisStore
@@ -31,28 +37,25 @@ _ASKED_LIFE_MS = 100
 
 def list_locks(store: RedisStore, limit: int) -> Listing:
     """Return the locks, found by SCAN. Keys of other types than string are left out."""
-    space = store.space
 
     def exchange(connection: Connection) -> Listing:
-        keys, note = _scan(connection, space, limit)
+        keys, note = _scan(connection, store.space, limit)
         keys = _shortest_first(connection, keys)
-        room, locks = Room(), list[Listed]()
-        for first in range(0, len(keys), MOST_VALUES):
-            batch = keys[first : first + MOST_VALUES]
-            connection.begin()
-            for key, reply in zip(
-                batch, list(connection.ask_each(read_commands(batch))), strict=True
-            ):
-                record = None if isinstance(reply, ErrorReply) else stored(reply)
-                if record is None:
-                    continue
-                if not room.takes(record.record):
-                    return Listing(locks, room.NOTE)
-                name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
-                locks.append(Listed.of(_lock_id(name), hashed, record))
-        return Listing(locks, note)
+        return Listing.within_room(_read(connection, store.space, keys), note)
 
     return store.connections.ask_apart(exchange)
+
+
+def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[Listed]:
+    for first in range(0, len(keys), MOST_VALUES):
+        batch = keys[first : first + MOST_VALUES]
+        connection.begin()
+        replies = list(connection.ask_each(read_commands(batch)))
+        for key, reply in zip(batch, replies, strict=True):
+            record = None if isinstance(reply, ErrorReply) else stored(reply)
+            if record is not None:
+                name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
+                yield Listed.of(_lock_id(name), hashed, record)
 
 
 def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes], str]:
@@ -107,9 +110,9 @@ def examine(store: RedisStore) -> list[Finding]:
     began = time.monotonic()
 
     def exchange(connection: Connection) -> None:
-        connected, info = time.monotonic() - began, _info(connection)
+        info, took = _info(connection), time.monotonic() - began
         life = _life(connection, f"{store.prefix}:doctor-{secrets.token_hex(8)}")
-        judge(found, info, _info(connection), connected, life)
+        judge(found, info, _info(connection), took, life)
 
     try:
         store.connections.ask_apart(exchange)
@@ -154,24 +157,16 @@ def judge(
     found: Findings,
     info: Mapping[str, str],
     later: Mapping[str, str],
-    connected: float,
+    first_seconds: float,
     life: float | None,
 ) -> None:
-    """Add the findings that follow from the facts: INFO twice, with a moment in between; how long
-    connecting took; and how long a key lived that was asked to live for 0.1 s."""
-    found.reachable(f"connecting took {milliseconds(connected)}")
+    """Add the findings that follow from the facts: INFO twice, with a moment in between; the time
+    to connect and to get an answer; and how long a key lived that was asked to live for 0.1 s."""
+    found.reachable(first_seconds)
     version = info.get("redis_version", "")
     found.ok("version", version or "it does not say", version=version)
     _role(found, info)
-    _memory(found, info)
     _evictions(found, info, later)
-    _persistence(found, info)
-    replicas = _number(info, "connected_slaves")
-    if replicas:
-        says = f"{replicas} replicas, which are written to later: a fail-over loses the last locks"
-        advice = "That is how Redis is made. The fencing refuses the loser's write."
-        found.warning("replication", says, advice, replicas=replicas)
-    _connections(found, info)
     if life is not None:
         says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
         advice = "A crashed holder's lock is freed late."
@@ -184,6 +179,7 @@ def _number(info: Mapping[str, str], name: str) -> int:
 
 
 def _role(found: Findings, info: Mapping[str, str]) -> None:
+    """Add that this server takes no locks, if it is of such a kind."""
     mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
     if mode == "sentinel":
         says = "this is a Sentinel, which keeps no data"
@@ -195,74 +191,30 @@ def _role(found: Findings, info: Mapping[str, str]) -> None:
         says = "this is one node of a cluster: locks of the other nodes are refused here (MOVED)"
         advice = "Use a Redis that is no cluster; locks need little memory."
     else:
-        found.ok("role", "primary, on its own or with replicas", mode=mode, role=role)
         return
     found.wrong("role", says, advice, mode=mode, role=role)
 
 
-def _memory(found: Findings, info: Mapping[str, str]) -> None:
-    policy, limit = info.get("maxmemory_policy", ""), _number(info, "maxmemory")
-    used = _number(info, "used_memory")
-    facts: dict[str, Fact] = {"maxmemory_policy": policy, "maxmemory": limit, "used_memory": used}
-    share = f"{used / 1e6:,.1f} MB in use" + (f" of {limit / 1e6:,.0f} MB" if limit else "")
-    fine = False
-    if not policy:
-        says, advice = "it does not say whether it evicts keys", ""
-    elif policy == "noeviction":
-        fine = not limit or used <= 0.85 * limit
-        says = f"noeviction: live locks stay; {share}"
-        advice = "When it is full, locks are refused. Give it more memory."
-    elif not limit:
-        fine, says, advice = True, f"{policy}, but no limit is set: {share}", ""
-    else:
-        soonest = policy == "volatile-ttl"
-        first = ", those that end soonest first: that is locks" if soonest else ""
-        says = f"{policy}: when it is full, it evicts live locks too{first}; {share}"
-        advice = (
-            "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
-            "noeviction, or give locks a Redis of their own."
-        )
-    found.check("maxmemory", fine, says, advice, **facts)
-
-
 def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str]) -> None:
+    policy, limit = info.get("maxmemory_policy", ""), _number(info, "maxmemory")
     count = _number(info, "evicted_keys")
     now = max(_number(later, "evicted_keys") - count, 0)
-    facts: dict[str, Fact] = {"evicted_keys": count, "evicted_while_looking": now}
-    says = f"{counted(count, 'key')} evicted since it was started"
+    facts: dict[str, Fact] = {
+        "evicted_keys": count,
+        "evicted_while_looking": now,
+        "maxmemory_policy": policy,
+    }
+    evicts = bool(limit) and policy != "noeviction"
+    says = f"{counted(count, 'key')} evicted since it was started" if count else "none"
     if now:
         says += f", {now:,} more while this ran"
-        advice = "Live locks may be among them. Give it more memory, or locks a Redis of their own."
+    if evicts:
+        says += f"; {policy or 'unknown policy'}: when it is full, it evicts live locks too"
+    advice = (
+        "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
+        "noeviction, or give locks a Redis of their own."
+    )
+    if now:
         found.wrong("evictions", says, advice, **facts)
-    elif count:
-        found.warning("evictions", says, "Locks may have been among them.", **facts)
     else:
-        found.ok("evictions", "none", **facts)
-
-
-def _persistence(found: Findings, info: Mapping[str, str]) -> None:
-    if _number(info, "loading"):
-        found.wrong("persistence", "it is loading its data, and refuses locks", "Wait.")
-    elif _number(info, "aof_enabled"):
-        says = "append-only file: a restart loses about the last second (appendfsync everysec)"
-        found.ok("persistence", says, aof=True)
-    else:
-        says = (
-            "no append-only file: a restart forgets locks; two may then hold one until the first "
-            "notices, and the fencing refuses the loser's write"
-        )
-        found.ok("persistence", says, aof=False)
-
-
-def _connections(found: Findings, info: Mapping[str, str]) -> None:
-    now, most = _number(info, "connected_clients"), _number(info, "maxclients")
-    if not now:
-        return
-    refused = _number(info, "rejected_connections")
-    facts: dict[str, Fact] = {"connections": now, "most_connections": most, "refused": refused}
-    says = f"{now:,}" + (f" of at most {most:,}" if most else "")
-    if refused:
-        says += f"; {refused:,} were refused"
-    advice = "A process that gets no connection goes on without locks. Raise maxclients."
-    fine = not refused and (not most or now <= 0.8 * most)
-    found.check("connections", fine, says, advice, **facts)
+        found.check("evictions", not count and not evicts, says, advice, **facts)

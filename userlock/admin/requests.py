@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.snapshot import timestamp
+from userlock.admin.tables import Column, timestamp
 from userlock.errors import LockServiceUnavailable
+from userlock.idempotency.flows import Flows
 from userlock.idempotency.rows import (
     DONE,
     LEFT,
@@ -30,13 +31,33 @@ from userlock.idempotency.rows import (
 )
 from userlock.lock.service import LockService
 from userlock.ndb.owners import SHARDS, micros_of, owner_of
-from userlock.words import legible
+from userlock.words import legible, span
 
 _SHOWN_NAME = 300
 _MOST_POINTS = 100
 #: Few rows are read at once: each may have a megabyte.
 _BATCH = 10
 _MOST_COUNTED = 10_000
+#: In a row of a table.
+_SHOWN_IN_ROW = 60
+
+_COMMON = (
+    Column("for", "For", "duration"),
+    Column("attempts", "Tries", "count"),
+    Column("user", "User", "code", 8),
+    Column("flow", "Flow", "code", 12),
+)
+_REQUEST = Column("request", "Request", "code")
+#: The columns of a list, which names requests by their keys; and of pages, which do not.
+COLUMNS = (Column("state", "State"), *_COMMON, Column("key", "Key", "code", 20))
+UNFINISHED = (
+    Column("state", "State"),
+    *_COMMON,
+    _REQUEST,
+    Column("points", "Points"),
+    Column("by", "Completed by"),
+)
+FINISHED = (Column("status", "Status", "count"), *_COMMON, _REQUEST, Column("kept", "Kept"))
 
 
 class Found(NamedTuple):
@@ -60,18 +81,18 @@ class Found(NamedTuple):
     user: str
     key: str
     flow: str
-    method: str
-    path: str
-    status: int | None
-    attempts: int
-    token: bool
-    begun_at: float
-    claimed_until: float
-    finished_at: float
-    expires_at: float
-    claimed_locked: bool
-    completable: bool
-    points: tuple[str, ...]
+    method: str = ""
+    path: str = ""
+    status: int | None = None
+    attempts: int = 0
+    token: bool = False
+    begun_at: float = 0.0
+    claimed_until: float = 0.0
+    finished_at: float = 0.0
+    expires_at: float = 0.0
+    claimed_locked: bool = False
+    completable: bool = False
+    points: tuple[str, ...] = ()
     stamp: str = ""
     malformed: bool = False
 
@@ -86,10 +107,6 @@ class Counts(NamedTuple):
     def note(self) -> str:
         """Return what is not counted, in words; empty if all is."""
         return f"{_MOST_COUNTED:,} stands for more" if max(self) >= _MOST_COUNTED else ""
-
-
-#: Tells whether a user's lock is held.
-IsHeld = Callable[[str], bool]
 
 
 def count() -> Counts:
@@ -171,24 +188,8 @@ def found_of(row: Any) -> Found:
     try:
         return _found_of(row)
     except Exception:  # from ndb's own decoders as well
-        return Found(
-            user=owner_of(row.key.root()) or "?",
-            key=str(row.key.id()).removeprefix("="),
-            flow="?",
-            method="",
-            path="",
-            status=None,
-            attempts=0,
-            token=False,
-            begun_at=0.0,
-            claimed_until=0.0,
-            finished_at=0.0,
-            expires_at=0.0,
-            claimed_locked=False,
-            completable=False,
-            points=(),
-            malformed=True,
-        )
+        user, key = owner_of(row.key.root()) or "?", str(row.key.id()).removeprefix("=")
+        return Found(user, key, "?", malformed=True)
 
 
 def _found_of(row: Any) -> Found:
@@ -236,27 +237,30 @@ def _points(encoded: bytes) -> tuple[str, ...]:
     return (*names, f"{more:,} more") if more else tuple(names)
 
 
-class Holders:
-    """Tells whether users' locks are held. It asks the store once for each, for one list.
+class Shown:
+    """Shows requests at one moment. It asks the store once for each user's lock.
 
     Args:
+        flows: the app's flows.
         service: the source of locks; None: nothing is known to be held.
+        wall: the time, in seconds since 1970.
 
     Attributes:
         note: the reason why the store did not answer. It is not asked again; no other lock
             counts as held.
     """
 
-    def __init__(self, service: LockService | None) -> None:
+    def __init__(self, flows: Flows, service: LockService | None, wall: float) -> None:
+        self._flows = flows
         self._service = service
-        self._known: dict[str, bool] = {}
+        self._wall = wall
+        self._held: dict[str, bool] = {}
         self.note = ""
 
-    def __call__(self, user: str) -> bool:
-        """Return whether a user's lock is held."""
-        if user not in self._known:
-            self._known[user] = self._ask(user)
-        return self._known[user]
+    def _is_held(self, user: str) -> bool:
+        if user not in self._held:
+            self._held[user] = self._ask(user)
+        return self._held[user]
 
     def _ask(self, user: str) -> bool:
         if self._service is None or self.note:
@@ -269,39 +273,80 @@ class Holders:
             pass  # no lock id
         return False
 
+    def state(self, found: Found) -> str:
+        """Return the state of a request in one word: `running`, `stuck`, `done` or `malformed`.
 
-def state_of(found: Found, wall: float, is_held: IsHeld | None = None) -> str:
-    """Return the state of a request in one word: `running`, `stuck`, `done` or `malformed`.
+        An attempt of more than a minute is running if it has the user's lock and the lock is held.
+        """
+        if found.malformed:
+            return "malformed"
+        if found.status is not None:
+            return "done"
+        if found.token and found.claimed_until > self._wall:
+            return "running"
+        return "running" if found.claimed_locked and self._is_held(found.user) else "stuck"
 
-    An attempt of more than a minute is running if it has the user's lock and the lock is
-    held; without `is_held` it counts as stuck.
-    """
-    if found.malformed:
-        return "malformed"
-    if found.status is not None:
-        return "done"
-    if found.token and found.claimed_until > wall:
-        return "running"
-    held = found.claimed_locked and is_held is not None and is_held(found.user)
-    return "running" if held else "stuck"
+    def facts(self, found: Found) -> dict[str, Any]:
+        """Return a request as a document."""
+        return {
+            "user": ids.show(found.user),
+            "key": ids.show(found.key),
+            "flow": legible(found.flow, _SHOWN_NAME),
+            "request": request_of(found),
+            "state": self.state(found),
+            "status": found.status,
+            "attempts": found.attempts,
+            "begun": timestamp(found.begun_at),
+            "finished": timestamp(found.finished_at) if found.finished_at else None,
+            "expires": timestamp(found.expires_at) if found.expires_at else None,
+            "completable": found.completable,
+            "points": [legible(each, _SHOWN_NAME) for each in found.points],
+        }
 
+    def row(self, found: Found) -> dict[str, Any]:
+        """Return a request as a row of any of the tables."""
+        facts = self.facts(found)
+        since, left = found.finished_at or found.begun_at, found.expires_at - self._wall
+        return {
+            **facts,
+            "for": self._wall - since if since else "?",
+            "kept": f"for {span(left)}" if left > 0 else "no longer",
+            "request": legible(facts["request"], _SHOWN_IN_ROW),
+            "points": legible(", ".join(facts["points"]), _SHOWN_IN_ROW),
+            "by": "" if found.malformed else self._completed_by(found)[0],
+        }
 
-def facts(found: Found, wall: float, is_held: IsHeld | None = None) -> dict[str, Any]:
-    """Return a request as a document."""
-    return {
-        "user": ids.show(found.user),
-        "key": ids.show(found.key),
-        "flow": legible(found.flow, _SHOWN_NAME),
-        "request": request_of(found),
-        "state": state_of(found, wall, is_held),
-        "status": found.status,
-        "attempts": found.attempts,
-        "begun": timestamp(found.begun_at),
-        "finished": timestamp(found.finished_at) if found.finished_at else None,
-        "expires": timestamp(found.expires_at) if found.expires_at else None,
-        "completable": found.completable,
-        "points": [legible(each, _SHOWN_NAME) for each in found.points],
-    }
+    def details(self, found: Found, moment: Callable[[float], str]) -> dict[str, str]:
+        """Return all about a request, by labels, in words."""
+        facts = self.facts(found)
+        shown = {
+            "flow": facts["flow"],
+            "user": facts["user"],
+            "key": facts["key"],
+            "request": facts["request"] or "a call of a function",
+            "state": facts["state"],
+            "attempts": f"{found.attempts:,}",
+            "points": ", ".join(facts["points"]) or "none",
+        }
+        if found.malformed:
+            return {**shown, "row": "it is malformed: another writer has changed it"}
+        shown["begun"] = moment(found.begun_at)
+        if found.status is None:
+            return {**shown, "completed by": self._completed_by(found)[1]}
+        shown["answer"] = f"{found.status}"
+        if found.finished_at:
+            shown["finished"] = moment(found.finished_at)
+        if found.expires_at:
+            shown["kept"] = f"until {moment(found.expires_at)}"
+        return shown
+
+    def _completed_by(self, found: Found) -> tuple[str, str]:
+        """Return the one who can complete a request: in a list, and in a sentence."""
+        if not found.completable:
+            return "client", "its client alone"
+        if self._flows.is_registered(found.flow):
+            return "server", "the server or its client"
+        return "another process", "a process that has its function, or its client"
 
 
 def request_of(found: Found) -> str:

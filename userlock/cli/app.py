@@ -1,4 +1,4 @@
-"""Find an app's outbox or flows for a command, and turn errors into those of the command line."""
+"""Find an app's object for a command, and turn errors into those of the command line."""
 
 from __future__ import annotations
 
@@ -14,72 +14,32 @@ from typing import Any, TypeVar
 import userlock.ids as ids
 from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
 from userlock.cli.console import Console
-from userlock.constraints.quota import VARIABLE as QUOTA_VARIABLE
-from userlock.constraints.quota import Quota, find_quota
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
-from userlock.events import JobRan, RequestServed
-from userlock.idempotency import Flows
-from userlock.idempotency.apps import VARIABLE as FLOWS_VARIABLE
-from userlock.idempotency.apps import find_flows
+from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults
-from userlock.ndb.client import DATASTORE_ERRORS, find_client
-from userlock.ndb.client import VARIABLE as CLIENT_VARIABLE
-from userlock.outbox.apps import VARIABLE as OUTBOX_VARIABLE
-from userlock.outbox.apps import find_outbox
-from userlock.outbox.outbox import Outbox
+from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.words import escaped, legible
 
 _T = TypeVar("_T")
 
 
 @contextlib.contextmanager
-def opened_outbox(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outbox]:
-    """Give the app's outbox. Errors end the command with a line."""
-    with _opened(options, invocation, find_outbox, OUTBOX_VARIABLE, "outbox") as outbox:
-        try:
-            yield outbox
-        finally:
-            outbox.close()
-
-
-@contextlib.contextmanager
-def opened_flows(options: argparse.Namespace, invocation: Invocation) -> Iterator[Flows]:
-    """Give the app's flows, in an ndb context. Errors end the command with a line."""
-    with (
-        _opened(options, invocation, find_flows, FLOWS_VARIABLE, "flows") as flows,
-        flows.context(),
-    ):
-        yield flows
-
-
-@contextlib.contextmanager
-def opened_quota(options: argparse.Namespace, invocation: Invocation) -> Iterator[Quota]:
-    """Give the app's quota, in an ndb context. Errors end the command with a line."""
-    with (
-        _opened(options, invocation, find_quota, QUOTA_VARIABLE, "quota") as quota,
-        quota.context(),
-    ):
-        yield quota
-
-
-@contextlib.contextmanager
-def opened_client(options: argparse.Namespace, invocation: Invocation) -> Iterator[None]:
-    """Open an ndb context of the app's client. Errors end the command with a line."""
-    with (
-        _opened(options, invocation, find_client, CLIENT_VARIABLE, "client") as client,
-        client.context("the client is"),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _opened(
+def opened(
     options: argparse.Namespace,
     invocation: Invocation,
     find: Callable[[str], _T],
     variable: str,
     noun: str,
 ) -> Iterator[_T]:
+    """Give an object of the app. Errors end the command with a line.
+
+    Args:
+        options: with `app`, the name of the object.
+        invocation: of the command.
+        find: finds the object by its name.
+        variable: the environment variable with the name, if the option is not given.
+        noun: the object, in a word.
+    """
     console = invocation.console
     name = getattr(options, "app", "") or console.environ.get(variable, "")
     if not name:
@@ -147,6 +107,22 @@ def _is_to_be_told(record: logging.LogRecord) -> bool:
     return not (logging.getLogger().handlers or reported)
 
 
+@contextlib.contextmanager
+def heard(kind: type[_T]) -> Iterator[list[_T]]:
+    """Collect the events of a kind during a block."""
+    found: list[_T] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, kind):
+            found.append(event)
+
+    LISTENERS.add(listen)
+    try:
+        yield found
+    finally:
+        LISTENERS.remove(listen)
+
+
 class Stop:
     """A request to stop, by Ctrl-C or SIGTERM, which work looks at between its steps.
 
@@ -193,11 +169,13 @@ class Progress:
         self._drawn = False
 
     def show(self, text: str) -> None:
+        """Show a text, unless another one was just shown."""
         if self._shown and self._console.clock.now() >= self._following:
             self._following = self._console.clock.now() + self._EVERY_SECONDS
             self._drawn = True
             self._console.note(f"\r{text}\x1b[K", end="")
 
     def end(self) -> None:
+        """Remove the line."""
         if self._drawn:
             self._console.note("\r\x1b[K", end="")

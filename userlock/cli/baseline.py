@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.cli.command import FINE, NO, CommandError, Invocation
+from userlock.cli.command import FINE, NO, CommandError, Invocation, argument, command
 from userlock.cli.console import Console
 from userlock.sites import (
     DEFAULT_NAME,
@@ -22,47 +22,42 @@ from userlock.sites import (
 )
 from userlock.words import counted, escaped
 
-NAME = "baseline"
-SUMMARY = "write or check a file of put sites that are known not to hold their lock"
-NO_MEANS = "a put site is not in the baseline, or (with --strict) a line of it is stale"
-DETAILS = """\
-LOG is a report of a test run (pytest --userlock-report=FILE) or a structured log of
-production, written with enforcement="log". It consists of JSON lines, or of one JSON
-array as `gcloud logging read --format=json` prints it; - is standard input. `write`
-replaces the file by the sites in the logs; with --add, it keeps the other lines too.
-`check` shows the sites that are new, and the lines that are stale: not in the logs. The
-JSON document has file, known, seen, new and stale (for `check`) or added and removed
-(for `write`); a new site has site, put, read and times.
-"""
-
 #: The deepest site in a record. Logging services nest records: Cloud Logging in `jsonPayload`.
 _DEEPEST = 6
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+@command(
+    argument(
         "action",
         metavar="write|check",
         choices=("write", "check"),
         help="write the file from the logs, or compare it with them",
-    )
-    parser.add_argument("logs", metavar="LOG", nargs="+", help="a log or report with put sites")
-    parser.add_argument(
+    ),
+    argument("logs", metavar="LOG", nargs="+", help="a log or report with put sites"),
+    argument(
         "--file", metavar="FILE", default=DEFAULT_NAME, help="the baseline (default: %(default)s)"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--root",
         metavar="DIR",
         default=".",
         help="the project's folder, from which files are named (default: the current one)",
-    )
-    parser.add_argument(
-        "--add", action="store_true", help="write: keep the lines that are not in the logs"
-    )
-    parser.add_argument("--strict", action="store_true", help="check: a stale line is an error too")
+    ),
+    argument("--add", action="store_true", help="write: keep the lines that are not in the logs"),
+    argument("--strict", action="store_true", help="check: a stale line is an error too"),
+    no="a put site is not in the baseline, or (with --strict) a line of it is stale",
+)
+def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Write or check a file of put sites that are known not to hold their lock.
 
-
-def run(options: argparse.Namespace, invocation: Invocation) -> int:
+    LOG is a report of a test run (pytest --userlock-report=FILE) or a structured log of
+    production, written with enforcement="log". It consists of JSON lines, or of one JSON
+    array as `gcloud logging read --format=json` prints it; - is standard input. `write`
+    replaces the file by the sites in the logs; with --add, it keeps the other lines too.
+    `check` shows the sites that are new, and the lines that are stale: not in the logs. The
+    JSON document has file, known, seen, new and stale (for `check`) or added and removed
+    (for `write`); a new site has site, put, read and times.
+    """
     check = options.action == "check"
     if options.add and check:
         raise CommandError("--add is an option of write")
@@ -70,7 +65,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
         raise CommandError("--strict is an option of check")
     path = Path(options.file)
     try:
-        baseline = Baseline.read(path, missing_ok=not check)
+        known = Baseline.read(path, missing_ok=not check)
     except BaselineError as error:
         raise CommandError(str(error)) from error
     log = SiteLog(Project(Path(options.root).resolve()))
@@ -82,62 +77,52 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     if not log.sites:
         invocation.console.note("userlock baseline: no put site in the logs")
     if check:
-        return _check(path, baseline, log, invocation, strict=options.strict)
-    return _write(path, baseline, log, invocation, keep=options.add)
+        return _check(path, known, log, invocation, strict=options.strict)
+    return _write(path, known, log, invocation, keep=options.add)
 
 
-def _write(
-    path: Path, baseline: Baseline, log: SiteLog, invocation: Invocation, *, keep: bool
-) -> int:
+def _write(path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *, keep: bool) -> int:
     try:
-        update = baseline.rewrite(path, log.sites, keep=keep)
+        update = known.rewrite(path, log.sites, keep=keep)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
-    if invocation.json:
-        invocation.console.document(
-            {
-                "file": str(path),
-                "known": update.known,
-                "seen": len(log.sites),
-                "added": list(map(str, update.added)),
-                "removed": list(map(str, update.removed)),
-            }
-        )
-    else:
-        invocation.console.say("\n".join(map(escaped, update.lines(str(path)))))
+    document = {
+        "file": str(path),
+        "known": update.known,
+        "seen": len(log.sites),
+        "added": list(map(str, update.added)),
+        "removed": list(map(str, update.removed)),
+    }
+    invocation.answer(document, list(map(escaped, update.lines(str(path)))))
     return FINE
 
 
 def _check(
-    path: Path, baseline: Baseline, log: SiteLog, invocation: Invocation, *, strict: bool
+    path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *, strict: bool
 ) -> int:
-    new, stale = baseline.compare(log.sites)
-    if invocation.json:
-        invocation.console.document(
+    new, stale = known.compare(log.sites)
+    document = {
+        "file": str(path),
+        "known": len(known),
+        "seen": len(log.sites),
+        "new": [
             {
-                "file": str(path),
-                "known": len(baseline),
-                "seen": len(log.sites),
-                "new": [
-                    {
-                        "site": str(site),
-                        "put": log.sites[site].facts.get("put"),
-                        "read": log.sites[site].facts.get("read"),
-                        "times": log.sites[site].times,
-                    }
-                    for site in new
-                ],
-                "stale": list(map(str, stale)),
+                "site": str(site),
+                "put": log.sites[site].facts.get("put"),
+                "read": log.sites[site].facts.get("read"),
+                "times": log.sites[site].times,
             }
-        )
-    else:
-        lines = [line for site in new for line in (f"new    {site}", *_places(log.sites[site]))]
-        lines += [f"stale  {site}" for site in stale]
-        lines.append(
-            f"{path}: {counted(len(baseline), 'put site')} known, "
-            f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
-        )
-        invocation.console.say("\n".join(map(escaped, lines)))
+            for site in new
+        ],
+        "stale": list(map(str, stale)),
+    }
+    lines = [line for site in new for line in (f"new    {site}", *_places(log.sites[site]))]
+    lines += [f"stale  {site}" for site in stale]
+    lines.append(
+        f"{path}: {counted(len(known), 'put site')} known, "
+        f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
+    )
+    invocation.answer(document, list(map(escaped, lines)))
     return NO if new or (strict and stale) else FINE
 
 

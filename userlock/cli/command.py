@@ -1,8 +1,13 @@
-"""Share parts among the commands: exit codes, errors, common options, the store's address."""
+"""Commands and their parser: exit codes, errors, arguments, the store's address.
+
+A command is a function with the decorator `command`. Its docstring is its help.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import inspect
 import itertools
 import re
 import sys
@@ -89,9 +94,7 @@ def connect(url: str, clock: Clock) -> LockService:
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
-def exit_codes(no: str) -> str:
-    """Return the exit codes for a help text; `no` explains code 1, if the command has it."""
-    return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
+# --- the parser ---------------------------------------------------------------------------------
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,11 +102,30 @@ class Parser(argparse.ArgumentParser):
 
     Arguments that may be a store's URL, misplaced or after a misspelt option,
     are not repeated.
+
+    Attributes:
+        fill: adds its arguments, when they are needed; None: they are there.
     """
 
+    fill: Callable[[Parser], None] | None = None
     _given: Sequence[str] = ()
 
+    def _load(self) -> None:
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill(self)
+
+    def filled(self) -> Parser:
+        """Return the parser with its arguments, and those of the commands below it."""
+        self._load()
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for each in action.choices.values():
+                    each.filled()
+        return self
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._load()
         self._given = list(sys.argv[1:] if args is None else args)
         found, rest = super().parse_known_args(args, namespace)
         if rest:  # here, and not by the parser above, whose options are others
@@ -111,13 +133,16 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        before_ids = itertools.takewhile(lambda each: each != "--", self._given)
-        named = (each.partition("=")[0] for each in before_ids if re.match("--?[a-zA-Z]", each))
-        unknown = next((each for each in named if each not in self._all_options()), None)
+        match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        ends = {"--", match[1] if match is not None else "--"}
+        before = itertools.takewhile(lambda each: each not in ends, self._given)
+        named = (each.partition("=")[0] for each in before if re.match("--?[a-zA-Z]", each))
+        unknown = next((each for each in named if each not in self._option_string_actions), None)
         if unknown is not None and _HARMLESS.fullmatch(unknown):
+            options = [each for each in self._option_string_actions if each.startswith("--")]
+            near = meant(unknown.strip("-"), [each[2:] for each in options], "--{}")
             message = f"there is no option {unknown}"
-            near = meant(unknown.strip("-"), [each[2:] for each in self._options()], "--{}")
-            message += f"; {near}" if near else f". There are: {', '.join(self._options())}"
+            message += f"; {near}" if near else f". There are: {', '.join(options)}"
         for given in sorted(self._given, key=len, reverse=True):
             name, equals, value = given.partition("=")
             if equals and _HARMLESS.fullmatch(name):
@@ -131,71 +156,6 @@ class Parser(argparse.ArgumentParser):
             end = f"; {near}" if near else "."
             message = f"there is no {match[1]!r}{end} Choose from: {', '.join(known)}"
         self.exit(USAGE, f"{self.prog}: {escaped(message)} (see {self.prog} --help)\n")
-
-    def _options(self) -> list[str]:
-        """Return the long options."""
-        return [each for each in self._option_string_actions if each.startswith("--")]
-
-    def _all_options(self) -> set[str]:
-        """Return the options, and those of all commands below: where they stand is not known."""
-        found = set(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for each in action.choices.values():
-                    found |= each._all_options()
-        return found
-
-
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command, which may also stand before its name."""
-    parser.add_argument(
-        "--store",
-        metavar="URL",
-        default=argparse.SUPPRESS,
-        help=f"the lease store: {_EXAMPLE}?prefix=app1, redis://HOST:PORT/0, "
-        "datastore://PROJECT (default: the environment variable USERLOCK_STORE)",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print a JSON document on one line, and nothing else",
-    )
-
-
-def add_action(
-    actions: argparse._SubParsersAction[Parser], name: str, summary: str, details: str, no: str
-) -> argparse.ArgumentParser:
-    """Add an action of a command, such as `list`; `no`: the meaning of exit code 1."""
-    parser = actions.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{details}\n{exit_codes(no)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_common(parser)
-    return parser
-
-
-def add_app(parser: argparse.ArgumentParser, noun: str, variable: str) -> None:
-    """Add the option that names an object of the app: `noun`, by default that of a variable."""
-    parser.add_argument(
-        "--app",
-        metavar="MODULE:ATTRIBUTE",
-        default=argparse.SUPPRESS,
-        help=f"the {noun}, as in main:{noun} (default: the environment variable {variable})",
-    )
-
-
-def add_lock_id(parser: argparse.ArgumentParser) -> None:
-    """Add the lock that the command is about."""
-    parser.add_argument(
-        "lock_id",
-        metavar="ID",
-        help="the lock id, exactly as in the program; put -- before an id that begins with a dash",
-    )
 
 
 class Invocation:
@@ -230,6 +190,146 @@ class Invocation:
             example = "" if "://" in self._url else f" (as in {_EXAMPLE})"
             raise CommandError(f"{error}{example}") from error
 
+    def answer(self, document: Mapping[str, Any], lines: Sequence[str]) -> None:
+        """Write the answer: the document if JSON is wished, else the lines."""
+        if self.json:
+            self.console.document(document)
+        elif lines:
+            self.console.say("\n".join(lines))
+
+    def progress(self, line: str) -> None:
+        """Write a line about a part of the work, which a JSON document has at its end."""
+        if not self.json:
+            self.console.say(line)
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+Run = Callable[[argparse.Namespace, Invocation], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument of a command, as for argparse."""
+
+    names: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """Return an argument."""
+    return Argument(names, options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command, or an action of one, such as `list`.
+
+    Attributes:
+        name: its name.
+        run: runs it; returns the exit code.
+        doc: the help; its first line is the summary.
+        no: the meaning of exit code 1; empty if it has none.
+        arguments: its arguments; a tuple of them excludes each other.
+        actions: the commands below it.
+    """
+
+    name: str
+    run: Run | None
+    doc: str
+    no: str = ""
+    arguments: tuple[Argument | tuple[Argument, ...], ...] = ()
+    actions: tuple[Command, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Return its purpose in a phrase."""
+        line = self.doc.partition("\n")[0].rstrip(".")
+        return f"{line[0].lower()}{line[1:]}"
+
+    def fill(self, parser: Parser) -> None:
+        """Add the arguments to a parser, and its help."""
+        details = self.doc.partition("\n")[2].strip("\n")
+        parser.description = f"{self.summary[0].upper()}{self.summary[1:]}."
+        parser.epilog = f"{details}\n\n{exit_codes(self.no)}"
+        add_common(parser)
+        for each in self.arguments:
+            if isinstance(each, tuple):
+                group = parser.add_mutually_exclusive_group()
+                for one in each:
+                    group.add_argument(*one.names, **one.options)
+            else:
+                parser.add_argument(*each.names, **each.options)
+        if self.actions:
+            actions = parser.add_subparsers(
+                title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
+            )
+            for action in self.actions:
+                add_parser(actions, action.name, action.summary).fill = action.fill
+        else:
+            parser.set_defaults(run=self.run)
+
+
+def command(*arguments: Argument | tuple[Argument, ...], no: str = "") -> Callable[[Run], Command]:
+    """Make a command of a function, with its name and its docstring."""
+
+    def make(run: Run) -> Command:
+        name = run.__name__.strip("_")
+        return Command(name, run, inspect.cleandoc(run.__doc__ or name), no, arguments)
+
+    return make
+
+
+def group(name: str, doc: str, no: str, app: Argument, *actions: Command) -> Command:
+    """Return a command with actions, each of which takes the option that names an app's object."""
+    below = (dataclasses.replace(each, arguments=(*each.arguments, app)) for each in actions)
+    return Command(name, None, doc, no, (app,), tuple(below))
+
+
+def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary: str) -> Parser:
+    """Add the parser of a command."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def exit_codes(no: str) -> str:
+    """Return the exit codes for a help text; `no` explains code 1, if the command has it."""
+    return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command, which may also stand before its name."""
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        default=argparse.SUPPRESS,
+        help=f"the lease store: {_EXAMPLE}?prefix=app1, redis://HOST:PORT/0, "
+        "datastore://PROJECT (default: the environment variable USERLOCK_STORE)",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print a JSON document on one line, and nothing else",
+    )
+
+
+def app_argument(noun: str, variable: str) -> Argument:
+    """Return the option that names an object of the app: `noun`, by default that of a variable."""
+    return argument(
+        "--app",
+        metavar="MODULE:ATTRIBUTE",
+        default=argparse.SUPPRESS,
+        help=f"the {noun}, as in main:{noun} (default: the environment variable {variable})",
+    )
+
+
+# --- values of arguments ------------------------------------------------------------------------
+
 
 def usable_lock_id(lock_id: str) -> str:
     """Return the lock id as given, if it is valid."""
@@ -260,9 +360,22 @@ def seconds(text: str) -> float:
     return value
 
 
-def most(text: str) -> int:
-    """Return the most rows of a list, in an argument."""
-    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
-    return value
+def number(noun: str, least: float, most: float, *, whole: bool = False) -> Callable[[str], Any]:
+    """Return the type of an argument: a number in a range."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text) if text.isascii() and not (whole and not text.isdecimal()) else -1.0
+        except ValueError:
+            value = -1.0
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a {noun} from {least:g} to {most:.15g}"
+            )
+        return int(value) if whole else value
+
+    return convert
+
+
+#: The most rows of a list.
+most = number("number", 1, 1000, whole=True)

@@ -11,9 +11,11 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
+from userlock.admin.tables import Column
 from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.words import span
 
 #: The parameters of the terminal's escape sequences.
 STYLES = {"ok": "32", "warning": "33", "wrong": "31;1", "heading": "1"}
@@ -81,10 +83,22 @@ class Console:
             return self.size()[0]
         return 1000
 
-    def say(self, text: str = "") -> None:
-        """Write lines of the answer."""
-        self.stdout.write(text + "\n")
+    def say(self, text: str = "", *, clear: bool = False) -> None:
+        """Write lines of the answer; with `clear` alone on the screen, if it can be cleared."""
+        if clear and self.live:
+            lines = text.split("\n")[: max(self.size()[1] - 1, 1)]
+            # Written at once, each line cleared to its end, so that nothing flickers.
+            text = "\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J"
+        self.stdout.write(text + ("" if clear and self.live else "\n"))
         self.stdout.flush()
+
+    def ask(self, question: str) -> str:
+        """Ask on standard error; return the answer."""
+        self.note(question, end="")
+        answer = self.stdin.readline()
+        if not answer.endswith("\n"):
+            self.note("")  # the input has ended
+        return answer.strip()
 
     def note(self, text: str, *, end: str = "\n") -> None:
         """Write a remark that is not part of the answer."""
@@ -161,26 +175,17 @@ def time_of_day(wall: float) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
+def moment(at: float, wall: float) -> str:
+    """Return a moment in local time, and how far from now it is."""
+    return f"{time_of_day(at)}, {span(abs(wall - at))} {'ago' if at <= wall else 'from now'}"
+
+
 # --- tables -------------------------------------------------------------------------------------
-
-
-class Column(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        title: the heading.
-        right: whether the cells are numbers, and aligned right.
-        least: the width to which the column may be cut; None: it must not be cut.
-    """
-
-    title: str
-    right: bool = False
-    least: int | None = None
 
 
 def table(
     columns: Sequence[Column],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[dict[str, Any]],
     most: int,
     paint: Paint = unpainted,
 ) -> list[str]:
@@ -188,7 +193,8 @@ def table(
 
     The widest of the columns that may be cut is cut first. `paint` shows the heading.
     """
-    lines = [[column.title for column in columns], *rows]
+    lines = [[each.title.upper() for each in columns]]
+    lines += [[each.text(row) for each in columns] for row in rows]
     widths = [max(map(width, cells)) for cells in zip(*lines, strict=True)]
     room = most - 2 * (len(columns) - 1)
     while sum(widths) > room:
@@ -208,3 +214,12 @@ def _padded(text: str, size: int, column: Column) -> str:
     text = cut(text, size)
     blanks = " " * (size - width(text))
     return blanks + text if column.right else text + blanks
+
+
+def fields(facts: Mapping[str, str], size: int = 12) -> list[str]:
+    """Return facts by their labels, with the further lines of each below it."""
+    return [
+        f"  {label if number == 0 else '':{size}} {line}"
+        for label, text in facts.items()
+        for number, line in enumerate(text.split("\n"))
+    ]

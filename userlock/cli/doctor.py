@@ -1,4 +1,4 @@
-"""Check whether the server is fit to keep locks: `userlock doctor`."""
+"""Check whether a server is fit to keep locks: `userlock doctor`."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ import textwrap
 from collections import Counter
 from typing import Any
 
-from userlock.admin.diagnostics import examine
-from userlock.admin.findings import Finding, Verdict
-from userlock.cli.command import FINE, NO, UNREACHABLE, Invocation, plain_reason
+from userlock.admin.health import Finding, Verdict, examine
+from userlock.cli.command import (
+    FINE,
+    NO,
+    UNREACHABLE,
+    Invocation,
+    argument,
+    command,
+    plain_reason,
+)
 from userlock.words import escaped
-
-NAME = "doctor"
-SUMMARY = "check the server that keeps the locks"
-NO_MEANS = "something is wrong (a warning is none)"
-DETAILS = """\
-Each finding is ok, a warning (locks work, but read it) or wrong. Takes a few seconds,
-writes a record of its own and removes it. Every server of the store is checked; exit
-code 3 means that none of them answers. With --datastore, Datastore is checked, and
---store is not needed: does it report versions, does it honour base_version, does it
-refuse stale writes that pass through the installed ndb? The JSON document has verdict
-and findings (server, subject, verdict, says, advice, facts).
-"""
 
 _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+@command(
+    argument(
         "--datastore",
         nargs="?",
         const="",
         metavar="PROJECT/DATABASE",
         help="check Datastore instead: that of the environment, or the one named",
-    )
-    parser.add_argument("--quiet", action="store_true", help="show only warnings and errors")
+    ),
+    argument("--quiet", action="store_true", help="show only warnings and errors"),
+    no="something is wrong (a warning is none)",
+)
+def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Check the server that keeps the locks.
 
-
-def run(options: argparse.Namespace, invocation: Invocation) -> int:
+    Each finding is ok, a warning (locks work, but read it) or wrong. Takes a few seconds,
+    writes a record of its own and removes it. Every server of the store is checked; exit
+    code 3 means that none of them answers. With --datastore, Datastore is checked, and
+    --store is not needed: does it report versions, does it honour base_version, does it
+    refuse stale writes that pass through the installed ndb? The JSON document has store,
+    verdict and findings (server, subject, verdict, says, advice, facts).
+    """
     if options.datastore is None:
         place, findings = invocation.url, examine(invocation.service().store)
     else:
         place, findings = "datastore", examine_datastore(options.datastore)
     worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
-    if invocation.json:
-        invocation.console.document(
-            {"store": place, "verdict": worst.value, "findings": list(map(_facts, findings))}
-        )
-    else:
-        _print(invocation, findings, quiet=options.quiet)
+    document = {"store": place, "verdict": worst.value, "findings": list(map(_facts, findings))}
+    invocation.answer(document, _lines(invocation, findings, quiet=options.quiet))
     if _all_down(findings):
         return UNREACHABLE
     return NO if worst is Verdict.WRONG else FINE
@@ -85,7 +85,7 @@ def _facts(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _print(invocation: Invocation, findings: list[Finding], *, quiet: bool) -> None:
+def _lines(invocation: Invocation, findings: list[Finding], *, quiet: bool) -> list[str]:
     console = invocation.console
     lines: list[str] = []
     for server in dict.fromkeys(each.server for each in findings):
@@ -101,7 +101,7 @@ def _print(invocation: Invocation, findings: list[Finding], *, quiet: bool) -> N
                 lines.append(" " * 23 + "→ " + folded(escaped(each.advice), 25, console.columns))
     counts = Counter(each.verdict for each in findings)
     lines.append(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER))
-    console.say("\n".join(lines))
+    return lines
 
 
 def folded(text: str, indent: int, columns: int) -> str:

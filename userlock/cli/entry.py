@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import importlib
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from types import ModuleType
 
 import userlock.ids as ids
 from userlock._version import __version__
-from userlock.cli import (
-    baseline,
-    break_lock,
-    completion,
-    doctor,
-    flows,
-    holder,
-    outbox,
-    quota,
-    reap,
-    unique,
-    watch,
-)
 from userlock.cli.command import (
     BUG,
+    FINE,
     INTERRUPTED,
     NO_MEANS,
     NO_READER,
     USAGE,
+    Command,
     CommandError,
     Connect,
     Invocation,
     Parser,
     add_common,
+    add_parser,
+    argument,
+    command,
     connect,
     exit_codes,
     misspelt_variables,
@@ -47,19 +40,46 @@ from userlock.words import escaped
 #: The environment variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
 SHOW_IDS = "USERLOCK_SHOW_IDS"
 
-COMMANDS: tuple[ModuleType, ...] = (
-    holder,
-    break_lock,
-    watch,
-    doctor,
-    baseline,
-    outbox,
-    flows,
-    reap,
-    unique,
-    quota,
-    completion,
-)
+#: The commands: the module of each, which is loaded when it is called, and its purpose.
+COMMANDS = {
+    "locks": ("locks", "list the locks, the longest wait first"),
+    "holder": ("locks", "show the holder of a lock, its remaining lease, and the queue"),
+    "break": ("locks", "end the lease of a lock whose holder hangs"),
+    "doctor": ("doctor", "check the server that keeps the locks"),
+    "baseline": ("baseline", "write or check a file of put sites known not to hold their lock"),
+    "outbox": ("jobs", "show jobs of the outbox, relay and run them, redrive and purge dead ones"),
+    "flows": ("requests", "show requests with an idempotency key, complete unfinished ones"),
+    "reap": ("requests", "remove answers of requests that are no longer kept"),
+    "unique": ("unique", "compare entities with the claims of their unique values, repair those"),
+    "quota": ("quotas", "check the flags of a quota, and count again"),
+    "completion": ("entry", "print a script for a shell that completes commands and options"),
+}
+
+
+def command_of(name: str) -> Command:
+    """Return a command by its name."""
+    module = importlib.import_module(f"userlock.cli.{COMMANDS[name][0]}")
+    found: Command = getattr(module, "break_" if name == "break" else name)
+    return found
+
+
+@command(argument("shell", metavar="SHELL", help="bash, zsh or another that shtab knows"))
+def completion(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Print a script for a shell that completes commands and options.
+
+    Add the line `eval "$(userlock completion bash)"` to ~/.bashrc; the like for zsh, after
+    compinit. Needs shtab: pip install 'userlock[completion]'. The JSON document has script.
+    """
+    try:
+        shtab = importlib.import_module("shtab")  # without types where it is not installed
+    except ImportError as error:
+        raise CommandError("it needs shtab: pip install 'userlock[completion]'") from error
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        known = ", ".join(shtab.SUPPORTED_SHELLS)
+        raise CommandError(f"there is no shell {options.shell!r}. Choose from: {known}")
+    script = shtab.complete(parser().filled(), options.shell)
+    invocation.answer({"script": script}, [script])
+    return FINE
 
 
 def main(
@@ -111,11 +131,11 @@ def main(
 
 def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) -> int:
     try:
-        options = _parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
     except SystemExit as end:  # after --help, or an error in the command line
         return end.code if isinstance(end.code, int) else USAGE
     if options.command is None:
-        names = ", ".join(module.NAME for module in COMMANDS)
+        names = ", ".join(COMMANDS)
         console.note(f"userlock: no command is given. Choose from: {names} (see userlock --help)")
         return USAGE
     invocation = Invocation(options, console, connect)
@@ -131,7 +151,8 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
+    """Return the parser; those of the commands are filled when they are used."""
     parser = Parser(
         prog="userlock",
         description="Show and break locks, check their server, repair the outbox and requests.",
@@ -145,18 +166,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", parser_class=Parser
     )
-    for module in COMMANDS:
-        command = commands.add_parser(
-            module.NAME,
-            help=module.SUMMARY,
-            description=f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.",
-            epilog=f"{module.DETAILS}\n{exit_codes(module.NO_MEANS)}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        add_common(command)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, parser=parser)
+    for name, (_, summary) in COMMANDS.items():
+        below = add_parser(commands, name, summary)
+        below.fill = functools.partial(lambda name, to: command_of(name).fill(to), name)
     return parser
 
 

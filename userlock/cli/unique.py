@@ -1,82 +1,175 @@
-"""Compare entities with the claims of their unique values: `userlock unique check|repair`.
-
-The arguments. `unique_work.py` has the actions, which load ndb.
-"""
+"""Compare entities with the claims of their unique values: `userlock unique check|repair`."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import re
+from typing import Any
 
-from userlock.cli.command import Invocation, Parser, add_action, add_app, seconds
+from userlock.cli.app import Progress, Stop, opened
+from userlock.cli.command import (
+    FINE,
+    INTERRUPTED,
+    NO,
+    CommandError,
+    Invocation,
+    app_argument,
+    argument,
+    command,
+    group,
+    seconds,
+)
+from userlock.constraints.audit import Audit, Problem, constrained_models
+from userlock.ids import are_plain, show_key
+from userlock.ndb.client import VARIABLE, find_client
+from userlock.ndb.context import current_context
+from userlock.words import counted, legible
 
-NAME = "unique"
-SUMMARY = "compare entities with the claims of their unique values, and repair those"
-NO_MEANS = "some entities or claims are not as they should be"
-DETAILS = """\
-The app's ndb.Client, or a function that makes it, is named by --app MODULE:ATTRIBUTE or the
-environment variable USERLOCK_CLIENT. Its module is imported from the current directory, and
-has to import the models. A repair takes locks from --store if the app has no service.
-
-Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides keys and values.
-"""
-
-_ACTIONS = "userlock.cli.unique_work"
-
-_BOTH = """\
-Problems: unclaimed (an entity has no claim of its value: older data, other programs),
-duplicate (another entity has the value), outdated (an entity lists a value that it no longer
-has), void (a claim without an entity that has the value), failed (see the error).
-"""
-_CHECK = f"""\
-Changes nothing. Exits with 1 if there is a problem.
-
-{_BOTH}
-The JSON document has entities, rows, problems (what, key, constraint, value, holder, error,
-repaired), complete and interrupted.
-"""
-_REPAIR = f"""\
-Claims free values, and removes void claims. An entity is put again, with its hooks, under its
-lock. Of entities with one value the first that is met gets the claim; the others are
-reported: no entity is given another value. Ctrl-C or SIGTERM ends it after the current batch;
-the same command goes on. Exits with 1 if problems are left.
-
-{_BOTH}
-The JSON document is that of check.
-"""
+_SHOWN = 300
+_NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
+_CHOICE = (
+    argument(
+        "kinds", metavar="KIND", nargs="*", help="only these kinds (default: all with constraints)"
+    ),
+    argument(
+        "--namespace", metavar="NAME", default="", help="the namespace (default: the default one)"
+    ),
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_app(parser, "client", "USERLOCK_CLIENT")
-    actions = parser.add_subparsers(
-        title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
-    )
-    _add(actions, "check", "report what is wrong", _CHECK, "there is a problem")
-    repair = _add(actions, "repair", "repair what can be repaired", _REPAIR, "problems are left")
-    repair.add_argument(
+@command(*_CHOICE, no="there is a problem")
+def check(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Report what is wrong.
+
+    Changes nothing. Exits with 1 if there is a problem: unclaimed (an entity has no claim of
+    its value: older data, other programs), duplicate (another entity has the value), outdated
+    (an entity lists a value that it no longer has), void (a claim without an entity that has
+    the value), failed (see the error).
+
+    The JSON document has entities, rows, problems (what, key, constraint, value, holder, error,
+    repaired), complete and interrupted.
+    """
+    return _audit(options, invocation)
+
+
+@command(
+    *_CHOICE,
+    argument(
         "--wait",
         type=seconds,
         default=5.0,
         metavar="S",
         help="wait at most S s for the lock of an entity (default: 5)",
-    )
+    ),
+    no="problems are left",
+)
+def repair(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Repair what can be repaired.
+
+    Claims free values, and removes void claims. An entity is put again, with its hooks, under its
+    lock. Of entities with one value the first that is met gets the claim; the others are
+    reported: no entity is given another value. Ctrl-C or SIGTERM ends it after the current batch;
+    the same command goes on. Exits with 1 if problems are left. The problems and the JSON
+    document are those of check.
+    """
+    return _audit(options, invocation, wait=options.wait)
 
 
-def run(options: argparse.Namespace, invocation: Invocation) -> int:
-    actions = importlib.import_module(_ACTIONS)
-    code: int = actions.audit(options, invocation, repair=options.action == "repair")
-    return code
+def _audit(
+    options: argparse.Namespace, invocation: Invocation, *, wait: float | None = None
+) -> int:
+    """Check; or repair, with a bound on the wait for each lock."""
+    progress = Progress(invocation.console)
+    if not _NAMESPACE.fullmatch(options.namespace):
+        raise CommandError(
+            f"{options.namespace!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
+        )
+    problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
+    left = repaired = 0
+    with (
+        opened(options, invocation, find_client, VARIABLE, "client") as client,
+        client.context("the client is"),
+        Stop().listening() as stop,
+    ):
+        bound = 5.0 if wait is None else wait
+        work = Audit(repair=wait is not None, wait_timeout=bound, stopped=stop)
+        with current_context().new(namespace=options.namespace or None).use():
+            for model in constrained_models(options.kinds):
+                for problem in work.run(model):
+                    repaired += problem.repaired
+                    left += not problem.repaired
+                    facts = _facts(problem)
+                    if invocation.json:
+                        problems.append(facts)
+                    progress.end()
+                    invocation.progress(_line(facts))
+                    progress.show(f"{work.entities:,} entities, {work.rows:,} claims")
+        progress.end()
+    document = {
+        "entities": work.entities,
+        "rows": work.rows,
+        "problems": problems,
+        "complete": work.all_remembered and not work.interrupted,
+        "interrupted": work.interrupted,
+    }
+    invocation.answer(document, [_summary(work, repaired, left)])
+    if work.interrupted:
+        return INTERRUPTED
+    return NO if left else FINE
 
 
-def _add(
-    actions: argparse._SubParsersAction[Parser], name: str, summary: str, details: str, no: str
-) -> argparse.ArgumentParser:
-    parser = add_action(actions, name, summary, details, no)
-    add_app(parser, "client", "USERLOCK_CLIENT")
-    parser.add_argument(
-        "kinds", metavar="KIND", nargs="*", help="only these kinds (default: all with constraints)"
-    )
-    parser.add_argument(
-        "--namespace", metavar="NAME", default="", help="the namespace (default: the default one)"
-    )
-    return parser
+def _facts(problem: Problem) -> dict[str, Any]:
+    """Return a problem for JSON. In an ndb context, which keys need to be shown."""
+    return {
+        "what": problem.what,
+        "key": show_key(problem.key),
+        "constraint": legible(problem.constraint, _SHOWN),
+        "value": legible(problem.value, _SHOWN) if are_plain() else "",
+        "holder": "" if problem.holder is None else show_key(problem.holder),
+        "error": problem.error,
+        "repaired": problem.repaired,
+    }
+
+
+def _line(facts: dict[str, Any]) -> str:
+    subject: str = facts["key"]
+    if facts["value"]:
+        subject += f": {facts['constraint']}: {facts['value']}"
+    if facts["holder"]:
+        subject += f", which {facts['holder']} has"
+    if facts["error"]:
+        subject += f": {facts['error']}"
+    return f"{'repaired' if facts['repaired'] else facts['what']}: {subject}"
+
+
+def _summary(work: Audit, repaired: int, left: int) -> str:
+    entities = "1 entity" if work.entities == 1 else f"{work.entities:,} entities"
+    parts = [entities, counted(work.rows, "claim")]
+    if repaired:
+        parts.append(f"{repaired:,} repaired")
+    parts.append(counted(left, "problem") if left else "no problems")
+    text = ", ".join(parts)
+    if work.interrupted:
+        return f"{text} so far; the same command goes on"
+    if not work.all_remembered:
+        text += ". There may be more duplicates: so many entities are unclaimed that not all of "
+        text += "their values were compared"
+    return text
+
+
+unique = group(
+    "unique",
+    """\
+Compare entities with the claims of their unique values, and repair those.
+
+The app's ndb.Client, or a function that makes it, is named by --app MODULE:ATTRIBUTE or the
+environment variable USERLOCK_CLIENT. Its module is imported from the current directory, and
+has to import the models. A repair takes locks from --store if the app has no service.
+
+Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides keys and values.
+""",
+    "some entities or claims are not as they should be",
+    app_argument("client", VARIABLE),
+    check,
+    repair,
+)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import userlock_emulator
 from tests.contract.cli.conftest import Scene
 from tests.contract.cli.process import Cli, Outcome
 from tests.documents import Block
-from tests.servers import Memcached
-from tests.unit.cli.test_docs import DOCTOR, DOCTOR_OF_DATASTORE, PAGE
+from tests.unit.cli.test_docs import COMPLETION, DOCTOR, DOCTOR_OF_DATASTORE, PAGE
 
 
 def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
@@ -27,29 +30,49 @@ def checks(text: str) -> list[str]:
 
 
 def test_doctor(on_memcached: Scene) -> None:
-    outcome = on_memcached.cli.run("doctor")
-    of_memcached = " ".join(PAGE.text.split()).split("For memcached it checks ")[1].split(";")[0]
-    listed = re.findall(r"`([a-z ]+)`", of_memcached)
-    assert checks(outcome.out) == listed
-    assert len(listed) == 14
-
-
-def test_doctor_of_a_server_that_was_just_started(own_memcached: Memcached) -> None:
-    outcome, shown = run(Cli(own_memcached.url()), DOCTOR)
-
-    def words(text: str) -> list[str]:
-        return re.sub(r"\d+", "", text).split()
-
-    assert words(outcome.out) == words(shown)
+    outcome, shown = run(on_memcached.cli, DOCTOR)
+    assert outcome.out.splitlines()[1:] == shown.splitlines()[1:]
+    listed = " ".join(PAGE.text.split()).split("store is checked: ")[1].split(".")[0]
+    every = on_memcached.cli.run("doctor")
+    assert checks(every.out) == re.findall(r"`([a-z ]+)`", listed)
 
 
 def test_doctor_of_datastore(datastore: userlock_emulator.Emulator) -> None:
     cli = Cli("", datastore.env)
     del cli.env["USERLOCK_STORE"]  # not needed
     outcome, shown = run(cli, DOCTOR_OF_DATASTORE)
-    # One more check reports the emulator.
-    assert [each for each in checks(outcome.out) if each in checks(shown)] == checks(shown)
-    told = re.findall(r"^  ok +(?:versions|inserts|base_version) .*(?:\n {9,}.*)*", shown, re.M)
-    assert len(told) == 3
-    out = " ".join(outcome.out.split())  # output to a pipe is not folded
-    assert all(" ".join(each.split()) in out for each in told)
+    first, *found, last = outcome.out.splitlines()
+    assert first == "datastore emulator/(default)"
+    assert last == shown.splitlines()[-1].replace("0 warning", "1 warning")
+    assert checks("\n".join(found)) == ["emulator"], "which the page has not"
+    outcome = cli.run("--json", "doctor", "--datastore", "learn/eu")
+    assert (outcome.code, outcome.err, outcome.document["verdict"]) == (0, "", "warning")
+    findings = outcome.document["findings"]
+    assert {each["server"] for each in findings} == {"datastore learn/eu"}
+    facts = {name: fact for each in findings for name, fact in each["facts"].items()}
+    for name in ("base_version", "reported", "exclusive", "up", "fenced"):
+        assert facts[name] is True
+
+
+#: Press the tab key: call the registered function as bash does.
+TAB = """
+press_tab() {
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    "$(complete -p userlock | sed 's/.*-F \\([^ ]*\\) .*/\\1/')" userlock "${@: -1}" "${@: -2:1}"
+    echo "${COMPREPLY[*]}"
+}
+"""
+
+
+def test_bash_completes_the_command() -> None:
+    presses = "press_tab userlock hol\npress_tab userlock outbox list --d\n"
+    program = f"{COMPLETION.text}{TAB}{presses}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["holder", "--dead"], "")

@@ -1,4 +1,4 @@
-"""The list of keys, beside the real memcached, and as `userlock watch` reads it."""
+"""The list of keys, beside the real memcached, and as `userlock locks` reads it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from userlock.admin.findings import Finding, Verdict
+from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
 from userlock.ndb import capabilities
 from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS

@@ -16,7 +16,7 @@ from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
 from tests.contract.ndb.test_capabilities import FINE, connect, verdicts
 from tests.contract.ndb.test_gate import CHANGES, other_deletes
 from userlock.admin import ndb as admin
-from userlock.admin.findings import Finding, Findings, Verdict
+from userlock.admin.health import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
 from userlock.ndb import capabilities, commits, plain_commits
 from userlock.ndb.capabilities import REACHABLE, installed_release

@@ -13,7 +13,7 @@ from pymemcache.client.base import Client
 
 import userlock_emulator
 from tests.servers import Memcached, RedisServer
-from userlock.admin import diagnostics
+from userlock.admin import health
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.datastore import DatastoreStore
@@ -46,7 +46,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def names_and_note(store: LeaseStore) -> tuple[set[str], str]:
-    kind = diagnostics.kind_of(store)
+    kind = health.kind_of(store)
     assert kind is not None
     listing = kind.list_locks(store, 1000)
     return {each.name for each in listing.locks}, listing.note
@@ -63,7 +63,7 @@ def test_they_are_left_out_of_a_listing(store: LeaseStore) -> None:
         assert names
     else:
         assert names > NORMAL
-    assert note == diagnostics.Room.NOTE
+    assert note == health.NO_ROOM
 
 
 def test_a_record_that_memcached_alone_takes_is_listed_unread(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ import redis
 
 import userlock
 from tests.servers import RedisServer
-from userlock.admin.diagnostics import examine
-from userlock.admin.findings import Verdict
+from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.lock.record import Record
 from userlock.lock.store import (

@@ -14,7 +14,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock import ids
-from userlock.admin.diagnostics import Listed, Listing
+from userlock.admin.health import Listed, Listing
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event, Rejected

@@ -70,6 +70,7 @@ class Terminal:
         self.environ: dict[str, str] = {"USERLOCK_STORE": STORE, "TERM": "xterm"}
         self.urls: list[str] = []
         self.service = self._connect(STORE, clock)
+        self.lease: Lease | None = None  # for a test to keep
 
     def _connect(self, url: str, clock: Clock) -> LockService:
         self.urls.append(url)

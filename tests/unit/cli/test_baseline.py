@@ -52,205 +52,172 @@ def known() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-class TestWrite:
-    def test_makes_the_file(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "write", log("a.jsonl", record(FINISH), record(CREATE)))
-        assert done.code == 0
-        assert done.out == (
-            f"+ {CREATE}\n+ {FINISH}\nuserlock-baseline.txt: 2 put sites; 2 added, 0 removed\n"
-        )
-        assert known() == [CREATE, FINISH]
-
-    def test_the_file_is_replaced(self, terminal: Terminal) -> None:
-        terminal.run("baseline", "write", log("a.jsonl", record(FINISH), record(CREATE)))
-        done = terminal.run(
-            "--json", "baseline", "write", log("b.jsonl", record(CREATE), record(AWARD))
-        )
-        assert done.document == {
-            "file": "userlock-baseline.txt",
-            "known": 2,
-            "seen": 2,
-            "added": [AWARD],
-            "removed": [FINISH],
-        }
-        assert known() == [AWARD, CREATE]
-
-    def test_add_keeps_the_other_lines(self, terminal: Terminal) -> None:
-        terminal.run("baseline", "write", log("a.jsonl", record(FINISH)))
-        done = terminal.run("baseline", "write", "--add", log("b.jsonl", record(AWARD)))
-        assert "2 put sites; 1 added, 0 removed" in done.out
-        assert known() == [AWARD, FINISH]
-
-    def test_several_logs_and_a_file_of_another_name(self, terminal: Terminal) -> None:
-        logs = log("a.jsonl", record(FINISH)), log("b.jsonl", record(AWARD), record(FINISH))
-        assert terminal.run("baseline", "write", *logs, "--file", "app/known.txt").code == 0
-        assert Path("app/known.txt").read_text().count("Learner") == 2
-
-    def test_a_file_that_cannot_be_written(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "write", log("a", record(FINISH)), "--file", "no/b.txt")
-        assert (done.code, done.err) == (
-            2,
-            "userlock baseline: no/b.txt: No such file or directory\n",
-        )
+# --- write --------------------------------------------------------------------------------------
 
 
-class TestCheck:
-    @pytest.fixture(autouse=True)
-    def _baseline(self, project: Path) -> None:
-        Path("userlock-baseline.txt").write_text(f"{FINISH}  # ticket 4711\n{CREATE}\n")
+def test_write_makes_and_replaces_the_file(terminal: Terminal) -> None:
+    done = terminal.run("baseline", "write", log("a.jsonl", record(FINISH), record(CREATE)))
+    added = f"+ {CREATE}\n+ {FINISH}\n"
+    counts = "userlock-baseline.txt: 2 put sites; 2 added, 0 removed\n"
+    assert (done.code, done.out) == (0, added + counts)
+    assert known() == [CREATE, FINISH]
+    done = terminal.run("--json", "baseline", "write", log("b", record(CREATE), record(AWARD)))
+    assert done.document == {
+        "file": "userlock-baseline.txt",
+        "known": 2,
+        "seen": 2,
+        "added": [AWARD],
+        "removed": [FINISH],
+    }
+    assert known() == [AWARD, CREATE]
+    done = terminal.run("baseline", "write", "--add", log("c", record(FINISH)))
+    assert "3 put sites; 1 added, 0 removed" in done.out
+    assert known() == [AWARD, CREATE, FINISH]
 
-    def test_nothing_new(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "check", log("a", record(FINISH), record(CREATE)))
-        assert (done.code, done.out) == (
-            0,
-            "userlock-baseline.txt: 2 put sites known, 2 seen; 0 new, 0 stale\n",
-        )
 
-    def test_new_ones(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "check", log("a", record(FINISH), record(AWARD)))
-        assert done.code == 1
-        assert done.out == (
-            f"new    {AWARD}\n"
-            f"       read at /srv/app/learners.py:23, put at /srv/app/badges.py:22\n"
-            f"stale  {CREATE}\n"
-            f"userlock-baseline.txt: 2 put sites known, 2 seen; 1 new, 1 stale\n"
-        )
+def test_several_logs_and_a_file_of_another_name(terminal: Terminal) -> None:
+    logs = log("a.jsonl", record(FINISH)), log("b.jsonl", record(AWARD), record(FINISH))
+    assert terminal.run("baseline", "write", *logs, "--file", "app/known.txt").code == 0
+    assert Path("app/known.txt").read_text().count("Learner") == 2
 
-    def test_stale_ones_are_reported_and_with_strict_an_error(self, terminal: Terminal) -> None:
-        name = log("a", record(FINISH))
-        done = terminal.run("baseline", "check", name)
-        assert done.code == 0
-        assert f"stale  {CREATE}" in done.out
-        assert terminal.run("baseline", "check", name, "--strict").code == 1
-        both = log("b", record(FINISH), record(CREATE))
-        assert terminal.run("baseline", "check", both, "--strict").code == 0
 
-    def test_as_a_document(self, terminal: Terminal) -> None:
-        done = terminal.run(
-            "baseline", "check", "--json", log("a", record(AWARD, count=7), record(AWARD))
-        )
-        assert done.code == 1
-        facts = record(AWARD)["userlock_site"]
-        assert done.document == {
+# --- check --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def baseline(project: Path) -> str:
+    text = f"{FINISH}  # ticket 4711\n{CREATE}\n"
+    Path("userlock-baseline.txt").write_text(text)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "strict", "out"),
+    [
+        ([FINISH, CREATE], 0, 0, "2 put sites known, 2 seen; 0 new, 0 stale\n"),
+        ([FINISH], 0, 1, "2 put sites known, 1 seen; 0 new, 1 stale\n"),
+        ([FINISH, AWARD], 1, 1, "2 put sites known, 2 seen; 1 new, 1 stale\n"),
+    ],
+)
+def test_check(
+    terminal: Terminal, baseline: str, seen: list[str], code: int, strict: int, out: str
+) -> None:
+    name = log("a", *map(record, seen))
+    done = terminal.run("baseline", "check", name)
+    new = ""
+    if AWARD in seen:
+        places = "read at /srv/app/learners.py:23, put at /srv/app/badges.py:22"
+        new = f"new    {AWARD}\n       {places}\n"
+    stale = "" if CREATE in seen else f"stale  {CREATE}\n"
+    assert (done.code, done.out) == (code, f"{new}{stale}userlock-baseline.txt: {out}")
+    assert terminal.run("baseline", "check", name, "--strict").code == strict
+    assert Path("userlock-baseline.txt").read_text() == baseline, "it changes nothing"
+
+
+def test_check_as_a_document(terminal: Terminal, baseline: str) -> None:
+    name = log("a", record(AWARD, count=7), record(AWARD))
+    done = terminal.run("baseline", "check", "--json", name)
+    facts = record(AWARD)["userlock_site"]
+    assert (done.code, done.document) == (
+        1,
+        {
             "file": "userlock-baseline.txt",
             "known": 2,
             "seen": 1,
             "new": [{"site": AWARD, "put": facts["put"], "read": facts["read"], "times": 8}],
             "stale": [CREATE, FINISH],
-        }
-
-    def test_it_changes_nothing(self, terminal: Terminal) -> None:
-        before = Path("userlock-baseline.txt").read_text()
-        terminal.run("baseline", "check", log("a", record(AWARD)))
-        assert Path("userlock-baseline.txt").read_text() == before
-
-
-class TestLogs:
-    def seen(self, terminal: Terminal, *lines: dict[str, Any] | str) -> list[str]:
-        assert terminal.run("baseline", "write", log("a.jsonl", *lines)).code == 0
-        return known()
-
-    def test_as_googles_logging_has_it(self, terminal: Terminal) -> None:
-        entry = {"insertId": "x", "jsonPayload": record(FINISH), "resource": {"labels": {}}}
-        assert self.seen(terminal, entry) == [FINISH]
-
-    def test_as_gcloud_prints_it(self, terminal: Terminal) -> None:
-        entries = [{"jsonPayload": record(FINISH)}, {"textPayload": "x"}, {"jsonPayload": None}]
-        assert self.seen(terminal, json.dumps(entries, indent=2)) == [FINISH]
-
-    def test_with_the_fields_of_a_formatter(self, terminal: Terminal) -> None:
-        facts = {"userlock_site": record(FINISH)["userlock_site"]}
-        assert self.seen(terminal, {"extra": {**facts, "json_fields": facts}}) == [FINISH]
-
-    def test_between_lines_of_other_kinds(self, terminal: Terminal) -> None:
-        lines: list[Any] = [
-            "[2024-05-01 12:00] plain text",
-            record(FINISH),
-            "",
-            '{"level": "INFO"}',
-            "{",
-        ]
-        assert self.seen(terminal, *lines) == [FINISH]
-
-    def test_from_standard_input(self, terminal: Terminal) -> None:
-        line = json.dumps(record(FINISH)) + "\n"
-        assert terminal.run("baseline", "write", "-", typed=line).code == 0
-        assert known() == [FINISH]
-
-    def test_of_a_report_that_names_files_from_the_root(self, terminal: Terminal) -> None:
-        assert self.seen(terminal, record(FINISH, folder="")) == [FINISH]
-
-    def test_from_another_folder(self, terminal: Terminal, project: Path) -> None:
-        name = log("a.jsonl", record(FINISH))
-        assert terminal.run("baseline", "write", name, "--root", "app").code == 0
-        assert known() == ["points.py::finish PutWithoutLock Learner"]
-
-    def test_unreadable_records_are_counted(self, terminal: Terminal) -> None:
-        lines: list[Any] = [
-            record(FINISH),
-            '{"userlock_site": {"kind": 7}}',
-            '{"userlock_site": {"viol',
-        ]
-        done = terminal.run("baseline", "write", log("a.jsonl", *lines))
-        assert done.code == 0
-        assert "2 unreadable records of put sites left out" in done.err
-        assert known() == [FINISH]
-
-    def test_a_lost_lease_is_no_mistake_of_the_code(self, terminal: Terminal) -> None:
-        lost = FINISH.replace("PutWithoutLock", "LeaseWasLost")
-        over = FINISH.replace("PutWithoutLock", "LeaseRanOut")
-        assert self.seen(terminal, record(lost), record(FINISH), record(over)) == [FINISH]
-
-    def test_nothing_in_it(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "write", log("a.jsonl", "plain text"))
-        assert done.code == 0
-        assert "no put site in the logs" in done.err
-        assert known() == []
-
-    def test_nothing_harms_the_terminal(self, terminal: Terminal) -> None:
-        nasty = record(FINISH)
-        nasty["userlock_site"]["put"]["file"] = "/srv/\x1b[2Japp.py"
-        Path("userlock-baseline.txt").write_text("")
-        done = terminal.run("baseline", "check", log("a.jsonl", nasty))
-        assert done.code == 1
-        assert "\x1b" not in done.out
-
-
-class TestUsage:
-    def test_a_missing_log(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "write", "nowhere.jsonl")
-        assert (done.code, done.err) == (
-            2,
-            "userlock baseline: nowhere.jsonl: No such file or directory\n",
-        )
-
-    def test_a_missing_baseline(self, terminal: Terminal) -> None:
-        done = terminal.run("baseline", "check", log("a.jsonl", record(FINISH)))
-        assert done.code == 2
-        assert "there is no baseline userlock-baseline.txt. To fix it:" in done.err
-
-    def test_an_invalid_baseline(self, terminal: Terminal) -> None:
-        Path("userlock-baseline.txt").write_text(">>>>>>> other\n")
-        done = terminal.run("baseline", "check", log("a.jsonl", record(FINISH)), "--json")
-        assert done.code == 2
-        assert "line 1: '>>>>>>> other' names no put site" in done.document["error"]
-
-    @pytest.mark.parametrize(
-        ("arguments", "says"),
-        [
-            (["check", "a", "--add"], "--add is an option of write"),
-            (["write", "a", "--strict"], "--strict is an option of check"),
-            (["wrote", "a"], "there is no 'wrote'; did you mean write?"),
-            (["write"], "the following arguments are required: LOG"),
-        ],
+        },
     )
-    def test_wrong_options(
-        self,
-        terminal: Terminal,
-        arguments: list[str],
-        says: str,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        done = terminal.run("baseline", *arguments)
-        assert done.code == 2
-        assert says in done.err + capsys.readouterr().err
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+FACTS = {"userlock_site": record(FINISH)["userlock_site"]}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [{"insertId": "x", "jsonPayload": record(FINISH), "resource": {"labels": {}}}],
+        [json.dumps([{"jsonPayload": record(FINISH)}, {"textPayload": "x"}], indent=2)],
+        [{"extra": {**FACTS, "json_fields": FACTS}}],
+        ["[2024-05-01 12:00] plain text", record(FINISH), "", '{"level": "INFO"}', "{"],
+        [record(FINISH, folder="")],
+        [record(FINISH), record(FINISH.replace("PutWithoutLock", "LeaseWasLost"))],
+        [record(FINISH), record(FINISH.replace("PutWithoutLock", "LeaseRanOut"))],
+    ],
+    ids=[
+        *("of Google's logging", "as gcloud prints it", "with a formatter's fields"),
+        *("between others", "named from the root", "a lost lease", "a lease that ran out"),
+    ],
+)
+@pytest.mark.parametrize("by", ["file", "standard input"])
+def test_the_sites_in_a_log(terminal: Terminal, lines: list[Any], by: str) -> None:
+    name = log("a.jsonl", *lines)
+    if by == "file":
+        done = terminal.run("baseline", "write", name)
+    else:
+        done = terminal.run("baseline", "write", "-", typed=Path(name).read_text())
+    assert (done.code, known()) == (0, [FINISH])
+
+
+def test_from_another_folder(terminal: Terminal) -> None:
+    name = log("a.jsonl", record(FINISH))
+    assert terminal.run("baseline", "write", name, "--root", "app").code == 0
+    assert known() == ["points.py::finish PutWithoutLock Learner"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says", "sites"),
+    [
+        (
+            [record(FINISH), '{"userlock_site": {"kind": 7}}', '{"userlock_site": {"viol'],
+            "2 unreadable records of put sites left out",
+            [FINISH],
+        ),
+        (["plain text"], "no put site in the logs", []),
+    ],
+)
+def test_what_is_left_out_is_said(
+    terminal: Terminal, lines: list[Any], says: str, sites: list[str]
+) -> None:
+    done = terminal.run("baseline", "write", log("a.jsonl", *lines))
+    assert (done.code, says in done.err, known()) == (0, True, sites)
+
+
+def test_nothing_harms_the_terminal(terminal: Terminal) -> None:
+    nasty = record(FINISH)
+    nasty["userlock_site"]["put"]["file"] = "/srv/\x1b[2Japp.py"
+    Path("userlock-baseline.txt").write_text("")
+    done = terminal.run("baseline", "check", log("a.jsonl", nasty))
+    assert (done.code, "\x1b" in done.out) == (1, False)
+
+
+# --- usage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "known", "says"),
+    [
+        (["write", "nowhere.jsonl"], "", "nowhere.jsonl: No such file or directory"),
+        (["write", "a", "--file", "no/b.txt"], "", "no/b.txt: No such file or directory"),
+        (["check", "a"], None, "there is no baseline userlock-baseline.txt. To fix it:"),
+        (["check", "a"], ">>>>>>> x\n", "line 1: '>>>>>>> x' names no put site"),
+        (["check", "a", "--add"], "", "--add is an option of write"),
+        (["write", "a", "--strict"], "", "--strict is an option of check"),
+        (["wrote", "a"], "", "there is no 'wrote'; did you mean write?"),
+        (["write"], "", "the following arguments are required: LOG"),
+    ],
+)
+def test_wrong_command_lines_and_files(
+    terminal: Terminal,
+    arguments: list[str],
+    known: str | None,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log("a", record(FINISH))
+    if known is not None:
+        Path("userlock-baseline.txt").write_text(known)
+    done = terminal.run("baseline", *arguments)
+    assert (done.code, says in done.err + capsys.readouterr().err) == (2, True)

@@ -8,7 +8,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,21 +15,21 @@ import pytest
 from tests.documents import Block, Page
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock.cli import command
-from userlock.cli.entry import COMMANDS, _parser
+from userlock.cli.entry import COMMANDS, command_of, parser
 
 PAGE = Page("docs/cli.md")
 SETTING = PAGE.take("sh", "export USERLOCK_STORE")
-#: `tests/contract/cli/test_completion.py` runs it.
+#: `tests/contract/cli/test_docs.py` runs it.
 COMPLETION = PAGE.take("sh", "completion")
 HOLDER = PAGE.take("console", "holder ann")
 BREAK = PAGE.take("console", "break ann")
-WATCH = PAGE.take("console", "watch")
+LOCKS = PAGE.take("console", "userlock locks")
 #: `tests/contract/cli/test_docs.py` runs these on a real memcached and an emulator.
 DOCTOR = PAGE.take("console", "doctor --quiet")
 DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
 CHECK = PAGE.take("console", "baseline check")
 WRITE = PAGE.take("console", "baseline write")
-#: `tests/contract/outbox/operators/test_docs.py` runs it.
+#: `tests/contract/outbox/operators/test_status.py` runs it.
 OUTBOX = PAGE.take("console", "outbox status")
 #: `tests/contract/idempotency/test_command_line.py` runs it.
 FLOWS = PAGE.take("console", "flows list")
@@ -41,12 +40,12 @@ EXAMPLES = re.findall(r"(?:^\$ |`|\| )userlock ([a-z][^`\n]*)", DOCS, re.MULTILI
 
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_each_example_is_a_command_line(line: str) -> None:
-    options = _parser().parse_args(shlex.split(line))
+    options = parser().parse_args(shlex.split(line))
     assert options.command in line
 
 
 def test_each_command_has_an_example() -> None:
-    assert {line.split()[0] for line in EXAMPLES} == {module.NAME for module in COMMANDS}
+    assert {line.split()[0] for line in EXAMPLES} == set(COMMANDS)
 
 
 def codes_in(text: str, line: str) -> dict[int, str]:
@@ -58,26 +57,20 @@ DOCUMENTED = codes_in(DOCS, r"^\| (\d+) \| (.+) \|$")
 IN_HELP = r"^  (\d+) +(.+)$"
 
 
-def test_the_exit_codes() -> None:
+def test_the_help_has_the_exit_codes_of_the_page() -> None:
+    assert codes_in(parser().format_help(), IN_HELP) == DOCUMENTED
     assert set(DOCUMENTED) == {
         *(command.FINE, command.NO, command.USAGE, command.UNREACHABLE, command.BUG),
         *(command.INTERRUPTED, command.NO_READER),
     }
-
-
-def test_the_help_has_the_same_exit_codes() -> None:
-    assert codes_in(_parser().format_help(), IN_HELP) == DOCUMENTED
-
-
-@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.NAME)
-def test_the_help_of_each_command_has_its_exit_codes(module: ModuleType) -> None:
-    listed = codes_in(_help_of(module.NAME), IN_HELP)
-    expected = dict(DOCUMENTED)
-    if module.NO_MEANS:
-        expected[command.NO] = f"the answer is no: {module.NO_MEANS}"
-    else:
-        del expected[command.NO]
-    assert listed == expected
+    for name in COMMANDS:
+        found = command_of(name)
+        expected = {**DOCUMENTED, command.NO: f"the answer is no: {found.no}"}
+        if not found.no:
+            del expected[command.NO]
+        below = command.Parser(prog=name, formatter_class=argparse.RawDescriptionHelpFormatter)
+        found.fill(below)
+        assert codes_in(below.format_help(), IN_HELP) == expected, name
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
@@ -91,12 +84,8 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 
 def test_the_options_are_those_of_the_parsers() -> None:
     of_others = {"--userlock-report", "--format"}  # of pytest, of gcloud
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", DOCS)) - of_others == options_of(_parser())
-
-
-def _help_of(name: str) -> str:
-    choices = (getattr(action, "choices", None) or {} for action in _parser()._actions)
-    return next(str(each[name].format_help()) for each in choices if name in each)
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", DOCS)) - of_others
+    assert shown == options_of(parser().filled())
 
 
 # --- what it prints -----------------------------------------------------------------------
@@ -147,15 +136,10 @@ def test_the_output_is_as_shown(scene: Terminal, block: Block) -> None:
     assert outcome.out == shown
 
 
-def test_watch_draws_the_table_as_shown(scene: Terminal) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
+def test_locks_draws_the_table_as_shown(scene: Terminal) -> None:
     scene.clock.advance(1)
-    scene.clock.after(0.1, interrupt)
-    outcome, shown = run(scene, WATCH, tty=True)
-    drawn = re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", outcome.out)
-    assert drawn == shown
+    outcome, shown = run(scene, LOCKS, tty=True)
+    assert re.sub(r"\x1b\[[0-9]*m", "", outcome.out) == shown
 
 
 def test_the_address_is_that_of_the_environment(scene: Terminal) -> None:

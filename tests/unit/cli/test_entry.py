@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,9 +14,7 @@ from tests.documents import ROOT
 from tests.unit.cli.terminal import Terminal
 from userlock.cli.command import VARIABLES, Parser, seconds
 from userlock.cli.console import Console
-from userlock.cli.entry import COMMANDS, main
-
-NAMES = [module.NAME for module in COMMANDS]
+from userlock.cli.entry import COMMANDS, main, parser
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -31,10 +31,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (
             [],
-            "is given. Choose from: holder, break, watch, doctor, baseline, outbox, ",
+            "is given. Choose from: locks, holder, break, doctor, baseline, outbox, ",
         ),
         (["holdr", "ann"], "there is no 'holdr'; did you mean holder?"),
-        (["frobnicate"], "Choose from: holder, break, watch, doctor"),
+        (["frobnicate"], "Choose from: locks, holder, break, doctor"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
         (
@@ -51,10 +51,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "outbox list: there is no option --deda; did you mean --dead?",
         ),
         (["holder", "ann", "--once"], "no option --once. There are: --help, --store, --json (see"),
-        (["watch", "--interval", "-5"], "argument --interval: "),
-        (["watch", "-x"], "there is no option -x. There are: "),
+        (["locks", "--interval", "-5"], "argument --interval: "),
+        (["locks", "-x"], "there is no option -x. There are: "),
         (["holder", "\x1b[2J", "\x1b[2J"], "unrecognized arguments: …"),
-        (["watch", "--interval", "fast"], "'fast' is not a duration from 0.1 seconds"),
+        (["locks", "--interval", "fast"], "'fast' is not a duration from 0.1 seconds"),
     ],
 )
 def test_a_mistyped_command_line(
@@ -72,17 +72,14 @@ def test_a_mistyped_command_on_any_python(quote: str, capsys: pytest.CaptureFixt
     assert said in capsys.readouterr().err
 
 
-#: They work on files, or on an app.
-_OTHERS = ("baseline", "outbox", "flows", "reap", "unique", "quota", "completion")
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in _OTHERS])
+@pytest.mark.parametrize(
+    "arguments", [["locks"], ["holder", "ann"], ["break", "ann", "--yes"], ["doctor"]]
+)
 def test_no_store(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("USERLOCK_STORE", raising=False)
-    needs = {"holder": ["ann"], "break": ["ann", "--yes"]}.get(name, [])
-    error = complaint(capsys, name, *needs)
+    error = complaint(capsys, *arguments)
     assert "USERLOCK_STORE=memcache://127.0.0.1:11211" in error
 
 
@@ -135,19 +132,43 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"userlock {userlock.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], *([name] for name in NAMES)])
-def test_help_has_the_exit_codes(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*arguments, "--help"]) == 0
+def parsers(above: Parser, *path: str) -> Iterator[list[str]]:
+    """Yield the words that lead to each parser."""
+    yield list(path)
+    for action in above._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from parsers(below, *path, name)
+
+
+@pytest.mark.parametrize("path", [*parsers(parser().filled())], ids=" ".join)
+def test_help(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
     out = capsys.readouterr().out
     assert "\nexit codes:\n  0    fine\n" in out
     assert all(len(line) <= 100 for line in out.splitlines())
+    if not path:
+        assert all(name in out for name in COMMANDS)
+    else:
+        assert ("--app" in out) is (path[0] in ("outbox", "flows", "reap", "unique", "quota"))
 
 
-def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    out = capsys.readouterr().out
-    for module in COMMANDS:
-        assert module.NAME in out
+@pytest.mark.parametrize(("shell", "code"), [("bash", 0), ("zsh", 0), ("fish", 0), ("cmd.exe", 2)])
+def test_completion(terminal: Terminal, shell: str, code: int) -> None:
+    outcome = terminal.run("completion", shell)
+    assert outcome.code == code
+    if code == 0:
+        assert "redrive" in outcome.out
+        assert terminal.run("completion", shell, "--json").document == {"script": outcome.out[:-1]}
+    else:
+        assert "Choose from: bash, zsh" in outcome.err
+
+
+def test_completion_names_the_missing_extra(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install 'userlock[completion]'" in terminal.run("completion", "bash").err
 
 
 def test_a_bug_is_not_an_answer(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 
 from tests.poison import unhurried, values
 from tests.property.test_record_garbage import is_safe
-from userlock.admin import snapshot
+from userlock.admin import locks as snapshot
 from userlock.errors import LockError
 from userlock.events import Listeners
 from userlock.lock.lease import Granted

@@ -113,17 +113,17 @@ def test_no_error_shows_the_password(drawn: tuple[str, str]) -> None:
     assert not shows(shown_url(url), password)
 
 
-@given(urls(), st.sampled_from(["holder", "watch", "doctor", "environ", "typo", "early", "value"]))
+@given(urls(), st.sampled_from(["holder", "locks", "doctor", "environ", "typo", "early", "value"]))
 def test_the_command_line_does_not_show_the_password(drawn: tuple[str, str], how: str) -> None:
     url, password = drawn
     arguments = {
         "holder": ["holder", "ann", "--store", url],
-        "watch": ["watch", "--once", "--json", f"--store={url}"],
+        "locks": ["locks", "--json", f"--store={url}"],
         "doctor": ["doctor", "--store", url],
         "environ": ["holder", "ann"],
         "typo": ["holder", "ann", "--stroe", url, f"--stor={url}"],
         "early": [url, "holder", "ann"],
-        "value": ["watch", f"--json={url}", "--interval", url],
+        "value": ["locks", f"--json={url}", "--interval", url],
     }[how]
     out, err = io.StringIO(), io.StringIO()
     console = Console(io.StringIO(), out, err, {"USERLOCK_STORE": url}, ManualClock())

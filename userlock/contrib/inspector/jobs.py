@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import flask
 
 import userlock.ids as ids
-from userlock.admin import outbox as reading
+from userlock.admin import jobs as reading
+from userlock.admin.tables import utc
 from userlock.clock import Clock
-from userlock.contrib.inspector.shared import Answer, Render, guarded, is_carried, moment
+from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.outbox.dead_letters import Letter
 from userlock.outbox.outbox import Outbox
 from userlock.words import counted, escaped, legible, span
@@ -63,7 +64,7 @@ class _Meant(NamedTuple):
     number: int
 
 
-class JobPages:
+class JobPages(Pages):
     """The functions of the pages.
 
     Args:
@@ -73,27 +74,22 @@ class JobPages:
     """
 
     def __init__(self, outbox: Outbox, clock: Callable[[], Clock], render: Render) -> None:
+        super().__init__("outbox", "jobs", outbox.context, render)
         self._outbox = outbox
         self._clock = clock
-        self._render = render
 
     def add_to(self, pages: flask.Blueprint) -> None:
         """Add the routes."""
-        for rule, name, view, method in (
-            ("/outbox", "jobs", self._list, "GET"),
-            ("/outbox/find", "find_jobs", self._list, "POST"),
-            ("/outbox.json", "jobs_document", self._document, "GET"),
-            ("/outbox/<key>", "job", self._show, "GET"),
-            ("/outbox/<key>.json", "job_document", self._show_document, "GET"),
-            ("/outbox/show", "find_job", self._find, "POST"),
-            ("/outbox/redrive", "ask_redrive", lambda: self._ask("redrive"), "POST"),
-            ("/outbox/redrive/now", "redrive", self._redrive, "POST"),
-            ("/outbox/purge", "ask_purge", lambda: self._ask("purge"), "POST"),
-            ("/outbox/purge/now", "purge", self._purge, "POST"),
-        ):
-            pages.add_url_rule(
-                rule, name, guarded(view, self._outbox.context, self._message), methods=[method]
-            )
+        self.add(pages, "GET", "", "jobs", self._list)
+        self.add(pages, "POST", "/find", "find_jobs", self._list)
+        self.add(pages, "GET", ".json", "jobs_document", self._document)
+        self.add(pages, "GET", "/<key>", "job", lambda key: self._show(key, ""))
+        self.add(pages, "GET", "/<key>.json", "job_document", self._show_document)
+        self.add(pages, "POST", "/show", "find_job", self._find)
+        self.add(pages, "POST", "/redrive", "ask_redrive", lambda: self._ask("redrive"))
+        self.add(pages, "POST", "/redrive/now", "redrive", self._redrive)
+        self.add(pages, "POST", "/purge", "ask_purge", lambda: self._ask("purge"))
+        self.add(pages, "POST", "/purge/now", "purge", self._purge)
 
     # --- views --------------------------------------------------------------------------------
 
@@ -102,19 +98,27 @@ class JobPages:
         status = reading.take_status(self._outbox, wall)
         wanted, found = self._search()
         oldest = status.oldest
-        return self._render(
+        return self.render(
             "jobs.html",
-            name="outbox",
             status=status,
+            figures={
+                name: getattr(status, name)
+                for name in ("due", "later", "running", "blocked", "dead")
+            },
             lag=span(status.lag),
-            oldest=None if oldest is None else self._row(oldest, wall),
+            oldest=None if oldest is None else reading.row(oldest, wall),
             why=None if oldest is None else reading.explain(oldest, wall),
-            rows=[self._row(each, wall) for each in found.letters],
+            causes=[
+                {**each.facts, "name": each.name if is_carried(each.name) else None}
+                for each in status.causes
+            ],
+            cause_columns=reading.CAUSES,
+            rows=[reading.row(each, wall) for each in found.letters],
+            columns=[each for each in reading.COLUMNS if each.key != "key" or not ids.are_plain()],
             note=found.note,
             wanted=wanted,
             typed_owner=wanted.owner if ids.are_plain() else "",
             plain=ids.are_plain(),
-            usable=is_carried,
         )
 
     def _document(self) -> flask.Response:
@@ -139,60 +143,22 @@ class JobPages:
             return reading.Search(), reading.Listing([], "no job has so long a name")
         return wanted, reading.search(self._outbox, wanted, most=_MOST_LISTED)
 
-    def _row(self, letter: Letter, wall: float) -> dict[str, Any]:
-        state = reading.state_of(letter, wall)
-        since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}
-        at = since.get(state)
-        return {
-            "state": state,
-            "since": ""
-            if at is None
-            else ("in " if state == "later" else "") + span(abs(wall - at)),
-            "attempts": letter.attempts,
-            "owner": ids.show(letter.owner),
-            "job": legible(letter.job, _SHOWN),
-            "error": legible(letter.cause[len(letter.job) :].strip(), _SHOWN),
-            "reference": reading.reference(letter),
-        }
-
-    def _show(self, key: str) -> Answer:
-        return self._shown(reading.read(_key(key, "")))
-
     def _find(self) -> Answer:
         form = flask.request.form
-        return self._shown(reading.read(_key(form.get("key", ""), form.get("owner", ""))))
+        return self._show(form.get("key", ""), form.get("owner", ""))
 
-    def _shown(self, letter: Letter | None) -> Answer:
+    def _show(self, key: str, owner: str) -> Answer:
+        letter = reading.read(_key(key, owner))
         if letter is None:
             text = "It is done, was purged, or never was."
-            return self._message("No such job", text), 404
+            return self.message("No such job", text), 404
         wall = self._clock().wall()
-        errors = [("First error", letter.first_error, letter.first_error_at)]
-        if letter.last_error_at != letter.first_error_at:
-            errors.append(("Last error", letter.last_error, letter.last_error_at))
-        return self._render(
+        return self.render(
             "job.html",
-            name="outbox",
             job=legible(letter.job, _SHOWN),
-            call=reading.call_of(letter),
-            row=self._row(letter, wall),
-            letter=letter,
-            cause=legible(letter.cause, _SHOWN),
-            tier=legible(letter.tier, _SHOWN),
-            moments=[
-                (label, moment(at))
-                for label, at in (
-                    ("Staged", letter.staged_at),
-                    ("Ready", letter.ready_at),
-                    ("Died", letter.died_at),
-                )
-                if at
-            ],
-            errors=[
-                (label, moment(at), reading.error_of(letter, text))
-                for label, text, at in errors
-                if at
-            ],
+            facts={"call": reading.call_of(letter), **reading.details(letter, wall, utc)},
+            key=reading.reference(letter),
+            dead=letter.dead,
             why=reading.explain(letter, wall),
             plain=ids.are_plain(),
         )
@@ -213,28 +179,30 @@ class JobPages:
         wall = self._clock().wall()
         letters = self._first(choice, wall)
         if not letters:
-            return self._message("No dead jobs", "Nobody is left to redrive or purge."), 200
+            return self.message("No dead jobs", "Nobody is left to redrive or purge."), 200
         number = 1 if choice.key is not None else self._outbox.dead.count(choice.cause)
-        return self._question(action, choice, letters, wall, number)
-
-    def _question(
-        self, action: str, choice: _Choice, letters: list[Letter], wall: float, number: int
-    ) -> str:
         one = letters[0] if choice.key is not None else None
-        return self._render(
-            f"{action}.html",
-            name="outbox",
+        return self.render(
+            "dead.html",
+            action=action,
             number=number,
             jobs=counted(number, "dead job"),
             most=_MOST_CHANGED,
-            one=None if one is None else self._row(one, wall),
-            call="" if one is None else reading.call_of(one),
+            facts={} if one is None else self._briefly(one, wall),
             shown=legible(choice.cause, _SHOWN),
             cause=choice.cause,
             key="" if one is None else reading.reference(one),
             token=_token(choice, letters[0], wall, number),
             plain=ids.are_plain(),
         )
+
+    @staticmethod
+    def _briefly(letter: Letter, wall: float) -> dict[str, str]:
+        details = reading.details(letter, wall, utc)
+        return {
+            "call": reading.call_of(letter),
+            **{name: details[name] for name in ("owner", "cause")},
+        }
 
     def _redrive(self) -> Answer:
         meant = self._meant()
@@ -256,7 +224,6 @@ class JobPages:
             )
             for _, redriven in each:
                 done, skipped = done + redriven, skipped + (not redriven)
-        self._log("redriven", done, choice)
         return self._done("redrive", "redriven", choice, done, skipped)
 
     def _purge(self) -> Answer:
@@ -267,7 +234,7 @@ class JobPages:
         typed = flask.request.form.get("number", "").strip().replace(",", "")
         if typed != str(meant.number):
             text = f"There were {counted(meant.number, 'dead job')}, and you typed another number."
-            return self._message("Nothing was purged", text), 409
+            return self.message("Nothing was purged", text), 409
         if choice.key is not None:
             if not dead.delete(choice.key, stamp=meant.letter.stamp):
                 return self._changed()
@@ -279,19 +246,24 @@ class JobPages:
                 done += 1
                 if ends():
                     break
-        self._log("purged", done, choice)
         return self._done("purge", "purged", choice, done, 0)
 
     def _done(self, action: str, word: str, choice: _Choice, done: int, skipped: int) -> Answer:
+        log.warning(
+            "%s %s by %s, in the inspector (%s)",
+            counted(done, "dead job"),
+            word,
+            escaped(flask.g.userlock_operator),
+            legible(choice.cause or ("one job" if choice.key is not None else "any cause"), _SHOWN),
+        )
         wall = self._clock().wall()
         left: list[Letter] = []
         number = 0
         if choice.key is None:
             number = self._outbox.dead.count(choice.cause)
             left = self._first(choice, wall)
-        return self._render(
+        return self.render(
             "jobs_done.html",
-            name="outbox",
             action=action,
             title=f"{counted(done, 'job')} {word}",
             skipped=skipped,
@@ -315,7 +287,7 @@ class JobPages:
 
     def _changed(self) -> Answer:
         text = "The dead jobs have changed since you looked. Nothing was done. Look again."
-        return self._message("Dead jobs have changed", text), 409
+        return self.message("Dead jobs have changed", text), 409
 
     def _choice(self) -> _Choice:
         form = flask.request.form
@@ -338,19 +310,6 @@ class JobPages:
         clock = self._clock()
         ends = clock.now() + _MOST_SECONDS
         return lambda: clock.now() >= ends
-
-    def _log(self, word: str, done: int, choice: _Choice) -> None:
-        meant = choice.cause or ("one job" if choice.key is not None else "any cause")
-        log.warning(
-            "%s %s by %s, in the inspector (%s)",
-            counted(done, "dead job"),
-            word,
-            escaped(flask.g.userlock_operator),
-            legible(meant, _SHOWN),
-        )
-
-    def _message(self, title: str, text: str) -> str:
-        return self._render("message.html", name="outbox", title=title, text=text, back="jobs")
 
 
 def _key(text: str, owner: str) -> Any:

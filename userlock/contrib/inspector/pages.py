@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +11,14 @@ import flask
 from werkzeug.exceptions import NotFound
 
 import userlock.ids as ids
-from userlock.admin import snapshot
+from userlock.admin import locks as reading
+from userlock.admin.tables import timestamp, utc
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.origin import is_of_this_site
 from userlock.contrib.inspector.requests import RequestPages
 from userlock.contrib.inspector.tally import Tally
-from userlock.contrib.inspector.views import View, Views
+from userlock.contrib.inspector.views import TABLES, View, Views
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS
 from userlock.idempotency import Flows
@@ -161,16 +161,14 @@ class _Pages:
         self._service = service
         self._tally = tally
         self._views = Views(service, tally, app)
-        #: The pages of all processes, and those of the one that answers.
-        self._shared = ["locks"]
-        self._local = [name for name in self._views.by_name if name not in self._shared]
         self._others: list[JobPages | RequestPages] = []
-        if flows is not None:
-            self._others.append(RequestPages(flows, service, tally, self._render))
-            self._shared.append("requests")
         if outbox is not None:
             self._others.append(JobPages(outbox, lambda: self._service().clock, self._render))
-            self._shared.insert(1, "outbox")
+        if flows is not None:
+            self._others.append(RequestPages(flows, service, tally, self._render))
+        #: The pages of all processes, and those of the one that answers.
+        self._shared = ["locks", *(each.name for each in self._others)]
+        self._local = [name for name in self._views.by_name if name != "locks"]
 
     def blueprint(self, url_prefix: str) -> flask.Blueprint:
         pages = flask.Blueprint(
@@ -214,9 +212,9 @@ class _Pages:
             "view.html",
             name=name,
             view=self._view(name),
-            text_of=_text_of,
-            masked=not ids.are_plain(),
-            since=_text_of(self._tally.since, "moment"),
+            table=TABLES[name],
+            can_break=name == "locks" and ids.are_plain(),
+            since=utc(self._tally.since),
         )
 
     def _document(self, name: str) -> flask.Response:
@@ -224,7 +222,7 @@ class _Pages:
         return flask.jsonify(
             view=name,
             process=process_label(),
-            since=snapshot.timestamp(self._tally.since),
+            since=timestamp(self._tally.since),
             of_this_process_only=view.local,
             notes=view.notes,
             rows=[
@@ -258,11 +256,16 @@ class _Pages:
             lock=ids.show(lock_id),
             # If ids are hidden, it is typed again.
             lock_id=lock_id if ids.are_plain() else "",
-            holder=record.holder,
-            request=self._views.request(record.holder.request),
-            held=span(snapshot.held_seconds(record.holder, wall)),
-            waiters=len(record.waiters()),
-            foreign=snapshot.is_foreign(record),
+            token=record.holder.token,
+            facts=None
+            if reading.is_foreign(record)
+            else {
+                "holder": record.holder.process,
+                "request": self._views.request(record.holder.request) or "(not known)",
+                "priority": record.holder.priority,
+                "held for": span(reading.held_seconds(record.holder, wall)),
+                "waiters": f"{len(record.waiters())}",
+            },
         )
         return page, 200
 
@@ -335,19 +338,3 @@ def _endpoint() -> str:
     if not flask.has_request_context() or flask.request.url_rule is None:
         return ""
     return f"{flask.request.method} {flask.request.url_rule.rule}"
-
-
-def _text_of(value: Any, kind: str) -> str:
-    """Return a value for people, by the kind of its column."""
-    if value is None:
-        return ""
-    match kind:
-        case "count":
-            return f"{value:,}"
-        case "duration":
-            return span(value)
-        case "moment":
-            moment = datetime.datetime.fromtimestamp(value, datetime.UTC)
-            return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-        case _:
-            return str(value)

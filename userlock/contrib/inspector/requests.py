@@ -16,8 +16,8 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import requests as reading
-from userlock.admin.snapshot import timestamp
-from userlock.contrib.inspector.shared import Answer, Render, guarded, is_carried, moment
+from userlock.admin.tables import Column, timestamp, utc
+from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.contrib.inspector.tally import Tally
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
@@ -26,14 +26,12 @@ from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import current_context
-from userlock.words import escaped, legible, span
+from userlock.words import escaped, legible
 
 log = logging.getLogger(__name__)
 
 _MOST_LISTED = 100
 _SHOWN = 300
-#: In a list.
-_SHOWN_IN_ROW = 60
 #: Much longer than any key that is accepted.
 _MOST_OF_KEY = 2_000
 
@@ -42,13 +40,13 @@ _OUTCOMES = (
     *("done", "resumed", "replayed", "unfinished"),
     *("running", "taken over", "reused", "malformed"),
 )
-#: The one who can complete a request: in a list, and in a sentence.
-_SERVER = "server", "the server or its client"
-_ELSEWHERE = "another process", "a process that has its function, or its client"
-_CLIENT = "client", "its client alone"
+_OUTCOME_COLUMNS = (
+    Column("flow", "Flow", "code"),
+    *(Column(each, each.capitalize(), "count") for each in _OUTCOMES),
+)
 
 
-class RequestPages:
+class RequestPages(Pages):
     """The functions of the pages.
 
     Args:
@@ -61,64 +59,73 @@ class RequestPages:
     def __init__(
         self, flows: Flows, service: Callable[[], LockService], tally: Tally, render: Render
     ) -> None:
+        super().__init__("requests", "requests", flows.context, render)
         self._flows = flows
         self._service = service
         self._tally = tally
-        self._render = render
 
     def add_to(self, pages: flask.Blueprint) -> None:
         """Add the routes. Keys are in no address: addresses are logged."""
-        for rule, name, view, method in (
-            ("/requests", "requests", self._list, "GET"),
-            ("/requests.json", "requests_document", self._document, "GET"),
-            ("/requests/find", "find_requests", self._list, "POST"),
-            ("/requests/show", "find_request", self._show, "POST"),
-            ("/requests/show.json", "request_document", self._show_document, "POST"),
-            ("/requests/complete", "ask_complete", self._ask, "POST"),
-            ("/requests/complete/now", "complete", self._complete, "POST"),
-        ):
-            view = guarded(view, self._flows.context, self._message)
-            pages.add_url_rule(rule, name, view, methods=[method])
+        self.add(pages, "GET", "", "requests", self._list)
+        self.add(pages, "GET", ".json", "requests_document", self._document)
+        self.add(pages, "POST", "/find", "find_requests", self._list)
+        self.add(pages, "POST", "/show", "find_request", self._show)
+        self.add(pages, "POST", "/show.json", "request_document", self._show_document)
+        self.add(pages, "POST", "/complete", "ask_complete", self._ask)
+        self.add(pages, "POST", "/complete/now", "complete", self._complete)
+
+    def _shown(self) -> reading.Shown:
+        service = self._service()
+        return reading.Shown(self._flows, service, service.clock.wall())
 
     # --- lists --------------------------------------------------------------------------------
 
     def _list(self) -> str:
         listing = self._listing()
-        plain = ids.are_plain()
-        return self._render(
+        shown, user, plain = listing["shown"], listing["user"], ids.are_plain()
+        return self.render(
             "requests.html",
-            name="requests",
             figures=listing["counts"],
             notes=listing["notes"],
-            user=ids.show(listing["user"]) if listing["user"] else "",
-            typed_user=listing["user"] if plain and is_carried(listing["user"]) else "",
-            unfinished=[self._row(each, listing) for each in listing["unfinished"]],
-            finished=[self._row(each, listing) for each in listing["finished"]],
-            outcomes=_OUTCOMES,
-            flows=[(legible(flow, _SHOWN), counts) for flow, counts in self._tally.outcomes()],
-            since=moment(self._tally.since),
+            user=ids.show(user) if user else "",
+            typed_user=user if plain and is_carried(user) else "",
+            tables=[
+                (title, columns, [self._row(each, shown) for each in listing[title]], empty)
+                for title, columns, empty in (
+                    ("unfinished", reading.UNFINISHED, "No requests are unfinished."),
+                    ("finished", reading.FINISHED, "No answers are kept."),
+                )
+            ],
+            outcomes=self._outcomes(),
+            outcome_columns=_OUTCOME_COLUMNS,
+            since=utc(self._tally.since),
             plain=plain,
         )
 
     def _document(self) -> flask.Response:
         listing = self._listing()
+        shown, user = listing["shown"], listing["user"]
         return flask.jsonify(
             view="requests",
             process=process_label(),
-            user=ids.show(listing["user"]) if listing["user"] else None,
+            user=ids.show(user) if user else None,
             counts=listing["counts"],
             notes=listing["notes"],
-            unfinished=[self._facts(each, listing) for each in listing["unfinished"]],
-            finished=[self._facts(each, listing) for each in listing["finished"]],
+            unfinished=[shown.facts(each) for each in listing["unfinished"]],
+            finished=[shown.facts(each) for each in listing["finished"]],
             outcomes={
                 "of_this_process_only": True,
                 "since": timestamp(self._tally.since),
-                "flows": {
-                    legible(flow, _SHOWN): {each: counts.get(each, 0) for each in _OUTCOMES}
-                    for flow, counts in self._tally.outcomes()
-                },
+                "flows": {each.pop("flow"): each for each in self._outcomes()},
             },
         )
+
+    def _outcomes(self) -> list[dict[str, Any]]:
+        """Return the counts of this process, by flow, as rows."""
+        return [
+            {"flow": legible(flow, _SHOWN), **{each: counts.get(each, 0) for each in _OUTCOMES}}
+            for flow, counts in self._tally.outcomes()
+        ]
 
     def _listing(self) -> dict[str, Any]:
         """Return the requests of a user, or of all, with their counts."""
@@ -131,9 +138,8 @@ class RequestPages:
         else:
             unfinished = reading.unfinished(_MOST_LISTED, user)
             finished = reading.finished(_MOST_LISTED, user)
-        wall = self._service().clock.wall()
-        is_held = reading.Holders(self._service())
-        states = [reading.state_of(each, wall, is_held) for each in unfinished]
+        shown = self._shown()
+        states = [shown.state(each) for each in unfinished]
         counts = {
             "running": states.count("running"),
             "stuck": states.count("stuck"),
@@ -155,15 +161,14 @@ class RequestPages:
                 notes.append(f"Resumed: of the {len(finished)} finished ones that are listed.")
             if total.note:
                 notes.append(f"{total.note}.")
-        if is_held.note:
+        if shown.note:
             notes.append(
-                f"The lock store does not answer ({is_held.note}). Requests of more than a minute "
+                f"The lock store does not answer ({shown.note}). Requests of more than a minute "
                 f"count as stuck, and may be running."
             )
         return {
             "user": user,
-            "wall": wall,
-            "is_held": is_held,
+            "shown": shown,
             "counts": counts,
             "notes": notes,
             "unfinished": unfinished,
@@ -171,29 +176,11 @@ class RequestPages:
         }
 
     @staticmethod
-    def _facts(found: reading.Found, listing: dict[str, Any]) -> dict[str, Any]:
-        return reading.facts(found, listing["wall"], listing["is_held"])
-
-    def _row(self, found: reading.Found, listing: dict[str, Any]) -> dict[str, Any]:
-        wall = listing["wall"]
-        left = found.expires_at - wall
-        since = found.finished_at or found.begun_at
-        facts = self._facts(found, listing)
-        return {
-            **facts,
-            "since": span(wall - since) if since else "",
-            "kept": f"for {span(left)}" if left > 0 else "no longer",
-            "request": legible(facts["request"], _SHOWN_IN_ROW),
-            "points": legible(", ".join(facts["points"]), _SHOWN_IN_ROW),
-            "by": "" if found.malformed else self._by(found)[0],
-            "posted": _posted(found),
-        }
-
-    def _by(self, found: reading.Found) -> tuple[str, str]:
-        """Return the one who can complete a request."""
-        if not found.completable:
-            return _CLIENT
-        return _SERVER if self._flows.is_registered(found.flow) else _ELSEWHERE
+    def _row(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
+        row = {**shown.row(found), "posted": _posted(found)}
+        if row["status"] is None:
+            row["status"] = row["state"]
+        return row
 
     # --- one request --------------------------------------------------------------------------
 
@@ -201,24 +188,20 @@ class RequestPages:
         found = self._named()
         if found is None:
             return self._missing()
-        return self._render("request.html", name="requests", **self._page_of(found))
+        shown = self._shown()
+        return self.render(
+            "request.html",
+            **self._page_of(found, shown),
+            can_complete=self._to_complete(found, shown) is not None,
+        )
 
-    def _page_of(self, found: reading.Found) -> dict[str, Any]:
-        wall = self._service().clock.wall()
-        is_held = reading.Holders(self._service())
-        facts = reading.facts(found, wall, is_held)
-        moments = [
-            ("Begun", found.begun_at),
-            ("Finished", found.finished_at),
-            ("Kept until", found.expires_at),
-        ]
+    @staticmethod
+    def _page_of(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
+        facts = shown.details(found, utc)
         return {
-            "found": facts,
-            "since": span(wall - found.begun_at) if found.status is None else "",
-            "moments": [(label, moment(at)) for label, at in moments if at],
-            "note": is_held.note,
-            "by": "" if found.status is not None or found.malformed else self._by(found)[1],
-            "can_complete": self._to_complete(found, facts["state"]) is not None,
+            "facts": facts,
+            "flow": facts["flow"],
+            "note": shown.note,
             "posted": _posted(found),
             "stamp": found.stamp,
         }
@@ -227,8 +210,7 @@ class RequestPages:
         found = self._named()
         if found is None:
             flask.abort(404)
-        wall = self._service().clock.wall()
-        return flask.jsonify(reading.facts(found, wall, reading.Holders(self._service())))
+        return flask.jsonify(self._shown().facts(found))
 
     @staticmethod
     def _named() -> reading.Found | None:
@@ -245,10 +227,10 @@ class RequestPages:
         found = self._named()
         if found is None:
             return self._missing()
-        facts = self._page_of(found)
-        if not facts["can_complete"]:
+        shown = self._shown()
+        if self._to_complete(found, shown) is None:
             return self._refused()
-        return self._render("complete.html", name="requests", **facts)
+        return self.render("complete.html", **self._page_of(found, shown))
 
     def _complete(self) -> Answer:
         found = self._named()
@@ -257,10 +239,8 @@ class RequestPages:
         given = flask.request.form.get("stamp", "").encode("utf-8", "surrogatepass")
         if not found.stamp or not hmac.compare_digest(found.stamp.encode(), given):
             text = "The request has changed since you looked. Nothing was done. Look again."
-            return self._message("Request has changed", text), 409
-        wall = self._service().clock.wall()
-        state = reading.state_of(found, wall, reading.Holders(self._service()))
-        request = self._to_complete(found, state)
+            return self.message("Request has changed", text), 409
+        request = self._to_complete(found, self._shown())
         if request is None:
             return self._refused()
         log.warning(
@@ -272,34 +252,31 @@ class RequestPages:
         answer = _apart(lambda: self._flows.complete_one(request), self._service())
         if answer is None:
             text = "It has failed again, and is unfinished. The log of this process says why."
-            return self._message("Request not complete", text)
+            return self.message("Request not complete", text)
         if answer.status >= FIRST_UNSTORED:
             text = f"It was answered with {answer.status}, and is unfinished."
-            return self._message("Request not complete", text)
+            return self.message("Request not complete", text)
         text = f"It was answered with {answer.status}. Its client gets that answer if it comes."
-        return self._message("Request completed", text)
+        return self.message("Request completed", text)
 
-    def _to_complete(self, found: reading.Found, state: str) -> Request | None:
+    def _to_complete(self, found: reading.Found, shown: reading.Shown) -> Request | None:
         """Return a stuck request that this process can complete; None if it is none."""
-        return self._flows.find(found.user, found.key) if state == "stuck" else None
+        if shown.state(found) != "stuck":
+            return None
+        return self._flows.find(found.user, found.key)
 
     # --- messages -----------------------------------------------------------------------------
 
     def _missing(self) -> Answer:
         text = "Its answer is no longer kept, or it never was."
-        return self._message("No such request", text), 404
+        return self.message("No such request", text), 404
 
     def _refused(self) -> Answer:
         text = (
             "It is running or done, or this process cannot complete it: its parameters are not "
             "stored, or it has no such function. Nothing was done."
         )
-        return self._message("Request cannot be completed", text), 409
-
-    def _message(self, title: str, text: str) -> str:
-        return self._render(
-            "message.html", name="requests", title=title, text=text, back="requests"
-        )
+        return self.message("Request cannot be completed", text), 409
 
 
 def _posted(found: reading.Found) -> dict[str, str] | None:

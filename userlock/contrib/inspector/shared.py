@@ -1,4 +1,4 @@
-"""Parts of the pages of jobs and of requests: errors, forms, moments."""
+"""Parts of the pages of jobs and of requests: routes, errors, forms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from userlock.admin.snapshot import timestamp
+import flask
+
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.words import legible
@@ -15,36 +16,59 @@ _SHOWN = 300
 
 Render = Callable[..., str]
 Answer = str | tuple[str, int]
-#: Renders a title and a text.
-Message = Callable[[str, str], str]
 
 
-def guarded(
-    view: Callable[..., Any],
-    context: Callable[[], contextlib.AbstractContextManager[None]],
-    message: Message,
-) -> Callable[..., Any]:
-    """Return a view that runs in an ndb context, and answers its errors."""
+class Pages:
+    """Pages about one noun. Each view runs in an ndb context, and its errors are answered.
 
-    def answered(**arguments: str) -> Any:
-        try:
-            with context():
-                return view(**arguments)
-        except LockServiceUnavailable as error:
-            return message("The lock store does not answer", error.reason), 503
-        except LockTimeout:
-            text = "Another request has the lock of its owner. Try again in a moment."
-            return message("The owner is busy", text), 503
-        except DATASTORE_ERRORS as error:
-            text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
-            return message("Datastore does not answer", text), 503
+    Args:
+        name: of the first page, among those in the navigation.
+        home: the endpoint of that page.
+        context: opens an ndb context.
+        render: renders a template.
+    """
 
-    return answered
+    def __init__(
+        self,
+        name: str,
+        home: str,
+        context: Callable[[], contextlib.AbstractContextManager[None]],
+        render: Render,
+    ) -> None:
+        self.name = name
+        self._home = home
+        self._context = context
+        self._render = render
 
+    def add(
+        self, to: flask.Blueprint, method: str, rule: str, endpoint: str, view: Callable[..., Any]
+    ) -> None:
+        """Add a route below the name."""
+        to.add_url_rule(f"/{self.name}{rule}", endpoint, self._guarded(view), methods=[method])
 
-def moment(at: float) -> str:
-    """Return a time in seconds since 1970 for people."""
-    return (timestamp(at) or "?")[:19].replace("T", " ") + " UTC"
+    def render(self, template: str, **facts: Any) -> str:
+        """Render a template."""
+        return self._render(template, name=self.name, **facts)
+
+    def message(self, title: str, text: str) -> str:
+        """Render a title and a text."""
+        return self.render("message.html", title=title, text=text, back=self._home)
+
+    def _guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
+        def answered(**arguments: str) -> Any:
+            try:
+                with self._context():
+                    return view(**arguments)
+            except LockServiceUnavailable as error:
+                return self.message("The lock store does not answer", error.reason), 503
+            except LockTimeout:
+                text = "Another request has the lock of its owner. Try again in a moment."
+                return self.message("The owner is busy", text), 503
+            except DATASTORE_ERRORS as error:
+                text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
+                return self.message("Datastore does not answer", text), 503
+
+        return answered
 
 
 def is_carried(text: str) -> bool:

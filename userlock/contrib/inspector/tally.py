@@ -119,11 +119,11 @@ class Tally:
         """Count an event: a listener."""
         match event:
             case Acquired(lock_id=str(lock_id), waited_seconds=waited, blocked_by=blocked_by):
-                self._count_wait(lock_id, waited if blocked_by else 0.0, granted=True)
+                self._count_wait(lock_id, "locks", waited if blocked_by else 0.0)
             case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
-                self._count_wait(lock_id, waited, granted=False)
+                self._count_wait(lock_id, "timed_out", waited)
             case Rejected(lock_id=str(lock_id)):
-                self._count_rejection(lock_id)
+                self._count_wait(lock_id, "rejected", 0.0)
             case Degraded(reason=reason):
                 self._count_outage(reason, refused=False)
             case Unavailable(reason=reason):
@@ -134,34 +134,25 @@ class Tally:
             case RequestServed(flow=flow, outcome=outcome):
                 self._count_request(flow, outcome)
 
-    def _count_wait(self, lock_id: str, seconds: float, *, granted: bool) -> None:
+    def _count_wait(self, lock_id: str, outcome: str, seconds: float) -> None:
         endpoint = self._endpoint()
+        waited = seconds > 0 or outcome == "timed_out"
         with self._mutex:
-            if seconds or not granted:
+            if waited:
                 self.waits[bisect.bisect_left(WAIT_LIMITS, seconds)] += 1
             for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
                 # Locks without any wait would push out the others.
-                if not seconds and granted and table is self.by_lock and name not in table:
+                uneventful = outcome == "locks" and not waited
+                if uneventful and table is self.by_lock and name not in table:
                     continue
-                waits = table.setdefault(name, Waits())
-                if granted:
-                    waits.locks += 1
-                else:
-                    waits.timed_out += 1
-                if seconds or not granted:
-                    waits.waited += 1
-                    waits.waited_seconds += seconds
-                    waits.longest_seconds = max(waits.longest_seconds, seconds)
+                row = table.setdefault(name, Waits())
+                setattr(row, outcome, getattr(row, outcome) + 1)
+                if waited:
+                    row.waited += 1
+                    row.waited_seconds += seconds
+                    row.longest_seconds = max(row.longest_seconds, seconds)
+                if not uneventful:
                     table.move_to_end(name)
-                if len(table) > _MOST:
-                    table.popitem(last=False)
-
-    def _count_rejection(self, lock_id: str) -> None:
-        endpoint = self._endpoint()
-        with self._mutex:
-            for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
-                table.setdefault(name, Waits()).rejected += 1
-                table.move_to_end(name)
                 if len(table) > _MOST:
                     table.popitem(last=False)
 

@@ -1,11 +1,11 @@
-"""Gather the facts of each view of the inspector. The templates have its words."""
+"""Gather the facts of each view of the inspector."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import flask
@@ -14,7 +14,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 import userlock.ids as ids
-from userlock.admin import snapshot
+from userlock.admin import locks as reading
+from userlock.admin.tables import Column
 from userlock.contrib.inspector import charts
 from userlock.contrib.inspector.tally import WAIT_LIMITS, Tally, Waits
 from userlock.lock.lease import process_label
@@ -36,8 +37,101 @@ Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """The words of a view.
+
+    Attributes:
+        title: the heading.
+        about: the introduction.
+        empty: the text in place of a table without rows.
+        columns: the columns.
+    """
+
+    title: str
+    about: str
+    empty: str
+    columns: Sequence[Column]
+
+
+_WAITS = (
+    Column("locks", "Granted", "count"),
+    Column("waited", "Waited", "count"),
+    Column("timed_out", "Timed out", "count"),
+    Column("rejected", "Rejected", "count"),
+    Column("waited_seconds", "Total wait", "duration"),
+    Column("longest_seconds", "Longest wait", "duration"),
+)
+
+TABLES = {
+    "locks": Table(
+        "Locks",
+        "Holders and waiters in all processes that share the lock store. Waiters are in queue "
+        "order.",
+        "No locks are held.",
+        (
+            Column("lock_id", "Lock", "code"),
+            Column("state", "State"),
+            Column("request", "Request", "code"),
+            Column("priority", "Priority"),
+            Column("seconds", "Duration", "duration"),
+            Column("process", "Process"),
+        ),
+    ),
+    "contention": Table(
+        "Contention by lock",
+        "Locks that requests of this process waited for, the longest total wait first.",
+        "No waits so far.",
+        (Column("name", "Lock", "code"), *_WAITS),
+    ),
+    "endpoints": Table(
+        "Contention by endpoint",
+        "Endpoints that took locks in this process, the longest total wait first.",
+        "No locks so far.",
+        (Column("name", "Endpoint", "code"), *_WAITS),
+    ),
+    "violations": Table(
+        "Violations",
+        "Put sites whose writes slipped past their lock. The app's settings decide whether such "
+        "writes are refused, or only logged.",
+        "No violations so far.",
+        (
+            Column("violation", "Violation"),
+            Column("kind", "Kind"),
+            Column("count", "Count", "count"),
+            Column("put_at", "Put at", "code"),
+            Column("read_at", "Read at", "code"),
+            Column("since", "First", "moment"),
+        ),
+    ),
+    "outages": Table(
+        "Outages",
+        "Periods in which the lock store did not answer this process. Writes were still fenced.",
+        "No outages so far.",
+        (
+            Column("since", "Start", "moment"),
+            Column("seconds", "Duration", "duration"),
+            Column("degraded", "Degraded locks", "count"),
+            Column("refused", "Refused locks", "count"),
+            Column("reason", "Reason"),
+        ),
+    ),
+    "heartbeats": Table(
+        "Heartbeats",
+        "The thread of this process that renews leases, and sends pending releases when the store "
+        "answers again.",
+        "",
+        (
+            Column("process", "Process"),
+            Column("tasks", "Tasks", "count"),
+            Column("thread", "Thread"),
+        ),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """A table.
+    """The rows of a table.
 
     Attributes:
         rows: the facts.
@@ -77,21 +171,14 @@ class Views:
         self.request = functools.partial(
             ids.show_request, route_of=functools.partial(route_of, app)
         )
-        self.by_name: dict[str, Callable[[], View]] = {
-            "locks": self.locks,
-            "contention": self.contention,
-            "endpoints": self.endpoints,
-            "violations": self.violations,
-            "outages": self.outages,
-            "heartbeats": self.heartbeats,
-        }
+        self.by_name: dict[str, Callable[[], View]] = {name: getattr(self, name) for name in TABLES}
 
     def locks(self) -> View:
         """Return holders and waiters, the lock with the longest wait first."""
         service = self._service()
         notes, rows = [], []
         try:
-            sample = snapshot.take(service, [], service.clock.wall())
+            sample = reading.take(service, [], service.clock.wall())
         except StoreUnavailable as trouble:
             notes.append(f"The lock store does not answer: {trouble.reason}.")
         else:
@@ -100,20 +187,20 @@ class Views:
                 if not sample.locks:
                     # At least the locks that this process has waited for.
                     known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                    sample = snapshot.take(service, known, sample.wall) if known else sample
+                    sample = reading.take(service, known, sample.wall) if known else sample
             for seen in sample.select(everything=True):
                 rows += self._rows_of(seen, sample.wall)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return View(rows[:_MOST_ROWS], notes, local=False)
 
-    def _rows_of(self, seen: snapshot.LockState, wall: float) -> list[Row]:
+    def _rows_of(self, seen: reading.LockState, wall: float) -> list[Row]:
         record = seen.record
         if record is None:
             return []
         rows: list[Row] = []
         if not record.free:
-            facts = snapshot.holder_facts(record, wall)
+            facts = reading.holder_facts(record, wall)
             blocked = record.blocked_on
             waiting = "" if blocked is None else f", waiting for {ids.show(blocked.lock_id)}"
             rows.append(
@@ -193,7 +280,7 @@ class Views:
         return View([{"process": process_label(), "tasks": len(renewals), "thread": thread}])
 
 
-def _breakable(seen: snapshot.LockState) -> str:
+def _breakable(seen: reading.LockState) -> str:
     """Return the lock id for the form that breaks the lock; empty if it carries none."""
     carried = not seen.hashed and ids.are_plain() and len(seen.name) <= ids.MAX_CHARACTERS
     return seen.name if carried and not _LOST.search(seen.name) else ""

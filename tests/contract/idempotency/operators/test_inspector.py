@@ -165,7 +165,7 @@ def test_one_request(shop: Shop, web: FlaskClient) -> None:
     one = web.post("/userlock/requests/show", data=fields).text
     for shown in (
         "sell",
-        "stuck, begun 1m30s ago",
+        "<dd>stuck</dd>",
         "order",
         "the server or its client",
         "Complete …",
@@ -265,7 +265,7 @@ def test_a_lock_that_is_taken_in_between(
     shop.leave("ann")
     data = asked(web)
     service.acquire("ann")
-    monkeypatch.setattr(reading.Holders, "__call__", lambda self, user: False)
+    monkeypatch.setattr(reading.Shown, "_is_held", lambda self, user: False)
     assert "Request not complete" in web.post(NOW, data=data).text
     assert shop.sold == []
 

@@ -11,8 +11,8 @@ from tests.contract.outbox.operators.conftest import Shop
 from tests.poison import TEXTS
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
-from userlock.admin import outbox as reading
-from userlock.cli import app as cli_app
+from userlock.admin import jobs as reading
+from userlock.cli import jobs as cli_jobs
 from userlock.cli.console import STYLES
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
@@ -149,7 +149,7 @@ def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_an
         ids.use(ids.form_of("masked"))
         return find_outbox(name)
 
-    monkeypatch.setattr(cli_app, "find_outbox", load_and_configure)
+    monkeypatch.setattr(cli_jobs, "find_outbox", load_and_configure)
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"

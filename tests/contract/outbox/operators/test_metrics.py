@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.test_opentelemetry import Backend
-from userlock.admin import outbox as reading
+from userlock.admin import jobs as reading
 from userlock.contrib import opentelemetry
 from userlock.contrib.opentelemetry import LAG_BUCKETS, RUN_BUCKETS, instrument
 from userlock.events import LISTENERS, JobRan, Listeners

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from google.cloud import ndb
 
 from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
-from userlock.admin import outbox as reading
+from tests.unit.cli.test_docs import OUTBOX, run
+from userlock.admin import jobs as reading
 from userlock.ndb.owners import SHARDS, shard_of
 from userlock.outbox.rows import JobRow, Standing, due_before
 from userlock.stores import MemoryStore
@@ -232,23 +234,37 @@ def test_another_kind_is_refused(shop: Shop) -> None:
 # --- on the command line ------------------------------------------------------------------------
 
 
-def test_status_and_its_exit_code(shop: Shop, terminal: Terminal) -> None:
-    assert terminal.run("outbox", "status").out == (
-        "0 due, 0 later, 0 running, 0 blocked, 0 dead\n"
-    )
-    shop.kill(shop.close_books, "ann")
-    shop.stage(shop.pay, "ann", 7)
-    shop.clock.advance(61)
-    fine = terminal.run("outbox", "status", "--late", "62")
-    assert fine.code == 0
-    assert "1 due, 0 later, 0 running, 1 blocked, 1 dead" in fine.out
-    assert "has been due for 1m01s: pay('ann', 7) of ann" in fine.out
-    late = terminal.run("outbox", "status", "--late", "60", "--json")
-    assert late.code == 1
-    assert late.document["lag_seconds"] == pytest.approx(61)
-    assert late.document["causes"] == [
-        {"cause": "close_books RuntimeError", "dead": 1, "blocking": 1}
-    ]
+class SMTPServerDisconnected(Exception):
+    """As in smtplib."""
+
+
+def test_the_status_in_the_documentation(shop: Shop, terminal: Terminal) -> None:
+    def fail(user_id: str, cents: int = 0) -> None:
+        raise shop.error or SMTPServerDisconnected
+
+    once = shop.pay.retry
+    send = shop.outbox.job(name="receipts.send", retry=once)(fail)
+    close = shop.outbox.job(name="books.close", on_dead="block", retry=once)(fail)
+    shop.kill(close, "ann", error=KeyError("x"))
+    for owner in ("bob", "eve"):
+        shop.kill(send, owner, error=SMTPServerDisconnected())
+    shop.stage(send, "ann", cents=2000)
+    shop.clock.advance(300)
+    shop.stage(send, "zoe")
+    shop.stage(send, "zoe", delay=900)
+    shop.clock.advance(100)
+    outcome, shown = run(terminal, OUTBOX)
+    assert outcome.code == 1
+    assert re.sub(r"\bag[\w-]+", "KEY", outcome.out) == re.sub(r"\bag[\w-]+", "KEY", shown)
+    fine = terminal.run("outbox", "status", "--late", "401", "--json")
+    assert (fine.code, fine.document["lag_seconds"]) == (0, pytest.approx(400))
+    assert fine.document["causes"][0] == {"cause": "books.close KeyError", "dead": 1, "blocking": 1}
+
+
+def test_an_empty_outbox(shop: Shop, terminal: Terminal) -> None:
+    none = "0 due, 0 later, 0 running, 0 blocked, 0 dead\n"
+    assert terminal.run("outbox", "status", "--late", "1").out == none
+    assert terminal.run("outbox", "list", "--owner", "nobody").out == "no jobs\n"
 
 
 def test_list_and_show(shop: Shop, terminal: Terminal) -> None:
@@ -262,7 +278,6 @@ def test_list_and_show(shop: Shop, terminal: Terminal) -> None:
     document = terminal.run("outbox", "show", key, "--json").document
     assert (document["state"], document["attempts"], document["owner"]) == ("dead", 1, "ann")
     assert document["first_error"]["text"].startswith("KeyError: 'x'")
-    assert terminal.run("outbox", "list", "--owner", "nobody").out == "no jobs\n"
 
 
 def test_a_job_that_is_gone(shop: Shop, terminal: Terminal) -> None:

@@ -130,14 +130,3 @@ def test_a_mistyped_command_line(
     assert out == ""
     assert says in err
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("action", ["status", "list", "show", "relay", "run", "redrive", "purge"])
-def test_each_action_has_help_with_exit_codes(
-    action: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["outbox", action, "--help"]) == 0
-    out = capsys.readouterr().out
-    assert "\nexit codes:\n  0    fine\n" in out
-    assert "--app" in out
-    assert all(len(line) <= 100 for line in out.splitlines())

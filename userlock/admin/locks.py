@@ -1,25 +1,42 @@
-"""Snapshots of the locks in a store, also as documents for programs."""
+"""Locks of a store at one moment: holders and queues, as documents and as rows of tables."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import userlock.ids as ids
-from userlock.admin.diagnostics import kind_of
+from userlock.admin.health import kind_of
+from userlock.admin.tables import Column, timestamp
 from userlock.errors import LockServiceUnavailable
 from userlock.ids import quoted
 from userlock.lock.lease import Holder
 from userlock.lock.record import Record, Waiter
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
+from userlock.words import escaped
 
 _MOST_LOCKS = 10_000
 #: How many waiters of a lock are shown.
 MOST_WAITERS = 100
 
 FOREIGN = "something that userlock did not write"
+
+#: The columns of a list of locks, and of the queue of one.
+COLUMNS = (
+    Column("lock", "Lock", "code", 12),
+    Column("holder", "Holder", "code", 12),
+    Column("held", "Held", "duration"),
+    Column("waiting", "Waiting", "count"),
+    Column("longest", "Longest", "duration"),
+    Column("next", "Next", "code", 12),
+)
+QUEUE = (
+    Column("number", "#", "count"),
+    Column("process", "Process", "text", 10),
+    Column("request", "Request", "code", 10),
+    Column("priority", "Priority"),
+    Column("waiting", "Waiting", "duration"),
+)
 
 
 class LockState(NamedTuple):
@@ -48,6 +65,21 @@ class LockState(NamedTuple):
             return -1.0
         return max((wall - each.since for each in self.record.waiters()), default=-1.0)
 
+    def row(self, wall: float) -> dict[str, Any]:
+        """Return the lock as a row of `COLUMNS`."""
+        record = self.record
+        waiters = [] if record is None else record.waiters()
+        row: dict[str, Any] = {"lock": self.shown, "holder": "(free)", "waiting": len(waiters)}
+        if record is not None and not record.free:
+            if is_foreign(record):
+                row["holder"] = f"({FOREIGN})"
+            else:
+                row["holder"] = name_of(record.holder)
+                row["held"] = held_seconds(record.holder, wall)
+        if waiters:
+            row["longest"], row["next"] = self.longest_wait(wall), name_of(waiters[0])
+        return row
+
 
 class Snapshot(NamedTuple):
     """The locks of a store at one moment, in seconds since 1970."""
@@ -74,7 +106,7 @@ def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
         StoreUnavailable: the store did not answer.
     """
     if lock_ids:
-        return _take_named(service, dict.fromkeys(lock_ids), wall)
+        return _take_named(service, list(dict.fromkeys(lock_ids)), wall)
     kind = kind_of(service.store)
     if kind is None:
         return Snapshot(wall, [], "this kind of store does not list its locks")
@@ -85,7 +117,7 @@ def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
     return Snapshot(wall, locks, note)
 
 
-def _take_named(service: LockService, lock_ids: Iterable[str], wall: float) -> Snapshot:
+def _take_named(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
     """Take a snapshot without the locks of servers that are down; the note names those locks."""
     locks: list[LockState] = []
     missing: dict[str, LockServiceUnavailable] = {}
@@ -111,16 +143,26 @@ def held_seconds(holder: Holder, wall: float) -> float:
     return max(wall - holder.since, 0.0)
 
 
+def name_of(party: Holder | Waiter) -> str:
+    """Return a holder or waiter in one phrase, harmless to a terminal."""
+    return escaped(f"{party.process} {ids.show_request(party.request)}".strip()) or "?"
+
+
+def queue_rows(waiters: list[Waiter], wall: float) -> list[dict[str, Any]]:
+    """Return waiters as rows of `QUEUE`."""
+    return [
+        {
+            "number": number,
+            "process": escaped(each.process),
+            "request": ids.show_request(each.request),
+            "priority": escaped(each.priority) + (" (aged)" if each.aged else ""),
+            "waiting": wall - each.since,
+        }
+        for number, each in enumerate(waiters[:MOST_WAITERS], 1)
+    ]
+
+
 # --- as documents -------------------------------------------------------------------------------
-
-
-def timestamp(wall: float) -> str | None:
-    """Return a moment for programs: RFC 3339, in UTC."""
-    try:
-        moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(name: str) -> str:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.snapshot import timestamp
+from userlock.admin.tables import Column, timestamp
 from userlock.ndb.owners import SHARDS, owner_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
@@ -50,6 +50,21 @@ _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
 _NAME = re.compile(r"[0-9a-f]{24,64}")
 
+#: The columns of a list of jobs, and of their causes of death.
+COLUMNS = (
+    Column("state", "State"),
+    Column("for", "For", "duration"),
+    Column("attempts", "Tries", "count"),
+    Column("owner", "Owner", "code", 8),
+    Column("job", "Job", "code", 12),
+    Column("key", "Key", "code"),
+)
+CAUSES = (
+    Column("dead", "Dead", "count"),
+    Column("blocking", "Blocking", "count"),
+    Column("cause", "Cause", "code", 20),
+)
+
 
 class Cause(NamedTuple):
     """A cause of dead jobs.
@@ -65,8 +80,10 @@ class Cause(NamedTuple):
     blocking: int
 
     @property
-    def shown(self) -> str:
-        return legible(self.name, _SHOWN_NAME)
+    def facts(self) -> dict[str, Any]:
+        """Return it as a document, and as a row of `CAUSES`."""
+        shown = legible(self.name, _SHOWN_NAME)
+        return {"cause": shown, "dead": self.dead, "blocking": self.blocking}
 
 
 class Status(NamedTuple):
@@ -475,6 +492,47 @@ def _error_facts(letter: Letter, text: str, at: float) -> dict[str, Any] | None:
     return {"text": error_of(letter, text), "at": timestamp(at)} if at else None
 
 
+def row(letter: Letter, wall: float) -> dict[str, Any]:
+    """Return a job as a row of `COLUMNS`."""
+    state = state_of(letter, wall)
+    since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}.get(state)
+    later = "in " if state == "later" else ""
+    return {
+        "state": state,
+        "for": "" if since is None else later + span(abs(wall - since)),
+        "attempts": letter.attempts,
+        "owner": ids.show(letter.owner),
+        "job": legible(letter.cause or letter.job, _SHOWN_NAME),
+        "key": reference(letter),
+    }
+
+
+def details(letter: Letter, wall: float, moment: Callable[[float], str]) -> dict[str, str]:
+    """Return all about a job but its call, by labels, in words."""
+    again = f", after {counted(letter.redriven, 'redrive')}" if letter.redriven else ""
+    found = {
+        "owner": ids.show(letter.owner),
+        "key": reference(letter),
+        "state": state_of(letter, wall),
+        "staged": moment(letter.staged_at),
+        "ready": moment(letter.ready_at),
+        "attempts": f"{letter.attempts}{again}",
+        "tier": legible(letter.tier, _SHOWN_NAME),
+    }
+    if letter.dead:
+        found["cause"] = legible(letter.cause, _SHOWN_NAME)
+        found["died"] = moment(letter.died_at)
+        if letter.blocks:
+            found["blocks"] = "its owner's later jobs wait until it is redriven or purged"
+    errors = [("first", letter.first_error, letter.first_error_at)]
+    if letter.last_error_at != letter.first_error_at:
+        errors.append(("last", letter.last_error, letter.last_error_at))
+    for label, text, at in errors:
+        if at:
+            found[f"{label} error"] = f"{moment(at)}\n{error_of(letter, text)}"
+    return {label: text for label, text in found.items() if text}
+
+
 def status_facts(status: Status) -> dict[str, Any]:
     """Return a status as a document."""
     oldest = status.oldest
@@ -487,10 +545,7 @@ def status_facts(status: Status) -> dict[str, Any]:
         "dead": status.dead,
         "lag_seconds": status.lag,
         "oldest": None if oldest is None else job_facts(oldest, status.wall),
-        "causes": [
-            {"cause": each.shown, "dead": each.dead, "blocking": each.blocking}
-            for each in status.causes
-        ],
+        "causes": [each.facts for each in status.causes],
         "complete": not status.notes,
         "notes": status.notes,
     }

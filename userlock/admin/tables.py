@@ -1,0 +1,58 @@
+"""Columns in which facts are shown, on a terminal or on a page; moments and durations in them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+from userlock.words import span
+
+
+class Column(NamedTuple):
+    """A column of a table whose rows are documents.
+
+    Attributes:
+        key: the name of the fact.
+        title: the heading.
+        kind: `text`, `code`, `count`, `duration` (in seconds, or in words) or `moment` (in
+            seconds since 1970).
+        least: the width to which a terminal may cut the column; None: it must not be cut.
+    """
+
+    key: str
+    title: str
+    kind: str = "text"
+    least: int | None = None
+
+    @property
+    def right(self) -> bool:
+        """Return whether the cells are aligned right."""
+        return self.kind in ("count", "duration")
+
+    def text(self, row: dict[str, Any]) -> str:
+        """Return the cell of a row."""
+        value = row.get(self.key)
+        if value is None or isinstance(value, str):
+            return value or ""
+        match self.kind:
+            case "count":
+                return f"{value:,}"
+            case "duration":
+                return span(value)
+            case "moment":
+                return utc(value)
+        return str(value)
+
+
+def timestamp(wall: float) -> str | None:
+    """Return a moment for programs: RFC 3339, in UTC."""
+    try:
+        moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc(wall: float) -> str:
+    """Return a moment for people, in UTC."""
+    return (timestamp(wall) or "?")[:19].replace("T", " ") + " UTC"

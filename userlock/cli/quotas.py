@@ -1,0 +1,168 @@
+"""Check an app's quota, and count again: `userlock quota check|recount`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from userlock.cli.app import Stop, opened
+from userlock.cli.command import (
+    FINE,
+    INTERRUPTED,
+    NO,
+    Invocation,
+    app_argument,
+    argument,
+    command,
+    group,
+    number,
+    usable_lock_id,
+)
+from userlock.constraints import Quota, QuotaState
+from userlock.constraints.quota import VARIABLE, find_quota
+from userlock.ids import show as show_id
+from userlock.ids import show_key
+from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.words import counted, legible, span, text_of
+
+_SHOWN = 300
+_MOST_KEYS = 20
+_WRONG = "the flags of some owners are wrong"
+_CHOICE = (
+    argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
+    argument(
+        "--hours",
+        type=number("number of hours", 0, 100_000),
+        default=26.0,
+        metavar="H",
+        help="owners with a change within H hours (default: 26)",
+    ),
+)
+
+
+@contextlib.contextmanager
+def _opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Quota]:
+    """Give the app's quota, in an ndb context."""
+    with (
+        opened(options, invocation, find_quota, VARIABLE, "quota") as quota,
+        quota.context(),
+    ):
+        yield quota
+
+
+@command(*_CHOICE, no=_WRONG)
+def check(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Report owners whose flags are wrong.
+
+    Looks at the owners whose job has not run, and at those with a change within --hours; with
+    OWNER at these alone. Exits with 1 if the flags of one are wrong, and no job staged in the
+    last five minutes will see to it. The JSON document has checked, wrong (owner, limit, counted,
+    differing, dirty_seconds), failed (owner, error) and interrupted.
+    """
+    wrong: list[dict[str, Any]] = []
+
+    def look(quota: Quota, owner: str) -> None:
+        state = quota.state(owner)
+        if not state.is_right:
+            wrong.append(_facts(state))
+            invocation.progress(_line(state))
+
+    checked, failed, interrupted = _each(options, invocation, look)
+    document = {"checked": checked, "wrong": wrong, "failed": failed, "interrupted": interrupted}
+    invocation.answer(document, [f"{counted(checked, 'owner')} checked, {len(wrong):,} wrong"])
+    if interrupted:
+        return INTERRUPTED
+    return NO if wrong or failed else FINE
+
+
+@command(*_CHOICE, no="some have failed")
+def recount(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Stage the job of owners again.
+
+    Stages it for the owners that `check` reports, or for each OWNER. The jobs run in the app.
+    Ctrl-C or SIGTERM ends it after the current owner. The JSON document has checked, stamped,
+    failed (owner, error) and interrupted.
+    """
+    stamped = 0
+
+    def stamp(quota: Quota, owner: str) -> None:
+        nonlocal stamped
+        if options.owners or not quota.state(owner).is_right:
+            quota.stamp_now(owner)
+            stamped += 1
+
+    checked, failed, interrupted = _each(options, invocation, stamp)
+    jobs = counted(stamped, "job")
+    invocation.answer(
+        {"checked": checked, "stamped": stamped, "failed": failed, "interrupted": interrupted},
+        [f"{counted(checked, 'owner')} checked, {jobs} staged"],
+    )
+    if interrupted:
+        return INTERRUPTED
+    return NO if failed else FINE
+
+
+def _each(
+    options: argparse.Namespace, invocation: Invocation, work: Callable[[Quota, str], None]
+) -> tuple[int, list[dict[str, str]], bool]:
+    """Do the work for each owner. One owner's error stops no others.
+
+    Return how many there were, those that have failed, and whether it was interrupted.
+    """
+    checked = 0
+    failed: list[dict[str, str]] = []
+    with _opened(options, invocation) as quota, Stop().listening() as stop:
+        owners: Iterable[str] = [usable_lock_id(each) for each in options.owners]
+        for owner in owners or quota.owners(options.hours):
+            if stop():
+                break
+            checked += 1
+            try:
+                work(quota, owner)
+            except DATASTORE_ERRORS:
+                raise
+            except Exception as error:
+                text = legible(text_of(error), _SHOWN)
+                failed.append({"owner": show_id(owner), "error": text})
+    for each in failed:
+        invocation.progress(f"{each['owner']}: cannot be counted: {each['error']}")
+    return checked, failed, stop.requested
+
+
+def _line(state: QuotaState) -> str:
+    limit = "no limit" if state.limit is None else f"limit {state.limit:,}"
+    text = f"{show_id(state.owner)}: {state.counted:,} counted, {limit}"
+    text += f", {len(state.differing):,} flags are wrong"
+    if state.dirty_seconds is not None:
+        text += f"; its job has not run for {span(state.dirty_seconds)}"
+    return text
+
+
+def _facts(state: QuotaState) -> dict[str, Any]:
+    """Return a state for JSON. In an ndb context, which keys need to be shown."""
+    return {
+        "owner": show_id(state.owner),
+        "limit": state.limit,
+        "counted": state.counted,
+        "differing": [show_key(key) for key in state.differing[:_MOST_KEYS]],
+        "dirty_seconds": state.dirty_seconds,
+    }
+
+
+quota = group(
+    "quota",
+    """\
+Check the flags of a quota, and count again.
+
+The app's userlock.constraints.Quota is named by --app MODULE:ATTRIBUTE or the environment
+variable USERLOCK_QUOTA, and is imported from the current directory. Its outbox needs client=.
+
+Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners.
+""",
+    _WRONG,
+    app_argument("quota", VARIABLE),
+    check,
+    recount,
+)
