@@ -29,6 +29,14 @@ def test_a_transaction_that_begins_with_its_first_read(datastore_client: datasto
     client.reserve_ids_sequential(client.key("Task", 1), 3)
 
 
+def test_databases_are_kept_apart(datastore_client: datastore.Client) -> None:
+    other = datastore.Client(database="other")
+    put(other, "Task", 1)
+    assert list(datastore_client.query(kind="Task").fetch()) == []
+    (found,) = other.query(kind="Task").fetch()
+    assert found.key == other.key("Task", 1)
+
+
 def test_the_documented_metadata_queries(datastore_client: datastore.Client) -> None:
     client = datastore_client
     put(client, "Account", 1)

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,18 +222,34 @@ class TestAtomicity:
         assert engine.identifiers(query("New", where(("a", "=", 1)))) == [3]
         storage.close()
 
-    def test_a_failing_commit_leaves_nothing(self, timed: Subject) -> None:
-        class Failure(Exception):
-            pass
+    @pytest.mark.parametrize("at_its_end", [False, True])
+    def test_a_failing_commit_leaves_nothing(
+        self, timed: Subject, monkeypatch: pytest.MonkeyPatch, at_its_end: bool
+    ) -> None:
+        connection = timed.storage._connection
+
+        class Unable:
+            """A connection that cannot commit."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(connection, name)
+
+            def execute(self, statement: str, *arguments: Any) -> Any:
+                if statement == "COMMIT":
+                    raise sqlite3.OperationalError("disk I/O error")
+                return connection.execute(statement, *arguments)
 
         def half_a_commit() -> None:
             with timed.storage.write() as writer:
                 partition = writer.catalog.intern_partition(("p", "", "n"))  # type: ignore[arg-type]
                 writer.put(partition, "K", b"key", b"", {"n": (b"1",)}, None)
-                raise Failure
+                if not at_its_end:
+                    raise sqlite3.OperationalError
 
-        with pytest.raises(Failure):
-            half_a_commit()
+        with monkeypatch.context() as patched:
+            patched.setattr(timed.storage, "_connection", Unable())
+            with pytest.raises(sqlite3.OperationalError):
+                half_a_commit()
         for table in ("entities", "index_rows", "partitions", "scopes"):
             assert rows(timed, table) == 0
         assert timed.storage.catalog.partitions() == {}

@@ -4,8 +4,9 @@ import pytest
 
 from tests.unit.emulator.builders import PROJECT, key
 from userlock_emulator.datastore.catalog import Partition
+from userlock_emulator.datastore.encoding import encode_key
 from userlock_emulator.datastore.errors import DatastoreError
-from userlock_emulator.datastore.key_text import gql_key
+from userlock_emulator.datastore.key_text import gql_key, named
 from userlock_emulator.datastore.viewer import places
 from userlock_emulator.datastore.viewer.markup import exact, join, tag
 
@@ -53,3 +54,8 @@ def test_other_texts_are_no_keys(text: str) -> None:
         places.find(text, PARTITION)
     with pytest.raises(DatastoreError):
         places.key_of(text)
+
+
+def test_keys_in_messages() -> None:
+    assert named((PARTITION, encode_key(key("Task", "a")))) == "KEY(Task, 'a')"
+    assert named((PARTITION, b"broken")) == "the key b'broken'"

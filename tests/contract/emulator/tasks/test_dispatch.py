@@ -72,6 +72,11 @@ def test_retries_until_a_success(bench: Bench) -> None:
         assert shown.last_attempt.response_status.message.endswith("HTTP status code 302")
         assert [bench.jump(), bench.jump()] == [pytest.approx(0.1), pytest.approx(0.2)]
         assert not other.received
+    bench.create("b", http_request={"url": "http://127.0.0.1:1/"})  # where nobody listens
+    bench.settle()
+    shown = bench.get("b")
+    assert shown.last_attempt.response_status.message.startswith("UNAVAILABLE(14): no response")
+    assert shown.response_count == 0
     counts = [each.headers["X-CloudTasks-TaskRetryCount"] for each in bench.target.received]
     assert counts == ["0", "1", "2"]
     assert {each.method for each in bench.target.received} == {"HEAD"}
