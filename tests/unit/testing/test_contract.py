@@ -1,108 +1,78 @@
-"""Test the contract suite by negative controls: it finds every store that breaks a promise."""
+"""The contract suites find what breaks them: one negative control for each contract."""
 
 from __future__ import annotations
 
-import inspect
-import itertools
-from collections.abc import Iterator
+import contextlib
+import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.unit.testing import broken_fences, broken_rewrites, broken_wakes
-from tests.unit.testing import broken_stores as broken
-from userlock.lock.store import LeaseStore
+from userlock.lock.store import LeaseStore, Stored
+from userlock.outbox.engines import EngineError, Wake
 from userlock.stores import MemoryStore
 from userlock.testing import (
+    EngineContract,
+    EngineForkContract,
     FenceContract,
     ForkContract,
-    LeaseStoreContract,
     ManualClock,
+    RaceContract,
     RewriteContract,
+    TimeContract,
+    VerbContract,
     WakeContract,
 )
 from userlock.testing.contract import waking
-from userlock.testing.contract.base import LOCK_IDS
-
-#: Each broken store, with a test that must fail on it.
-FOUND_OUT_BY: dict[type[MemoryStore], str] = {
-    broken.CreateLooksFirst: "test_one_of_many_creates_wins",
-    broken.SwapLooksFirst: "test_one_of_many_swaps_wins",
-    broken.RemoveLooksFirst: "test_one_of_many_removes_wins",
-    broken.AppendReadsThenWrites: "test_no_line_is_lost_among_many",
-    broken.BreaksInChildren: "test_a_forked_child_has_a_store_of_its_own",
-    broken.MixesUpRepliesInChildren: "test_a_forked_child_has_a_store_of_its_own",
-    broken.SwapIgnoresVersion: "test_a_version_is_spent_by_whatever_changes_the_record",
-    broken.SwapCreates: "test_swap_creates_nothing",
-    broken.RemoveIgnoresVersion: "test_a_version_is_spent_by_whatever_changes_the_record",
-    broken.AppendSpendsNoVersion: "test_a_version_is_spent_by_whatever_changes_the_record",
-    broken.VersionsAreRecords: "test_a_version_is_spent_by_whatever_changes_the_record",
-    broken.VersionsStartAgain: "test_a_version_is_spent_by_whatever_changes_the_record",
-    broken.CreateOverwrites: "test_a_record_that_is_there_is_not_created",
-    broken.AppendCreates: "test_append_to_nothing_creates_nothing",
-    broken.AppendAnswersWithWhatWas: "test_append_adds_a_line",
-    broken.ReadsWhatIsNotThere: "test_where_nothing_was_created_nothing_is_read",
-    broken.RemoveTakesEverything: "test_remove_leaves_other_locks_alone",
-    broken.HurryReadsNothing: "test_reading_in_a_hurry_reads_the_same",
-    broken.CutsBigRecords: "test_a_record_is_kept_byte_for_byte",
-    broken.StripsRecords: "test_a_record_is_kept_byte_for_byte",
-    broken.FoldsSurrogates: "test_different_lock_ids_never_meet",
-    broken.JoinsSurrogates: "test_different_lock_ids_never_meet",
-    broken.NormalizesUnicode: "test_different_lock_ids_never_meet",
-    broken.CutsLockIds: "test_different_lock_ids_never_meet",
-    broken.StripsLockIds: "test_different_lock_ids_never_meet",
-    broken.LapsesEarly: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.LapsesLate: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.NeverLapses: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.GivesNoGrace: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.GraceIsShort: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.RefusesBriefRecords: "test_any_time_to_live_is_one",
-    broken.TakesLongTtlsForDates: "test_the_longest_time_to_live_has_not_lapsed",
-    broken.KeepsForEver: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.AppendRenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.SwapKeepsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken_rewrites.IgnoresVersion: "test_rewrite_takes_no_spent_version",
-    broken_rewrites.Creates: "test_rewrite_creates_nothing",
-    broken_rewrites.OnlyShortens: "test_rewrite_replaces_the_record",
-    broken_rewrites.RenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken_rewrites.RoundsTheTtlDown: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.RefusedCreateRenewsTheTtl: "test_records_lapse_on_time_and_go_after_the_grace",
-    broken.CreateTakesOverTheLapsed: "test_a_lapsed_record_can_still_be_changed",
-    broken.LapsedCannotBeSwapped: "test_a_lapsed_record_can_still_be_changed",
-    broken.LapsedCannotBeRemoved: "test_a_lapsed_record_can_still_be_changed",
-    broken.LapsingSpendsTheVersion: "test_a_lapsed_record_can_still_be_changed",
-    broken_fences.Forgets: "test_numbers_grow_with_each_call",
-    broken_fences.CountsPerRecord: "test_numbers_grow_with_each_call",
-    broken_fences.OnlyReads: "test_fence_appends",
-    broken_fences.Creates: "test_fence_creates_nothing",
-    broken_wakes.WakesNobody: "test_a_release_wakes_the_first_waiter",
-    broken_wakes.WakesTheLast: "test_a_release_wakes_the_first_waiter",
-    broken_wakes.WakesAll: "test_a_release_wakes_the_first_waiter",
-    broken_wakes.GoesByArrival: "test_interactive_comes_before_batch",
-    broken_wakes.KnowsNoAge: "test_batch_that_has_aged_comes_in_its_turn",
-    broken_wakes.WakesThoseWhoLeft: "test_waiters_that_left_are_passed",
-    broken_wakes.ForgetsNobody: "test_a_waiter_that_has_ended_is_forgotten",
-    broken_wakes.WakesAtOnce: "test_a_bell_that_is_rung_here_ends_the_wait",
-    broken.BreaksAfterClose: "test_use_after_close_works_or_is_refused_cleanly",
-    broken.CloseOnlyOnce: "test_close_can_be_called_twice",
-}
-
-#: Tests of races, beside the one above, that a store without atomic verbs must fail.
-ALSO_FOUND_OUT_BY: list[tuple[type[MemoryStore], str]] = [
-    (broken.SwapLooksFirst, "test_a_swap_loses_no_line_that_its_writer_has_not_seen"),
-    (broken.SwapLooksFirst, "test_no_increment_is_lost_among_appends"),
-    (broken.RemoveLooksFirst, "test_either_a_remove_or_an_append_comes_first"),
-    (broken.AppendReadsThenWrites, "test_either_a_remove_or_an_append_comes_first"),
-    (broken.AppendReadsThenWrites, "test_a_swap_loses_no_line_that_its_writer_has_not_seen"),
-    (broken.AppendReadsThenWrites, "test_no_increment_is_lost_among_appends"),
-    (broken.CreateLooksFirst, "test_create_and_remove_keep_threads_apart"),
-    (broken.RemoveIgnoresVersion, "test_either_a_remove_or_an_append_comes_first"),
-    (broken.CreateOverwrites, "test_create_and_remove_keep_threads_apart"),
-]
 
 
-class Contract(LeaseStoreContract, RewriteContract, ForkContract, FenceContract, WakeContract):
-    """The suite, run by this module on a manual clock."""
+class SwapIgnoresVersion(MemoryStore):
+    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
+        stored = self.read(lock_id)
+        return stored and super().swap(lock_id, stored.version, record, ttl_seconds)
+
+
+class NeverLapses(MemoryStore):
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        stored = super().read(lock_id, hurry=hurry)
+        return stored and stored._replace(lapsed=False)
+
+
+class BreaksInChildren(MemoryStore):
+    def __init__(self, *, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
+        self._process = os.getpid()
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        if os.getpid() != self._process:
+            raise OSError("this is another's connection")
+        return super().create(lock_id, record, ttl_seconds)
+
+
+class RewriteCreates(MemoryStore):
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        return super().rewrite(lock_id, version, record) or self.create(lock_id, record, 60)
+
+
+class HurryReadsNothing(MemoryStore):
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return None if hurry else super().read(lock_id)
+
+
+class FenceStandsStill(MemoryStore):
+    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        answer = super().fence(lock_id, line)
+        return None if answer is None else (answer[0], int(self.clock.now()))
+
+
+class WakesNobody(MemoryStore):
+    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        return self.append(lock_id, line)
+
+
+class _Timed(TimeContract):
+    """The contract of times, on a manual clock."""
 
     def now(self, store: LeaseStore) -> float:
         assert isinstance(store, MemoryStore)
@@ -113,59 +83,94 @@ class Contract(LeaseStoreContract, RewriteContract, ForkContract, FenceContract,
         store.clock.sleep(seconds)
 
 
-@pytest.fixture(autouse=True)
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory a wake-up comes at once, or never."""
+@pytest.mark.parametrize(
+    ("contract", "name", "broken"),
+    [
+        (VerbContract, "test_reading_in_a_hurry_reads_the_same", HurryReadsNothing),
+        (RaceContract, "test_one_of_many_swaps_wins", SwapIgnoresVersion),
+        (_Timed, "test_a_lapsed_record_can_still_be_changed", NeverLapses),
+        (ForkContract, "test_a_forked_child_has_a_store_of_its_own", BreaksInChildren),
+        (RewriteContract, "test_rewrite_creates_nothing", RewriteCreates),
+        (FenceContract, "test_numbers_grow_with_each_call", FenceStandsStill),
+        (WakeContract, "test_a_release_wakes_the_first_waiter", WakesNobody),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_store_that_breaks_a_promise_is_found_out(
+    contract: Callable[[], Any],
+    name: str,
+    broken: type[MemoryStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(waking, "PATIENCE", 0.05)
+    test = getattr(contract(), name)
+    test(MemoryStore(clock=ManualClock()))
+    with pytest.raises((AssertionError, OSError)):
+        test(broken(clock=ManualClock()))
 
 
-NAMES = [name for name, _ in inspect.getmembers(Contract) if name.startswith("test_")]
+class Engine:
+    """An engine in memory that delivers at once."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.process = os.getpid()
+        # What a child delivers reaches the test by this pipe.
+        self.reading, self.writing = os.pipe()
+
+    def connect(self, deliver: Callable[[str], object]) -> None:
+        pass
+
+    def wake(self, messages: list[Wake], timeout: float) -> list[EngineError | None]:
+        return [self.take(each) for each in messages]
+
+    def take(self, message: Wake) -> EngineError | None:
+        self.keys.append(message.key)
+        if os.getpid() != self.process:
+            os.write(self.writing, message.key.encode() + b"\n")
+        return None
+
+    def close(self) -> None:
+        pass
 
 
-def cases(name: str) -> Iterator[dict[str, Any]]:
-    """Give the arguments of one test, beside the store, as pytest would."""
-    test = getattr(Contract, name)
-    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
-    axes: list[list[tuple[str, object]]] = [
-        [(mark.args[0], value) for value in mark.args[1]] for mark in marks
-    ]
-    if "lock_id" in inspect.signature(test).parameters:
-        axes.append([("lock_id", lock_id) for lock_id in LOCK_IDS.values()])
-    for combination in itertools.product(*axes):
-        yield dict(combination)
+class LosesSome(Engine):
+    def take(self, message: Wake) -> EngineError | None:
+        return None if len(self.keys) == 1 else super().take(message)
 
 
-def fails(make: type[MemoryStore], name: str) -> bool:
-    """Return whether the store fails this test of the contract."""
-    for arguments in cases(name):
-        try:
-            getattr(Contract(), name)(make(clock=ManualClock()), **arguments)
-        except Exception:
-            return True
-    return False
+class FailsInChildren(Engine):
+    def take(self, message: Wake) -> EngineError | None:
+        if os.getpid() != self.process:
+            return EngineError("a connection of the parent's")
+        return super().take(message)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_store_that_keeps_its_promises_passes(name: str) -> None:
-    assert not fails(MemoryStore, name)
+class _Delivered(EngineContract, EngineForkContract):
+    """The contracts of engines, on one in memory."""
+
+    def delivered(self, engine: Any) -> list[str]:
+        os.set_blocking(engine.reading, False)
+        with contextlib.suppress(BlockingIOError):
+            engine.keys += os.read(engine.reading, 65536).decode().split()
+        keys: list[str] = engine.keys
+        return keys
+
+    def now(self, engine: Any) -> float:
+        return 0.0
+
+    def wait(self, engine: Any, seconds: float) -> None:
+        raise AssertionError("nothing was delivered")
 
 
 @pytest.mark.parametrize(
-    ("make", "name"),
-    [*FOUND_OUT_BY.items(), *ALSO_FOUND_OUT_BY],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
+    ("name", "broken"),
+    [
+        ("test_each_message_that_is_taken_is_delivered", LosesSome),
+        ("test_a_forked_child_has_connections_of_its_own", FailsInChildren),
+    ],
 )
-def test_a_store_that_breaks_one_is_found_out(make: type[MemoryStore], name: str) -> None:
-    # Races depend on chance: sometimes no thread comes in between.
-    assert any(fails(make, name) for _ in range(10))
-
-
-def test_every_test_has_a_store_that_fails_it() -> None:
-    """Each test of the contract fails on some broken store."""
-    found_out_by = {*FOUND_OUT_BY.values(), *(name for _, name in ALSO_FOUND_OUT_BY)}
-    idle = [
-        name
-        for name in NAMES
-        if name not in found_out_by and not any(fails(make, name) for make in FOUND_OUT_BY)
-    ]
-    assert idle == []
+def test_an_engine_that_breaks_a_rule_is_found_out(name: str, broken: type[Engine]) -> None:
+    getattr(_Delivered(), name)(Engine())
+    with pytest.raises(AssertionError):
+        getattr(_Delivered(), name)(broken())
