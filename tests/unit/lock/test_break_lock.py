@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.world import World
-from userlock import LockNotHeld, LockService, LockServiceUnavailable
+from userlock import LockService, LockServiceUnavailable
 from userlock.events import Broken, Event, LeaseLost
 from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
@@ -97,40 +97,6 @@ class TestBreaking:
             userlock.break_lock("ann")
         broken = next(event for event in events if isinstance(event, Broken))
         assert broken.by == process_label()
-
-    def test_the_holder_learns_it_at_its_release(self, events: list[Event]) -> None:
-        with userlock.global_lock("ann"):
-            userlock.break_lock("ann", by="Jo")
-        lost = events[-1]
-        assert isinstance(lost, LeaseLost)
-        assert "broken by Jo" in lost.how
-
-    def test_or_when_it_extends(self) -> None:
-        losses: list[str] = []
-        with userlock.global_lock("ann") as lock:
-            lock.on_lost(lambda tenure: losses.append(tenure.lost))
-            userlock.break_lock("ann", by="Jo")
-            with pytest.raises(LockNotHeld, match="broken by Jo"):
-                lock.extend(10)
-        assert losses == ["it was broken by Jo"]
-
-    def test_or_at_its_next_heartbeat(self, service: LockService, clock: ManualClock) -> None:
-        with userlock.global_lock("ann", heartbeat=True, lock_timeout=3) as lock:
-            userlock.break_lock("ann", by="Jo")
-            clock.advance(1)
-            service.renewals.run_due()
-            assert lock.lost == "it was broken by Jo"
-
-    def test_somebody_else_may_have_it_by_then(
-        self, service: LockService, events: list[Event]
-    ) -> None:
-        with userlock.global_lock("ann"):
-            userlock.break_lock("ann", by="Jo")
-            service.acquire("ann", request="POST /next")
-        lost = events[-1]
-        assert isinstance(lost, LeaseLost)
-        assert "POST /next" in lost.how
-        assert userlock.holder("ann") is not None, "the late release does them no harm"
 
     def test_waiters_continue_in_order(self, world: World, service: LockService) -> None:
         hanging = Rival(world, "host/hanging", [Step("ann")], work=1000)

@@ -11,7 +11,6 @@ import userlock
 from tests.leases import record_of
 from userlock import HeldLock, LockNotHeld, LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Event, Extended, LeaseLost
-from userlock.lock.lease import Granted
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -201,17 +200,6 @@ class TestAcquiredLock:
         assert lock.tenure.remaining_seconds == 30.5
         assert events[-1] == Extended("ann", 30.5)
 
-    def test_what_makes_no_sense_is_refused(self, scope: LockScope) -> None:
-        lock = userlock.acquire_lock("ann")
-        with pytest.raises(ValueError, match="seconds must be at least"):
-            lock.extend(0)
-
-    def test_a_released_lock_is_not(self, scope: LockScope) -> None:
-        lock = userlock.acquire_lock("ann")
-        userlock.release_lock("ann")
-        with pytest.raises(LockNotHeld, match="has been released"):
-            lock.extend(5)
-
 
 Extend = Callable[[float], None]
 
@@ -288,20 +276,6 @@ class TestWithExtension:
             userlock.with_extension("ann", work, lock_timeout=2.5)
         assert userlock.current_scope() is None
 
-    def test_a_crash_frees_the_lock_soon(
-        self, service: LockService, clock: ManualClock, store: MemoryStore
-    ) -> None:
-        """The purpose of the short lease. A crash: nothing is ever released."""
-        lease = service.acquire("ann", lock_timeout=2.5)
-        for _ in range(5):
-            clock.advance(2)
-            outcome = service.extend(lease, 2.5)
-            assert isinstance(outcome, Granted)
-            lease = outcome.lease
-        started = clock.now()
-        service.acquire("ann", wait_timeout=60)
-        assert clock.now() - started < 2.5 + 0.5
-
     def test_an_exception_inside_propagates_and_frees_the_lock(self, store: MemoryStore) -> None:
         def work(extend: Extend) -> None:
             raise ZeroDivisionError
@@ -309,22 +283,3 @@ class TestWithExtension:
         with pytest.raises(ZeroDivisionError):
             userlock.with_extension("ann", work, lock_timeout=2.5)
         assert store.read("ann") is None
-
-    def test_it_waits_and_ranks_like_any_lock(self, service: LockService) -> None:
-        service.acquire("ann", lock_timeout=1000)
-        with pytest.raises(LockTimeout) as caught:
-            userlock.with_extension(
-                "ann", lambda _: None, lock_timeout=5, wait_timeout=1, priority="batch"
-            )
-        assert caught.value.waited_seconds == pytest.approx(1, abs=0.1)
-
-    @pytest.mark.parametrize("lock_timeout", [0, -1])
-    def test_a_lease_that_makes_no_sense_is_refused(self, lock_timeout: float) -> None:
-        with pytest.raises(ValueError, match="lock_timeout"):
-            userlock.with_extension("ann", lambda _: None, lock_timeout=lock_timeout)
-
-    def test_an_extension_after_the_end_is_refused(self) -> None:
-        kept: list[Extend] = []
-        userlock.with_extension("ann", kept.append, lock_timeout=5)
-        with pytest.raises(LockNotHeld, match="has been released"):
-            kept[0](5)

@@ -9,7 +9,7 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live, losses
-from userlock import HeldLock, LockService, LockTimeout
+from userlock import HeldLock, LockService
 from userlock.events import Event, Extended, Released
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
@@ -107,17 +107,6 @@ class TestRenewal:
         tenure.scope.release("ann")
         record = record_of(store, "ann")
         assert (record.free, record.position_of(claims[0].token)) == (True, 0)
-
-    def test_a_waiter_gets_it_at_the_release(
-        self, service: LockService, clock: ManualClock, tenure: HeldLock
-    ) -> None:
-        """The renewal thread renews while others wait."""
-        for tick in range(1, 40):
-            clock.after(tick, service.renewals.run_due)
-        clock.after(35.0, lambda: tenure.scope.release("ann"))
-        started = clock.now()
-        service.acquire("ann", wait_timeout=60)
-        assert 35 <= clock.now() - started < 35.1
 
     def test_a_policy_can_ask_for_it(self, store: MemoryStore, clock: ManualClock) -> None:
         policy = userlock.LockPolicy(
@@ -239,10 +228,3 @@ def test_a_store_for_requests_only_can_have_no_heartbeat(
     service.requests_only = True
     with pytest.raises(userlock.ConfigurationError, match="longer lease"):
         scope.acquire("ann", heartbeat=True)
-
-
-def test_a_lock_with_a_heartbeat_excludes_like_any(
-    service: LockService, clock: ManualClock, tenure: HeldLock
-) -> None:
-    with pytest.raises(LockTimeout, match="POST /mine"):
-        service.acquire("ann", wait_timeout=5)

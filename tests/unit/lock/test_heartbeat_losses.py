@@ -101,21 +101,6 @@ class TestLoss:
         scope.release("ann")
         assert [event.how for event in losses(events)] == [tenure.lost]
 
-    def test_at_the_latest_by_the_release(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        tenure: HeldLock,
-        scope: LockScope,
-        events: list[Event],
-        accident: Accident,
-        how: str,
-    ) -> None:
-        accident(store, service)
-        scope.release("ann")
-        (event,) = losses(events)
-        assert event.how.startswith(how)
-
 
 class TestErrorsOfOthers:
     def test_a_failing_callback_has_no_effect(
@@ -140,32 +125,6 @@ class TestErrorsOfOthers:
         assert "the callback is broken" in caplog.text
         assert not other.ran_out
         assert not other.lost
-
-    def test_nor_does_a_listener(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
-    ) -> None:
-        def fail(event: Event) -> None:
-            raise RuntimeError("the listener is broken")
-
-        service.listeners.add(fail)
-        live(service, clock, 5 * LEASE)
-        assert not tenure.ran_out
-
-    def test_a_store_with_a_bug_is_asked_again(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        def fail() -> None:
-            raise ZeroDivisionError
-
-        store.before("swap", fail)
-        live(service, clock, 5 * LEASE)
-        assert "ZeroDivisionError" in caplog.text
-        assert not tenure.ran_out
 
     @pytest.mark.parametrize("wrong", [None, "print", 5, ("a", "b")])
     def test_a_callback_that_is_not_callable_is_refused_at_once(

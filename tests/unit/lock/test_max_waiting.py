@@ -238,13 +238,6 @@ class TestPlacesAreGivenBack:
         waiters.begin(3, lambda: rejected(bounded))
         assert waiters.served == 3
 
-    def test_with_a_lock_that_was_handed_over(
-        self, bounded: LockService, clock: ManualClock, end: None
-    ) -> None:
-        holder = bounded.acquire("ann")
-        clock.after(1.0, lambda: bounded.release(holder))
-        bounded.release(bounded.acquire("ann"))
-
     def test_by_a_time_out(self, bounded: LockService, clock: ManualClock, end: None) -> None:
         bounded.acquire("ann")
         for _ in range(5):
@@ -254,13 +247,6 @@ class TestPlacesAreGivenBack:
         bounded.acquire("ann")
         for _ in range(5):
             rejected(bounded, max_waiting=0)
-
-    def test_by_an_interrupt(self, bounded: LockService, clock: ManualClock, end: None) -> None:
-        bounded.acquire("ann")
-        for _ in range(5):
-            clock.after(0.5, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                bounded.acquire("ann")
 
     def test_by_a_deadlock(self, bounded: LockService, end: None) -> None:
         for _ in range(5):
@@ -284,21 +270,6 @@ class TestPlacesAreGivenBack:
         with contextlib.suppress(userlock.LockServiceUnavailable):
             assert service.acquire("ann").degraded
         assert service.admission.waiting("ann") == 0
-
-    @pytest.mark.parametrize("listener_fails_on", ["Contended", "Rejected", "Acquired"])
-    def test_by_a_listener_that_stops_the_thread(
-        self, bounded: LockService, clock: ManualClock, end: None, listener_fails_on: str
-    ) -> None:
-        def stop(event: Event) -> None:
-            if type(event).__name__ == listener_fails_on:
-                raise KeyboardInterrupt
-
-        holder = bounded.acquire("ann")
-        bounded.listeners.add(stop)
-        clock.after(1.0, lambda: bounded.release(holder))
-        with pytest.raises((KeyboardInterrupt, TooManyWaiting)):
-            bounded.acquire("ann", max_waiting=0 if listener_fails_on == "Rejected" else None)
-        bounded.listeners.remove(stop)
 
     def test_wherever_the_thread_is_stopped(self) -> None:
         """At each line of the wait and of the counting, also while the place is given back."""
@@ -485,11 +456,6 @@ class TestTheError:
         assert errors
         assert errors[0].holder is not None
         assert errors[0].holder.request == "POST /second"
-
-    def test_code_that_handles_a_time_out_handles_it(self, bounded: LockService) -> None:
-        bounded.acquire("ann")
-        with pytest.raises(LockTimeout):
-            bounded.acquire("ann", max_waiting=0)
 
 
 class TestStatements:

@@ -72,15 +72,6 @@ def pending(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
 
 
 class TestOneServer:
-    def test_pending_releases_are_sent(
-        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
-    ) -> None:
-        pending.add(left_behind(leases, "ann"))
-        assert len(pending) == 1
-        pending.send()
-        assert store.read("ann") is None
-        assert len(pending) == 0
-
     def test_a_new_holder_is_left_alone(
         self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
@@ -150,24 +141,6 @@ class TestOneServer:
             clock.advance(0.1)
         assert 9 <= looks <= 11
         assert len(pending) == 0
-
-    def test_a_late_lease_is_released_when_it_arrives(
-        self,
-        pending: PendingReleases,
-        leases: LeaseProtocol,
-        store: MemoryStore,
-        clock: ManualClock,
-    ) -> None:
-        claim = make_claim("ann")
-        lease = Lease("ann", claim.token, clock.now() + 60, 60, degraded=True, unsettled=True)
-        pending.add(lease)
-        clock.advance(5)
-        pending.send()
-        granted_late = leases.take(claim)
-        assert granted_late is not None
-        clock.advance(1.1)
-        pending.send()
-        assert store.read("ann") is None
 
     def test_a_failed_release_is_not_retried_at_once(
         self, service: LockService, store: MemoryStore
@@ -320,16 +293,6 @@ class TestIdle:
             service.client.release_later(lease)
             live(service, clock, 0.2)
         assert store.read("ann") is None
-
-    def test_expired_leases_are_not_sent(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        self.leave_pending(service, store)
-        clock.advance(60)
-        asked = store.asked.total()
-        live(service, clock, 5)
-        assert store.asked.total() == asked
-        assert len(service.renewals) == 0
 
     def test_a_server_that_hangs_keeps_the_others_from_nothing(
         self, two: TwoServers, clock: ManualClock

@@ -7,7 +7,7 @@ import pytest
 from tests.leases import record_of, taken
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released, describe_loss
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.record import PATIENCE_SECONDS, Record, done
+from userlock.lock.record import Record
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -99,40 +99,6 @@ class TestLosses:
 
 
 class TestKeeping:
-    def test_extending_begins_anew(self, leases: LeaseProtocol, clock: ManualClock) -> None:
-        lease = taken(leases.take(make_claim(ttl_seconds=10)))
-        clock.advance(9)
-        outcome = leases.extend(lease, 30)
-        assert isinstance(outcome, Granted)
-        assert outcome.lease.deadline == clock.now() + 30
-        clock.advance(29)
-        assert not found(leases).free
-        assert leases.release(outcome.lease) == Released()
-
-    def test_it_costs_one_command_while_nobody_comes(
-        self, leases: LeaseProtocol, store: MemoryStore
-    ) -> None:
-        lease = taken(leases.take(make_claim()))
-        store.asked.clear()
-        for _ in range(3):
-            outcome = leases.extend(lease, 60)
-            assert isinstance(outcome, Granted)
-            lease = outcome.lease
-        assert store.asked == {"swap": 3}
-
-    def test_later_waiters_are_queued_afterwards(self, leases: LeaseProtocol) -> None:
-        lease = taken(leases.take(make_claim()))
-        gone, stays = make_claim(), make_claim()
-        leases.join(gone)
-        leases.join(stays)
-        leases.leave(gone.lock_id, gone.token)
-        outcome = leases.extend(lease, 60)
-        assert isinstance(outcome, Granted)
-        assert found(leases).position_of(stays.token) == 0
-        assert done(gone.token) not in found(leases).stored.record, "nobody needs that line"
-        assert outcome.lease.contended
-        assert leases.release(outcome.lease) == Released()
-
     def test_a_waiter_that_arrives_during_the_write_is_not_lost(
         self, leases: LeaseProtocol, store: MemoryStore
     ) -> None:
@@ -161,51 +127,6 @@ class TestKeeping:
         assert not found(leases).lapsed
         assert leases.extend(lease, 60) == Lost("ran out")
 
-    def test_a_lease_taken_without_the_store_is_confirmed_later(
-        self, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
-        lease = degraded(leases, clock)
-        clock.advance(5)
-        outcome = leases.confirm(lease)
-        assert isinstance(outcome, Granted)
-        assert (outcome.lease.degraded, outcome.lease.deadline) == (False, clock.now() + 60)
-        assert found(leases).holder.token == lease.token
-        assert leases.release(outcome.lease) == Released()
-
-    def test_unless_another_has_the_lock(self, leases: LeaseProtocol, clock: ManualClock) -> None:
-        lease = degraded(leases, clock)
-        other = make_claim()
-        taken(leases.take(other))
-        assert leases.confirm(lease) == Held(other.holder)
-        assert found(leases).holder == other.holder
-
-    def test_or_is_next(self, leases: LeaseProtocol, clock: ManualClock) -> None:
-        lease = degraded(leases, clock)
-        other_lease = taken(leases.take(make_claim()))
-        waiter = make_claim()
-        leases.join(waiter)
-        leases.release(other_lease)
-        assert leases.confirm(lease) is None
-        assert found(leases).position_of(waiter.token) == 0
-        taken(leases.claim(waiter, found(leases), passing=False))
-        assert leases.confirm(lease) == Held(found(leases).holder)
-
-    def test_but_the_next_waiter_may_be_dead(
-        self, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
-        lease = degraded(leases, clock)
-        other_lease = taken(leases.take(make_claim()))
-        leases.join(make_claim())
-        leases.release(other_lease)
-        assert leases.confirm(lease) is None
-        clock.advance(2 * PATIENCE_SECONDS - 0.001)
-        assert leases.confirm(lease) is None, "it has so long to take the lock"
-        clock.advance(0.001)
-        confirmed = leases.confirm(lease)
-        assert isinstance(confirmed, Granted)
-        assert leases.release(confirmed.lease) == Released()
-        assert leases.look("learner-1") is None, "and is no longer queued"
-
     def test_its_own_queue_position_is_its_to_take(
         self, leases: LeaseProtocol, clock: ManualClock
     ) -> None:
@@ -230,15 +151,6 @@ class TestKeeping:
         leases.release(other_lease)
         assert found(leases).position_of(behind.token) == 0
 
-    def test_a_record_without_waiters_is_taken_over(
-        self, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
-        lease = degraded(leases, clock)
-        taken(leases.take(make_claim(ttl_seconds=10)))
-        clock.advance(10)
-        assert isinstance(leases.confirm(lease), Granted)
-        assert found(leases).holder.token == lease.token
-
 
 def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
     """Return a lease of the outage policy."""
@@ -246,45 +158,3 @@ def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
     lease = taken(leases.take(claim))
     leases.release(lease)
     return lease._replace(degraded=True, version=None, deadline=clock.now() + 60)
-
-
-class TestBreaking:
-    def test_the_first_waiter_is_next(self, leases: LeaseProtocol) -> None:
-        taken(leases.take(make_claim()))
-        waiter = make_claim()
-        leases.join(waiter)
-        assert leases.break_("learner-1", found(leases), "ops")
-        record = found(leases)
-        assert (record.free, record.broken_by, record.position_of(waiter.token)) == (True, "ops", 0)
-
-    def test_a_released_lease_cannot_be_broken(self, leases: LeaseProtocol) -> None:
-        lease = taken(leases.take(make_claim()))
-        seen = found(leases)
-        leases.join(make_claim())
-        leases.release(lease)
-        assert not leases.break_("learner-1", seen, "ops")
-        leases.break_("learner-1", found(leases), "ops")
-        assert not found(leases).broken_by
-
-    def test_a_missing_lease_cannot_be_broken(self, leases: LeaseProtocol) -> None:
-        lease = taken(leases.take(make_claim()))
-        seen = found(leases)
-        leases.release(lease)
-        assert not leases.break_("learner-1", seen, "ops")
-
-    def test_foreign_values_are_removed(self, leases: LeaseProtocol, store: MemoryStore) -> None:
-        store.create("learner-1", b"nonsense", 60)
-        assert leases.break_("learner-1", found(leases), "ops")
-        assert store.read("learner-1") is None
-
-    def test_the_next_holder_is_spared(self, leases: LeaseProtocol, store: MemoryStore) -> None:
-        """The hanging one has let go at that very moment: the next one was not meant."""
-        lease = taken(leases.take(make_claim()))
-        successor = make_claim()
-        leases.join(successor)
-        seen = found(leases)
-        leases.release(lease)
-        taken(leases.claim(successor, found(leases), passing=False))
-        assert not leases.break_("learner-1", seen, "ops")
-        record = record_of(store, "learner-1")
-        assert (record.holder.token, record.free) == (successor.token, False)

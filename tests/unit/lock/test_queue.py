@@ -320,6 +320,14 @@ class TestDelay:
         if position == 0:
             assert seconds <= polling.most_seconds
 
+    @pytest.mark.parametrize(("position", "seconds"), [(1, 0.1), (2, 0.25), (100, 0.25)])
+    @pytest.mark.parametrize("typical", [0.001, 0.01, 10.0])
+    def test_those_behind_that_are_woken_poll_only_for_the_death_of_those_ahead(
+        self, position: int, seconds: float, typical: float
+    ) -> None:
+        """With the patience of 0.25 s a dead waiter costs half a second at most."""
+        assert delay(Look(position, typical, 0.0), Polling(), woken=True) == seconds
+
     def test_those_behind_look_the_less_often_the_further_back(self) -> None:
         seconds = [delay(Look(position, 0.01, 0.0), Polling()) for position in range(1, 60)]
         assert seconds == sorted(seconds)

@@ -114,13 +114,6 @@ class TestGlobalLock:
                 contextvars.Context().run(userlock.global_lock("ann", wait_timeout=0).__enter__)
         assert current_scope() is None
 
-    def test_a_snapshot_of_held_locks_does_not_change(self) -> None:
-        with userlock.scope() as scope, userlock.global_lock("ann"):
-            one = scope.held
-            with userlock.global_lock("bob"):
-                two = scope.held
-            assert [*one, *two, *scope.held] == ["ann", "ann", "bob", "ann"]
-
     def test_without_a_service_it_says_how_to_get_one(self) -> None:
         defaults.service = None
         with pytest.raises(userlock.NoService, match=r"userlock\.configure"):

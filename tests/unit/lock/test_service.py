@@ -17,7 +17,7 @@ from userlock.events import (
     Released,
     TimedOut,
 )
-from userlock.lock.lease import Granted, Lost, Priority
+from userlock.lock.lease import Priority
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -101,17 +101,6 @@ def test_a_lease_that_ran_out_frees_the_lock(
     service.release(second)
 
 
-def test_an_evicted_lease_is_reported_as_such(
-    service: LockService, store: MemoryStore, events: list[Event]
-) -> None:
-    lease = service.acquire("ann")
-    store.evict("ann")
-    service.release(lease)
-    lost = events[-1]
-    assert isinstance(lost, LeaseLost)
-    assert "evicted" in lost.how
-
-
 def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> None:
     service.acquire("ann", lock_timeout=1000)
     for priority, wait in ((Priority.INTERACTIVE, 10), (Priority.BATCH, 60)):
@@ -169,15 +158,6 @@ class TestOutage:
         assert service.acquire("ann").degraded
         assert clock.now() - started < 1.1
 
-    def test_a_failed_release_is_sent_later(self, service: LockService, store: MemoryStore) -> None:
-        lease = service.acquire("ann")
-        store.go_down()
-        service.release(lease)
-        store.come_back()
-        assert store.read("ann") is not None
-        service.release(service.acquire("bob"))  # the store answers this process again
-        assert store.read("ann") is None
-
     @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(
         self, service: LockService, store: MemoryStore, asked: bool
@@ -223,16 +203,6 @@ class TestOutage:
         clock.advance(1.1)
         store.come_back()
         assert not service.acquire("ann").degraded
-
-
-def test_extend(service: LockService, store: MemoryStore, clock: ManualClock) -> None:
-    lease = service.acquire("ann", lock_timeout=5)
-    clock.advance(4)
-    outcome = service.extend(lease, 5)
-    assert isinstance(outcome, Granted)
-    assert outcome.lease.deadline == clock.now() + 5
-    clock.advance(6)
-    assert service.extend(outcome.lease, 5) == Lost("ran out")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

@@ -348,18 +348,6 @@ class TestOutages:
         service.release(service.acquire("bob"))
         assert record_of(store, "ann").empty
 
-    def test_a_leave_that_failed_is_sent_later(
-        self, service: LockService, store: MemoryStore, others: LeaseProtocol
-    ) -> None:
-        taken(others.take(make_claim("ann")))
-        store.before("append", lambda: store.before("append", store.go_down))
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=0.1)
-        store.come_back()
-        assert not record_of(store, "ann").empty
-        service.release(service.acquire("bob"))
-        assert record_of(store, "ann").empty
-
     def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, service: LockService, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:
