@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from google.cloud import ndb
 
 import userlock
+from userlock.events import LISTENERS, JobRan
 from userlock.ndb import capabilities, commits
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox.rows import JobRow
+from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
@@ -87,12 +89,78 @@ def outbox(
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost reply, ask again at once."""
+    """After a lost reply or an outage, ask again at once."""
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
+    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
 
 
-def in_transaction(function: Callable[[], Any]) -> Any:
-    return ndb.transaction(function)
+@pytest.fixture
+def runs() -> Iterator[list[tuple[str, str, int]]]:
+    """Collect the runs: job, outcome, attempt."""
+    seen: list[tuple[str, str, int]] = []
+
+    def listener(event: Any) -> None:
+        if isinstance(event, JobRan):
+            seen.append((event.job.rpartition(".")[2], event.outcome, event.attempt))
+
+    LISTENERS.add(listener)
+    yield seen
+    LISTENERS.remove(listener)
+
+
+@pytest.fixture
+def ran() -> list[Any]:
+    """Provide the calls of `note`."""
+    return []
+
+
+@pytest.fixture
+def note(outbox: Outbox, ran: list[Any]) -> Any:
+    """Provide a job that notes its arguments after the owner."""
+
+    @outbox.job
+    def note(user_id: str | int, *facts: Any, **more: Any) -> None:
+        ran.append((user_id, *facts, *more.items()))
+
+    return note
+
+
+class Box(NamedTuple):
+    """An outbox and all around it.
+
+    Attributes:
+        runs: job, outcome and attempt of each.
+    """
+
+    outbox: Outbox
+    mailbox: Mailbox
+    clock: ManualClock
+    service: userlock.LockService
+    store: MemoryStore
+    runs: list[tuple[str, str, int]]
+
+    def later(self, seconds: float = 1000) -> None:
+        """Let time pass, and run what is due then."""
+        self.clock.advance(seconds)
+        self.outbox.relay()
+        self.mailbox.deliver_all()
+
+
+@pytest.fixture
+def box(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    clock: ManualClock,
+    service: userlock.LockService,
+    store: MemoryStore,
+    runs: list[tuple[str, str, int]],
+) -> Box:
+    return Box(outbox, mailbox, clock, service, store, runs)
+
+
+class Died(BaseException):
+    """The process ends here: nothing more is noted."""
 
 
 def rows() -> list[Any]:

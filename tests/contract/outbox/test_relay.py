@@ -1,65 +1,63 @@
-"""The relay: many of them, one lease per shard, fenced; nothing is lost or deleted by it."""
+"""The relay: many of them, one lease per shard, fenced; nothing is lost or deleted by it.
+
+Crashes, and commits without a reply: `test_crash_points`.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.outbox.conftest import Mailbox, rows
+from tests.contract.outbox.conftest import Died, Mailbox, rows
 from userlock.ndb.owners import shard_of
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox import relay as relay_module
 from userlock.outbox.relay import Relay
-from userlock.outbox.rows import RelayRow
 from userlock.outbox.waking import Waker
 from userlock.testing import ManualClock
 
-pytestmark = EACH_MODE
-
 
 @pytest.fixture
-def job(outbox: Outbox) -> Any:
-    return outbox.job(name="work")(lambda user_id, *more: None)
+def stage(note: Any, mailbox: Mailbox) -> Callable[[Sequence[str]], None]:
+    """Provide a function that stages jobs whose first messages are lost."""
+
+    def stage(owners: Sequence[str]) -> None:
+        for owner in owners:
+            note.stage_now(owner)
+        mailbox.messages.clear()
+
+    return stage
 
 
-def stage(job: Any, mailbox: Mailbox, owners: Sequence[str]) -> None:
-    """Stage jobs whose first messages are lost."""
-    for owner in owners:
-        job.stage_now(owner)
-    mailbox.messages.clear()
+def beside(mailbox: Mailbox, action: Callable[[], object]) -> Mailbox:
+    """Let the engine call a function when it is asked next."""
+    wake = mailbox.wake
 
+    def acting(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        mailbox.wake = wake  # type: ignore[method-assign]
+        action()
+        return wake(messages, timeout)
 
-class Beside(Mailbox):
-    """An engine that calls a function while it is asked."""
-
-    def __init__(self, action: Any) -> None:
-        super().__init__()
-        self.action = action
-
-    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        action, self.action = self.action, None
-        if action is not None:
-            action()
-        return super().wake(messages, timeout)
+    mailbox.wake = acting  # type: ignore[method-assign]
+    return mailbox
 
 
 def test_it_asks_again_later_and_later_and_deletes_nothing(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
+    outbox: Outbox, mailbox: Mailbox, stage: Any, clock: ManualClock
 ) -> None:
-    stage(job, mailbox, ["ann"])
+    stage(["ann"])
     names, asked = [], []
-    for minute in range(30):
+    for number in range(15):
         if outbox.relay().woken:
-            asked.append(minute)
+            asked.append(number)
         names += [each.name for each in mailbox.messages]
         mailbox.messages.clear()
-        clock.advance(60)
+        clock.advance(120)
     assert 4 <= len(asked) <= 8
     assert len(set(names)) == len(names)
     assert len(rows()) == 1
@@ -67,31 +65,25 @@ def test_it_asks_again_later_and_later_and_deletes_nothing(
     assert gaps[0] < gaps[-1]
 
 
-def test_all_shards_and_many_batches(outbox: Outbox, mailbox: Mailbox, job: Any) -> None:
-    owners = [f"learner-{number}" for number in range(60)]
-    for owner in owners:
-        ndb.transaction(lambda owner=owner: [job.stage(owner, n) for n in range(3)])
+def test_all_shards_and_many_batches(
+    outbox: Outbox, mailbox: Mailbox, note: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "_BATCH", 2)
+    for owner in range(10):
+        ndb.transaction(lambda owner=owner: [note.stage(f"learner-{owner}", n) for n in range(3)])
     mailbox.messages.clear()
+    outbox.relay(seconds=0)
+    assert mailbox.messages == [], "it stops at its time"
     relayed = outbox.relay()
-    assert (relayed.woken, relayed.refused) == (180, 0)
-    assert len({each.key for each in mailbox.messages}) == 180
+    assert (relayed.woken, relayed.refused) == (30, 0)
+    assert len({each.key for each in mailbox.messages}) == 30
     assert outbox.relay().woken == 0
 
 
-def test_an_engine_that_is_down_leaves_all_due(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
+def test_an_engine_that_takes_a_part_or_none(
+    outbox: Outbox, mailbox: Mailbox, stage: Any, clock: ManualClock
 ) -> None:
-    stage(job, mailbox, [f"learner-{number}" for number in range(20)])
-    mailbox.down = True
-    for _ in range(10):
-        assert outbox.relay().woken == 0
-        clock.advance(60)
-    mailbox.down = False
-    assert outbox.relay().woken == 20
-
-
-def test_an_engine_that_takes_a_part(outbox: Outbox, mailbox: Mailbox, job: Any) -> None:
-    stage(job, mailbox, ["ann"] * 10)
+    stage(["ann"] * 10)
     wake = mailbox.wake
 
     def wake_some(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
@@ -103,13 +95,20 @@ def test_an_engine_that_takes_a_part(outbox: Outbox, mailbox: Mailbox, job: Any)
     assert (relayed.woken, relayed.refused) == (4, 6)
     mailbox.wake = wake  # type: ignore[method-assign]
     assert outbox.relay().woken == 6, "the breaker is for an engine that takes none"
+    mailbox.down = True
+    for _ in range(2):
+        clock.advance(1000)
+        assert outbox.relay().refused == 10
+    mailbox.down = False
+    clock.advance(60)
+    assert outbox.relay().woken == 10
 
 
+@EACH_MODE
 @pytest.mark.parametrize("protected", [True, False])
 def test_one_that_lost_its_lease_commits_nothing(
-    outbox: Outbox,
     mailbox: Mailbox,
-    job: Any,
+    stage: Any,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     protected: bool,
@@ -118,7 +117,7 @@ def test_one_that_lost_its_lease_commits_nothing(
     batch without the lease row."""
     if not protected:
         monkeypatch.setattr(Relay, "_renew", lambda *_: None)
-    stage(job, mailbox, ["ann"])
+    stage(["ann"])
     before = rows()[0].due
 
     def other() -> None:
@@ -127,29 +126,16 @@ def test_one_that_lost_its_lease_commits_nothing(
         with context.new(transaction=None, retry=None).use():
             assert Relay(Waker({"": Mailbox()}, clock), clock)._take(shard_of(rows()[0].key))
 
-    slow = Relay(Waker({"": Beside(other)}, clock), clock)
+    slow = Relay(Waker({"": beside(mailbox, other)}, clock), clock)
     slow.run_once()
     assert (rows()[0].due == before) == protected
-
-
-def test_two_relays_share_the_shards(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
-) -> None:
-    stage(job, mailbox, ["ann"])
-    taken: list[Any] = []
-    second = Relay(Waker({"": mailbox}, clock), clock)
-    first = Relay(Waker({"": Beside(lambda: taken.append(second.run_once()))}, clock), clock)
-    assert first.run_once().woken == 1
-    assert taken[0].shards == 0
-    clock.advance(400)
-    assert second.run_once().woken == 1, "the lease was given back"
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_calls_of_one_outbox_have_leases_of_their_own(
     outbox: Outbox,
     mailbox: Mailbox,
-    job: Any,
+    stage: Any,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     shared: bool,
@@ -158,74 +144,45 @@ def test_calls_of_one_outbox_have_leases_of_their_own(
     if shared:
         relay = outbox._new_relay()
         monkeypatch.setattr(outbox, "_new_relay", lambda: relay)
-    stage(job, mailbox, ["ann"])
-    wake, taken = mailbox.wake, []
-
-    def wake_beside(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        mailbox.wake = wake  # type: ignore[method-assign]
-        taken.append(outbox.relay().shards)
-        return wake(messages, timeout)
-
-    mailbox.wake = wake_beside  # type: ignore[method-assign]
+    stage(["ann"])
+    taken: list[int] = []
+    beside(mailbox, lambda: taken.append(outbox.relay().shards))
     outbox.relay()
     assert taken == [1 if shared else 0]
+    clock.advance(400)
+    assert outbox.relay().woken == 1, "the lease was given back"
 
 
 def test_the_lease_of_a_relay_that_died_runs_out(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
+    outbox: Outbox, mailbox: Mailbox, stage: Any, clock: ManualClock
 ) -> None:
-    stage(job, mailbox, ["ann"])
+    stage(["ann"])
 
     def die() -> None:
-        raise KeyboardInterrupt
+        raise Died
 
-    with pytest.raises(KeyboardInterrupt):
-        Relay(Waker({"": Beside(die)}, clock), clock).run_once()
+    beside(mailbox, die)
+    with pytest.raises(Died):
+        outbox.relay()
     assert outbox.relay().shards == 0
     clock.advance(relay_module.LEASE_SECONDS + 1)
     assert outbox.relay().woken == 1
 
 
-@pytest.mark.usefixtures("quick_retries")
-@pytest.mark.parametrize("skip", range(3))
-@pytest.mark.parametrize("fault", ["abort", "drop_reply"])
-def test_faults_at_each_commit(
-    outbox: Outbox,
-    mailbox: Mailbox,
-    job: Any,
-    datastore: userlock_emulator.Emulator,
-    fault: str,
-    skip: int,
-) -> None:
-    """Taking the lease, pushing back, giving it back."""
-    stage(job, mailbox, ["ann"])
-    with getattr(datastore.faults, fault)(rpc="Commit", skip=skip) as planted:
-        assert outbox.relay().woken == 1
-        assert planted.hits == 1
-    (lease,) = RelayRow.query().fetch()
-    assert lease.token == ""
-    mailbox.deliver_all()
-    assert rows() == []
-
-
-def test_it_stops_at_its_time(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
-) -> None:
-    stage(job, mailbox, [f"learner-{number}" for number in range(20)])
-    outbox.relay(seconds=0)
-    assert mailbox.messages == []
-
-
 def test_it_runs_on_and_idles(
-    outbox: Outbox, mailbox: Mailbox, job: Any, clock: ManualClock
+    outbox: Outbox, mailbox: Mailbox, stage: Any, clock: ManualClock
 ) -> None:
-    stage(job, mailbox, ["ann"])
+    stage(["ann"])
     rounds = []
+    relay = Relay.run_once
 
-    def stopped() -> bool:
+    def counted(self: Relay, **options: Any) -> Any:
         rounds.append(clock.now())
-        return clock.now() > 1000 + 120
+        return relay(self, **options)
 
-    outbox.relay_until(stopped)
+    ends = clock.now() + 120
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Relay, "run_once", counted)
+        outbox.relay_until(lambda: clock.now() > ends)
     assert mailbox.messages
-    assert clock.now() > 1120
+    assert 2 < len(rounds) < 120, "it pauses, and looks again"

@@ -14,7 +14,7 @@ import userlock
 import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.servers import Wire
-from tests.contract.outbox.conftest import Learner, Mailbox, in_transaction, rows
+from tests.contract.outbox.conftest import Learner, Mailbox, rows
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.waking import FAST_SECONDS
@@ -23,154 +23,84 @@ from userlock.testing import ManualClock
 NAIVE = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC).replace(tzinfo=None)
 
 
-@pytest.fixture
-def ran() -> list[Any]:
-    return []
-
-
-@pytest.fixture
-def job(outbox: Outbox, ran: list[Any]) -> Any:
-    @outbox.job
-    def note(user_id: str | int, *facts: Any, **more: Any) -> None:
-        ran.append((user_id, *facts, *more.items()))
-
-    return note
-
-
 @EACH_MODE
 class TestTheTransaction:
-    def test_it_is_staged_by_the_commit(self, job: Any, mailbox: Mailbox, ran: list[Any]) -> None:
-        def change() -> None:
-            job.stage("ann", 1, deep={"a": [1.5, None, True]})
-            assert mailbox.messages == []
+    """Lost replies and aborts of its commit: test_crash_points."""
 
-        in_transaction(change)
-        assert len(rows()) == 1
-        mailbox.deliver_all()
-        assert ran == [("ann", 1, ("deep", {"a": [1.5, None, True]}))]
-        assert rows() == []
-
-    def test_rolled_back_it_never_was(self, job: Any, mailbox: Mailbox) -> None:
-        def change() -> None:
-            job.stage("ann")
-            raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            in_transaction(change)
-        assert (rows(), mailbox.messages) == ([], [])
-
-    def test_run_again_by_ndb_it_is_staged_once(
-        self, job: Any, mailbox: Mailbox, datastore: userlock_emulator.Emulator
-    ) -> None:
-        with datastore.faults.abort(2, kind="UserLockJob"):
-            in_transaction(lambda: job.stage("ann"))
-        assert len(rows()) == len(mailbox.messages) == 1
-
-    @pytest.mark.usefixtures("quick_retries")
-    def test_a_lost_reply_stages_it_once(
-        self, job: Any, mailbox: Mailbox, datastore: userlock_emulator.Emulator
-    ) -> None:
-        attempts = []
-
-        def change() -> None:
-            attempts.append(1)
-            job.stage("ann")
-
-        with datastore.faults.drop_reply(kind="UserLockJob"):
-            in_transaction(change)
-        assert (len(rows()), len(attempts), len(mailbox.messages)) == (1, 1, 1)
-
-    def test_a_joined_transaction_tells_the_engine_at_the_end_of_the_outer_one(
-        self, job: Any, mailbox: Mailbox
-    ) -> None:
+    def test_it_is_staged_by_the_commit(self, note: Any, mailbox: Mailbox, ran: list[Any]) -> None:
         @ndb.transactional()
         def inner() -> None:
-            job.stage("ann")
+            note.stage("ann", 1, deep={"a": [1.5, None, True]})
 
         def outer() -> None:
             inner()
             assert mailbox.messages == []
 
-        in_transaction(outer)
-        assert len(mailbox.messages) == 1
+        ndb.transaction(outer)
+        assert len(rows()) == len(mailbox.messages) == 1
+        mailbox.deliver_all()
+        assert ran == [("ann", 1, ("deep", {"a": [1.5, None, True]}))]
+        assert rows() == []
 
-    def test_of_its_own_it_is_staged_although_the_transaction_is_rolled_back(
-        self, job: Any, mailbox: Mailbox
-    ) -> None:
+    @pytest.mark.parametrize(("stage", "left"), [("stage", 0), ("stage_now", 1)])
+    def test_rolled_back(self, note: Any, mailbox: Mailbox, stage: str, left: int) -> None:
         def change() -> None:
-            job.stage_now("ann")
+            getattr(note, stage)("ann")
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            in_transaction(change)
-        assert len(rows()) == len(mailbox.messages) == 1
+            ndb.transaction(change)
+        assert len(rows()) == len(mailbox.messages) == left
 
-    def test_outside_of_a_transaction_it_is_refused(self, job: Any) -> None:
+    def test_outside_of_a_transaction_it_is_refused(self, note: Any) -> None:
         for enforcement in "raise", "log", "off":
             userlock.configure(enforcement=enforcement)
             with pytest.raises(JobStagedOutside, match="stage_now"):
-                job.stage("ann")
+                note.stage("ann")
         assert rows() == []
 
-    def test_it_adds_no_round_trip(self, job: Any, ndb_client: ndb.Client) -> None:
+    def test_it_adds_no_round_trip(self, note: Any, ndb_client: ndb.Client) -> None:
         wire = Wire(ndb_client)
 
-        def plain() -> None:
-            with userlock.global_lock("ann"):
-                learner = Learner.get_by_id("ann") or Learner(id="ann")
-                learner.points += 1
-                learner.put()
-
-        def staging() -> None:
-            plain()
-            for number in range(5):
-                job.stage("ann", number)
-
-        def count(change: Any) -> list[str]:
+        def change(jobs: int) -> list[str]:
             wire.rpcs.clear()
-            in_transaction(change)
+
+            def change() -> None:
+                with userlock.global_lock("ann"):
+                    Learner.get_or_insert("ann").put()
+                for number in range(jobs):
+                    note.stage("ann", number)
+
+            ndb.transaction(change)
             return wire.names
 
-        count(plain)
-        assert count(staging) == count(plain) == ["begin_transaction", "lookup", "commit"]
+        change(0)
+        assert change(5) == change(0) == ["begin_transaction", "lookup", "commit"]
 
 
 class TestTheFastPath:
-    def test_it_comes_after_the_lock(
-        self, job: Any, mailbox: Mailbox, service: userlock.LockService
-    ) -> None:
-        with userlock.global_lock("ann"):
-            in_transaction(lambda: job.stage("ann"))
-            assert mailbox.messages == []
-        assert len(mailbox.messages) == 1
+    def test_it_comes_after_all_locks_and_is_bounded(self, note: Any, mailbox: Mailbox) -> None:
+        """Those around the transaction, inside of it, and of scopes around."""
 
-    def test_it_comes_after_a_lock_that_is_taken_inside(self, job: Any, mailbox: Mailbox) -> None:
         def change() -> None:
             with userlock.global_lock("ann"):
-                job.stage("ann")
-            assert mailbox.messages == []
+                note.stage("ann")
 
-        in_transaction(change)
-        assert len(mailbox.messages) == 1
-
-    def test_it_comes_after_the_locks_of_scopes_around(self, job: Any, mailbox: Mailbox) -> None:
         with userlock.scope(), userlock.global_lock("bob"):
-            with userlock.scope():
-                in_transaction(lambda: job.stage("ann"))
+            with userlock.scope(), userlock.global_lock("cem"):
+                ndb.transaction(change)
             assert mailbox.messages == []
         assert len(mailbox.messages) == 1
-
-    def test_it_is_bounded(self, job: Any, mailbox: Mailbox) -> None:
-        job.stage_now("ann")
         assert mailbox.asked == [pytest.approx(FAST_SECONDS)]
 
     def test_an_engine_that_is_down_is_left_to_the_relay(
-        self, job: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
+        self, note: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
     ) -> None:
         mailbox.down = True
         for number in range(20):
-            job.stage_now("ann", number)
+            note.stage_now("ann", number)
         assert len(mailbox.asked) < 5, "the breaker is open"
+        assert outbox.refused_messages == 20
         mailbox.down = False
         clock.advance(60)
         assert outbox.relay().woken == 20
@@ -178,21 +108,21 @@ class TestTheFastPath:
         assert [number for _, number in ran] == list(range(20))
 
     def test_an_engine_that_raises_does_not_reach_the_request(
-        self, job: Any, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+        self, note: Any, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def wake(*_: Any) -> Any:
             raise ZeroDivisionError
 
         monkeypatch.setattr(mailbox, "wake", wake)
-        job.stage_now("ann")
+        note.stage_now("ann")
         assert len(rows()) == 1
 
     def test_a_job_for_later_is_left_to_the_relay(
-        self, job: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
+        self, note: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
     ) -> None:
-        job.stage_now("ann", delay=datetime.timedelta(hours=1))
+        note.stage_now("ann", delay=datetime.timedelta(hours=1))
         moment = datetime.datetime.fromtimestamp(clock.wall() + 3600, datetime.UTC)
-        job.stage_now("bob", due=moment)
+        note.stage_now("bob", due=moment)
         assert mailbox.messages == []
         clock.advance(3590)
         assert outbox.relay().woken == 0
@@ -203,17 +133,17 @@ class TestTheFastPath:
 
 
 class TestDedupe:
-    def test_a_name_is_staged_once(self, job: Any, mailbox: Mailbox, ran: list[Any]) -> None:
-        first = job.stage_now("ann", 1, dedupe="recount")
-        second = job.stage_now("ann", 2, dedupe="recount")
+    def test_a_name_is_staged_once(self, note: Any, mailbox: Mailbox, ran: list[Any]) -> None:
+        first = note.stage_now("ann", 1, dedupe="recount")
+        second = note.stage_now("ann", 2, dedupe="recount")
         assert (first.duplicate, second.duplicate) == (False, True)
         assert first.key == second.key
-        job.stage_now("bob", 3, dedupe="recount")
+        note.stage_now("bob", 3, dedupe="recount")
         mailbox.deliver_all()
         assert ran == [("ann", 1), ("bob", 3)]
 
-    def test_twice_in_one_transaction(self, job: Any) -> None:
-        in_transaction(lambda: [job.stage("ann", n, dedupe="recount") for n in range(3)])
+    def test_twice_in_one_transaction(self, note: Any) -> None:
+        ndb.transaction(lambda: [note.stage("ann", n, dedupe="recount") for n in range(3)])
         assert len(rows()) == 1
 
     def test_from_its_begin_on_it_may_be_staged_again(
@@ -234,9 +164,9 @@ class TestDedupe:
         assert rows() == []
 
     @pytest.mark.parametrize("wrong", ["", 1, b"x"])
-    def test_a_name_is_a_text(self, job: Any, wrong: Any) -> None:
+    def test_a_name_is_a_text(self, note: Any, wrong: Any) -> None:
         with pytest.raises(JobArgumentsRefused, match="dedupe"):
-            job.stage_now("ann", dedupe=wrong)
+            note.stage_now("ann", dedupe=wrong)
 
 
 class TestBadInput:
@@ -247,46 +177,42 @@ class TestBadInput:
             *(NAIVE, 1j, Learner, range(3)),
         ],
     )
-    def test_what_json_would_change_is_refused(self, job: Any, value: Any) -> None:
+    def test_what_json_would_change_is_refused(self, note: Any, value: Any) -> None:
         with pytest.raises(JobArgumentsRefused, match=r"argument 2.*To fix it"):
-            job.stage_now("ann", value)
+            note.stage_now("ann", value)
         assert rows() == []
 
-    def test_900_kb_go_and_more_do_not(self, job: Any, mailbox: Mailbox, ran: list[Any]) -> None:
-        job.stage_now("ann", "x" * 899_900)
+    def test_900_kb_go_and_more_do_not(self, note: Any, mailbox: Mailbox, ran: list[Any]) -> None:
+        note.stage_now("ann", "x" * 899_900)
         with pytest.raises(JobArgumentsRefused, match="900,000"):
-            job.stage_now("ann", "x" * 900_001)
+            note.stage_now("ann", "x" * 900_001)
         with pytest.raises(JobArgumentsRefused, match="900,000"):
-            job.stage_now("ann", "\u00e4" * 450_001)
+            note.stage_now("ann", "\u00e4" * 450_001)
         mailbox.deliver_all()
         assert len(ran) == 1
 
     @pytest.mark.parametrize("owner", ["a\ud800b", "\u202e", "x" * 1500, "\0", 7])
     def test_any_lock_id_may_own_a_job(
-        self, job: Any, mailbox: Mailbox, ran: list[Any], owner: Any
+        self, note: Any, mailbox: Mailbox, ran: list[Any], owner: Any
     ) -> None:
-        job.stage_now(owner, owner)
+        note.stage_now(owner, owner)
         mailbox.deliver_all()
         assert ran == [(owner, owner)]
         assert rows() == []
 
-    @pytest.mark.parametrize("owner", ["", None, 1.5, "x" * 1501])
-    def test_others_may_not(self, job: Any, owner: Any) -> None:
-        with pytest.raises((TypeError, ValueError)):
-            job.stage_now(owner)
-
     @pytest.mark.parametrize(
-        "options",
+        ("owner", "options"),
         [
-            *({"delay": -1}, {"delay": math.nan}, {"delay": 31 * 86_400}, {"delay": "soon"}),
-            {"due": NAIVE},
-            {"due": datetime.datetime.now(datetime.UTC), "delay": 1},
-            {"tier": "fast"},
+            *((owner, {}) for owner in ("", None, 1.5, "x" * 1501)),
+            *(("ann", {"delay": delay}) for delay in (-1, math.nan, 31 * 86_400, "soon")),
+            ("ann", {"due": NAIVE}),
+            ("ann", {"due": datetime.datetime.now(datetime.UTC), "delay": 1}),
+            ("ann", {"tier": "fast"}),
         ],
     )
-    def test_options_out_of_their_range(self, job: Any, options: Any) -> None:
-        with pytest.raises((TypeError, ValueError), match="note"):
-            job.stage_now("ann", **options)
+    def test_owners_and_options_of_no_use(self, note: Any, owner: Any, options: Any) -> None:
+        with pytest.raises((TypeError, ValueError)):
+            note.stage_now(owner, **options)
         assert rows() == []
 
     def test_a_call_that_the_function_does_not_take(self, outbox: Outbox) -> None:
@@ -314,14 +240,14 @@ class TestBadInput:
             with pytest.raises(ConfigurationError, match="a job is a function"):
                 outbox.job(none)  # type: ignore[arg-type]
         outbox.job(fine)
-        with pytest.raises(ConfigurationError, match="two jobs"):
-            outbox.job(fine)
-        with pytest.raises(ConfigurationError, match="no tier"):
-            outbox.job(name="a", tier="fast")(fine)
-        with pytest.raises(ConfigurationError, match="no tier"):
-            outbox.job(name="b", retry=Retry(tiers={1: "fast"}))(fine)
-        with pytest.raises(ConfigurationError, match="on_dead"):
-            outbox.job(name="c", on_dead="retry")(fine)
+        for options, text in (
+            ({}, "two jobs"),
+            ({"name": "a", "tier": "fast"}, "no tier"),
+            ({"name": "b", "retry": Retry(tiers={1: "fast"})}, "no tier"),
+            ({"name": "c", "on_dead": "retry"}, "on_dead"),
+        ):
+            with pytest.raises(ConfigurationError, match=text):
+                outbox.job(**options)(fine)
 
     def test_an_engine_that_is_none(self) -> None:
         for wrong in ("kafka://x", "inline://host", "inline://?threads=-1", "inline://?x=1", ""):
@@ -338,11 +264,12 @@ class TestBadInput:
             with pytest.raises(ValueError, match="key"):
                 outbox.run(wrong)
 
+    @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(
-        self, job: Any, outbox: Outbox, datastore: userlock_emulator.Emulator, ran: list[Any]
+        self, note: Any, outbox: Outbox, datastore: userlock_emulator.Emulator, ran: list[Any]
     ) -> None:
         """The engine then comes again."""
-        staged = job.stage_now("ann")
+        staged = note.stage_now("ann")
         with (
             datastore.faults.unavailable(None, rpc="Lookup"),
             pytest.raises(google_errors.GoogleAPIError),

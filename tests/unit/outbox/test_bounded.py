@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from userlock.outbox.engines import EngineError, Wake
+from userlock.outbox.engines import Wake
 from userlock.outbox.engines.bounded import MOST_CALLS, BoundedEngine, Outcomes
 
 
@@ -55,30 +55,24 @@ def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(
     def hang(messages: Sequence[Wake], outcomes: Outcomes) -> None:
         outcomes.taken(0)
         outcomes.failed(1, ValueError("too long"))
-        noted.set()
-        released.wait()
-
-    noted = threading.Event()
-    errors = Engine(hang).wake(MESSAGES, 0.2)
-    assert noted.is_set()
-    assert [str(each) for each in errors] == [
-        "None",
-        "the engine: ValueError: too long",
-        "the engine: no answer within 0.2 s",
-    ]
-
-
-def test_what_is_known_later_changes_nothing(released: threading.Event) -> None:
-    def late(messages: Sequence[Wake], outcomes: Outcomes) -> None:
         released.wait()
         take_all(messages, outcomes)
         done.set()
 
     done = threading.Event()
-    errors = Engine(late).wake(MESSAGES, 0.01)
+    engine = Engine(hang)
+    errors = engine.wake(MESSAGES, 0.2)
+    while errors[0] is not None:  # on a busy machine the client's thread may begin later
+        errors = engine.wake(MESSAGES, 0.2)
+    expected = [
+        "None",
+        "the engine: ValueError: too long",
+        "the engine: no answer within 0.2 s",
+    ]
+    assert [str(each) for each in errors] == expected
     released.set()
     assert done.wait(10)
-    assert all(isinstance(each, EngineError) for each in errors)
+    assert [str(each) for each in errors] == expected, "later outcomes change nothing"
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), OSError(), RecursionError()])

@@ -113,7 +113,9 @@ def test_a_task_for_an_http_target(transport: Transport, clock: ManualClock) -> 
 def test_a_task_for_app_engine(transport: Transport, clock: ManualClock, service: str) -> None:
     url = f"{QUEUE}?service={service}" if service else QUEUE
     assert engine(url, transport, clock).wake([Wake("the-key", "name-1")], 0.3) == [None]
-    sent = transport.requests[0].task.app_engine_http_request
+    task = transport.requests[0].task
+    assert "schedule_time" not in task
+    sent = task.app_engine_http_request
     assert (sent.relative_uri, sent.body) == ("/userlock/jobs", b"the-key")
     assert sent.http_method == tasks_v2.HttpMethod.POST
     assert sent.app_engine_routing.service == service
@@ -133,11 +135,6 @@ def test_a_delayed_task_comes_no_earlier(
     engine(HTTP, transport, clock).wake([Wake("a", "b", delay)], 0.3)
     after = transport.requests[0].task.schedule_time.timestamp() - clock.wall()
     assert least <= after <= most
-
-
-def test_a_task_that_is_due_has_no_time(transport: Transport, clock: ManualClock) -> None:
-    engine(HTTP, transport, clock).wake([Wake("a", "b")], 0.3)
-    assert "schedule_time" not in transport.requests[0].task
 
 
 def test_each_message_has_its_own_error(transport: Transport, clock: ManualClock) -> None:

@@ -32,36 +32,27 @@ SECRET = "sesame"
 
 
 @pytest.mark.parametrize(
-    "url",
+    "rest",
     [
-        f"rq://ann:{SECRET}@",
-        f"rq://ann:{SECRET}@:6379/0",
-        f"rq://ann:{SECRET}@a,b/0",
-        f"rq://ann:{SECRET}@host:99999/0",
-        f"rq://ann:{SECRET}@host:0/0",
-        f"rq://ann:{SECRET}@host:port/0",
-        f"rq://ann:{SECRET}@host/zero",
-        f"rq://ann:{SECRET}@host/0/1",
-        f"rq://ann:{SECRET}@host/0?queue=",
-        f"rq://ann:{SECRET}@host/0?queue=a%20b",
-        f"rq://ann:{SECRET}@host/0?queue=a&queue=b",
-        f"rq://ann:{SECRET}@host/0#queue=a",
-        f"rq://ann:{SECRET}@x@host/0",
-        f"rq://ann:{SECRET}/x@host/0",
-        f"rq://ann:{SECRET}#x@host/0",
-        f"rq://ann:{SECRET} x@host/0",
-        f"rq://ann:{SECRET}℀@host/0",
-        f"rq://ann:{SECRET}@[host/0",
-        f"rq://ann:{SECRET}@host\n/0",
-        f"rqs:{SECRET}",
-        f"rq:/{SECRET}",
-        f"redis://ann:{SECRET}@host/0",
-        f"{SECRET}",
-        f"://{SECRET}",
-        "",
+        *("@", "@:6379/0", "@a,b/0", "@host:99999/0", "@host:0/0", "@host:port/0", "@host/zero"),
+        *("@host/0/1", "@host/0?queue=", "@host/0?queue=a%20b", "@host/0?queue=a&queue=b"),
+        *("@host/0#queue=a", "@x@host/0", "/x@host/0", "#x@host/0", " x@host/0", "℀@host/0"),
+        *("@[host/0", "@host\n/0"),
     ],
 )
-def test_no_error_shows_a_part_of_the_url_that_may_be_secret(url: str) -> None:
+def test_no_error_shows_a_part_of_the_url_that_may_be_secret(rest: str) -> None:
+    refused(f"rq://ann:{SECRET}{rest}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"rqs:{SECRET}", f"rq:/{SECRET}", f"redis://ann:{SECRET}@host/0", SECRET, f"://{SECRET}", ""],
+)
+def test_no_error_shows_a_url_of_another_kind(url: str) -> None:
+    refused(url)
+
+
+def refused(url: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         open_engine(url)
     shown = "".join(traceback.format_exception(raised.value, limit=0))
@@ -83,12 +74,9 @@ def test_the_parts_of_a_queue_s_url() -> None:
     assert full.service_account == ACCOUNT
     escaped = cloudtasks.parse(f"{TARGET}https%3A%2F%2Fshop.example%2Fx&audience=shop")
     assert (escaped.target, escaped.audience) == ("https://shop.example/x", "shop")
-
-
-@pytest.mark.parametrize("target", ["https://shop.example", "https://shop.example/"])
-def test_a_target_without_a_path_is_the_endpoint(target: str) -> None:
-    address = cloudtasks.parse(TARGET + target)
-    assert address.target == address.audience == "https://shop.example/userlock/jobs"
+    for bare in ("https://shop.example", "https://shop.example/"):
+        address = cloudtasks.parse(TARGET + bare)
+        assert address.target == address.audience == "https://shop.example/userlock/jobs"
 
 
 def test_who_may_call_is_named_by_the_queue() -> None:
@@ -107,40 +95,28 @@ def test_who_may_call_is_named_by_the_queue() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "cloudtasks://",
-        "cloudtasks:shop/l/q",
-        "cloudtasks://shop",
-        "cloudtasks://shop/l",
-        "cloudtasks://shop/l/q/x",
-        "cloudtasks://sh op/l/q",
-        "cloudtasks://shop/l/q_q",
-        "cloudtasks://shop/l/q#x",
-        "cloudtasks://shop/l/q?",
-        "cloudtasks://shop/l/q?service=A_b",
-        "cloudtasks://shop/l/q?service=",
-        "cloudtasks://shop/l/q?queue=x",
-        "cloudtasks://shop/l/q?service=a&service=b",
-        f"cloudtasks://shop/l/q?service_account={ACCOUNT}",
-        "cloudtasks://shop/l/q?audience=a",
-        "cloudtasks://shop/l/q?target=https://shop.example",
-        f"{TARGET}https://shop.example&service=a",
-        f"{TARGET}http://shop.example",
-        f"{TARGET}ftp://shop.example",
-        f"{TARGET}shop.example",
-        f"{TARGET}https://",
-        f"{TARGET}https://ann:pass@shop.example",
-        f"{TARGET}https://shop.example:port/",
-        f"{TARGET}https://[shop.example/",
-        f"{TARGET}https://shöp.example",
-        f"{TARGET}https://shop.example/a%20b",
-        f"{TARGET}https://shop.example/a%0d%0ab",
-        "cloudtasks://shop/l/q?target=https://shop.example&service_account=jobs",
+        *("cloudtasks://", "cloudtasks:shop/l/q", "cloudtasks://shop", "cloudtasks://shop/l"),
+        *("cloudtasks://shop/l/q/x", "cloudtasks://sh op/l/q", "cloudtasks://shop/l/q_q"),
+        *(
+            f"cloudtasks://shop/l/q{rest}"
+            for rest in (
+                *("#x", "?service=A_b", "?service=", "?queue=x", "?service=a&service=b"),
+                *(f"?service_account={ACCOUNT}", "?audience=a", "?target=https://shop.example"),
+                "?target=https://shop.example&service_account=jobs",
+            )
+        ),
+        *(
+            TARGET + target
+            for target in (
+                *("https://shop.example&service=a", "http://shop.example", "ftp://shop.example"),
+                *("shop.example", "https://", "https://ann:pass@shop.example"),
+                *("https://shop.example:port/", "https://[shop.example/", "https://shöp.example"),
+                *("https://shop.example/a%20b", "https://shop.example/a%0d%0ab"),
+            )
+        ),
     ],
 )
 def test_a_malformed_queue(url: str) -> None:
-    if url == "cloudtasks://shop/l/q?":
-        assert open_engine(url)
-        return
     with pytest.raises(ValueError, match=r"cloudtasks:"):
         open_engine(url)
 

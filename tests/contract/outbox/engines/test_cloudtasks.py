@@ -129,22 +129,6 @@ class TestInTheEmulator:
         emulator.wait_empty()
         assert [each.body for each in server.requests] == ["a"]
 
-    def test_errors_are_of_single_messages(
-        self, emulator: tasks.CloudTasks, engine: CloudTasksEngine
-    ) -> None:
-        emulator.faults.unavailable(1)
-        errors = engine.wake([Wake(str(number), f"name-{number}") for number in range(5)], 5)
-        assert [each is None for each in errors].count(False) == 1
-        assert "UNAVAILABLE" in str(next(each for each in errors if each))
-
-    def test_a_queue_that_does_not_exist(self, emulator: tasks.CloudTasks, server: Target) -> None:
-        address = parse(url(server))._replace(queue="elsewhere")
-        engine = CloudTasksEngine(address)
-        (error,) = engine.wake([Wake("a", "name-1")], 5)
-        assert "NOT_FOUND" in str(error)
-        assert "elsewhere" in str(error)
-        engine.close()
-
 
 def test_app_engine(server: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     place = server.url.removeprefix("http://")

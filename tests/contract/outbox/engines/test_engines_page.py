@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -67,14 +65,10 @@ def test_the_commands_are_for_the_queue_of_the_site() -> None:
 def test_the_worker_s_options_exist() -> None:
     variable, program, *arguments = shlex.split(WORKER.text.replace("\\\n", ""))
     assert (variable, program) == ("USERLOCK_OUTBOX=shop.jobs:outbox", "rq")
-    done = subprocess.run(
-        [sys.executable, "-m", "rq.cli", *arguments, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for option in (each for each in arguments if each.startswith("--")):
-        assert option in done.stdout
+    from rq.cli.cli import main
+
+    known = {name for each in main.commands[arguments[0]].params for name in each.opts}
+    assert {each for each in arguments if each.startswith("--")} <= known
 
 
 Contract: Any = CONTRACT.run({"__name__": __name__})["TestMyEngine"]

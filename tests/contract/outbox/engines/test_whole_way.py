@@ -80,13 +80,14 @@ def test_cloud_tasks_and_the_endpoint(
         assert outbox.relay().woken == 0, "the rows are gone"
 
 
-@pytest.mark.parametrize("kind", ["SimpleWorker", "SpawnWorker", "Worker"])
+@pytest.mark.parametrize("kind", ["Worker", pytest.param("SpawnWorker", marks=pytest.mark.slow)])
 def test_rq_and_its_worker(
     ndb_client: ndb.Client,
     own_redis: RedisServer,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
+    """RQ's own worker forks for each job, and imports the app in the child."""
     monkeypatch.setenv("TEST_RQ", own_redis.address)
     monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
     monkeypatch.delitem(sys.modules, "tests.contract.outbox.engines.rq_app", raising=False)
