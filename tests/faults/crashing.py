@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import userlock
 from tests.contract.emulator.process import ROOT, EmulatorProcess
 from userlock.clock import SYSTEM_CLOCK
+from userlock.stores import MemoryStore
 
 
 class Ahead:
@@ -30,6 +32,19 @@ class Ahead:
 
     def wall(self) -> float:
         return SYSTEM_CLOCK.wall() + self.seconds
+
+
+def configure(folder: Path) -> dict[str, Any]:
+    """Give this process its locks; return the facts of its folder."""
+    facts: dict[str, Any] = json.loads((folder / "facts").read_text())
+    store: Any = (
+        MemoryStore()  # of this process alone: nobody is kept out by it
+        if facts["lock"] == "none"
+        else userlock.LockService.from_url(facts["lock"]).store
+    )
+    policy = userlock.LockPolicy(heartbeat_lock_timeout=1.0)
+    userlock.configure(service=userlock.LockService(store, policy=policy))
+    return facts
 
 
 def die() -> NoReturn:
@@ -64,7 +79,7 @@ class Ended(NamedTuple):
 #: Processes that are forked from one that has imported the programs, which takes a second.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
-    [f"tests.faults.{name}.program" for name in ("deletion", "idempotency", "outbox")]
+    [f"tests.faults.{name}.program" for name in ("idempotency", "outbox")]
 )
 
 

@@ -17,19 +17,16 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from google.cloud import ndb
 
 import userlock
-from tests.faults.crashing import Ahead, after, before, die
+from tests.faults.crashing import Ahead, after, before, configure, die
 from userlock.idempotency import Flow, Flows
 from userlock.idempotency.rows import RequestRow
 from userlock.idempotency.runner import Run
-from userlock.ndb import capabilities
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox.rows import JobRow
-from userlock.stores import MemoryStore
 
 OWNER = "ann"
 KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
@@ -58,82 +55,25 @@ class Silent:
         pass
 
 
-class DiesInCommit:
-    """A stub whose process dies in its commit of that number: before it is sent, or applied."""
-
-    def __init__(self, stub: Any, number: int, *, applied: bool) -> None:
-        self._stub = stub
-        self._left = number
-        self._applied = applied
-
-    def __getattr__(self, name: str) -> Any:
-        rpc = getattr(self._stub, name)
-        return _Commit(rpc, self._reach) if name == "commit" else rpc
-
-    def _reach(self, commit: Callable[[], Any]) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            if self._applied:
-                commit().result()
-            die()
-        return commit()
-
-
-class _Commit:
-    def __init__(self, rpc: Any, reach: Callable[[Callable[[], Any]], Any]) -> None:
-        self._rpc = rpc
-        self._reach = reach
-
-    def future(self, *args: Any, **options: Any) -> Any:
-        return self._reach(lambda: self._rpc.future(*args, **options))
-
-
-#: The commits of an attempt. Its process dies before they are sent, or before their reply is read.
-COMMITS = ("the key", "the phase", "before the call", "the reply", "the answer")
-REFUSED_COMMITS = (*COMMITS[:3], "the refusal")
-_COMMITS = {
-    f"{when}: {name}": (number, applied)
-    for names in (COMMITS, REFUSED_COMMITS)
-    for number, name in enumerate(names)
-    for when, applied in (("not sent", False), ("applied, not known", True))
-}
-
-#: Each point: what is planted there. Those without are in the function of the request.
-POINTS: dict[str, Callable[[], object]] = {
+#: Where a killed process leaves a lock or a transaction behind; the others are in process, in
+#: tests/contract/idempotency/test_crash_points.py. Those without a function are in the request's.
+POINTS: dict[str, Callable[[], object] | None] = {
     "before the key is stored": lambda: before(Run, "_insert"),
-    "the key is stored": lambda: after(Run, "_insert"),
-    "in a phase": lambda: None,
-    "after a phase": lambda: after(Flow, "phase"),
-    "asked, not called": lambda: None,
-    "called, not recorded": lambda: None,
-    "recorded": lambda: after(Flow, "external"),
-    "in the last block": lambda: None,
+    "in a phase": None,
+    "called, not recorded": None,
+    "in the last block": None,
     "the answer is stored, not sent": lambda: after(Flows, "run"),
     "refused, not recorded": lambda: before(Flow, "finish"),
-    "refused and recorded": lambda: after(Flow, "finish"),
-    **dict.fromkeys(_COMMITS, lambda: None),
 }
 #: Of a request that the provider refuses.
-REFUSED = [point for point in POINTS if "refus" in point]
+REFUSED = ["refused, not recorded"]
 #: Nothing is stored yet; the answer is.
-BEGUN_NOT = ("before the key is stored", "not sent: the key")
-FINISHED = (
-    "the answer is stored, not sent",
-    "refused and recorded",
-    "applied, not known: the answer",
-    "applied, not known: the refusal",
-)
+BEGUN_NOT = ["before the key is stored"]
+FINISHED = ["the answer is stored, not sent"]
 
 
 def main(folder: Path, role: str, point: str = "") -> None:
-    facts = json.loads((folder / "facts").read_text())
-    store: Any = (
-        MemoryStore()  # of this process alone: nobody is kept out by it
-        if facts["lock"] == "none"
-        else userlock.LockService.from_url(facts["lock"]).store
-    )
-    policy = userlock.LockPolicy(heartbeat_lock_timeout=1.0)
-    userlock.configure(service=userlock.LockService(store, policy=policy))
+    facts = configure(folder)
     clock = Ahead()
     flows = Flows(clock=clock)
     charges = folder / "charges"
@@ -176,12 +116,8 @@ def main(folder: Path, role: str, point: str = "") -> None:
             end.respond({"ride": ride_id, "to": to, "charge": paid})
             reach("in the last block")
 
-    if point in _COMMITS:
-        capabilities.honours_base_version(client)  # which commits, too
-        number, applied = _COMMITS[point]
-        client.stub = DiesInCommit(client.stub, number, applied=applied)
-    elif point in POINTS:
-        POINTS[point]()
+    if plant := POINTS.get(point):
+        plant()
     with client.context(cache_policy=False):
         if role == "client":
             print(json.dumps(ride(OWNER, KEY, to="home")), flush=True)
