@@ -11,15 +11,14 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.idempotency.conftest import KEY, Provider, request
+from tests.contract.idempotency.conftest import KEY, request
 from userlock.errors import FlowTakenOver, RequestRunning
 from userlock.idempotency import Answer, Flow, Flows
-from userlock.idempotency import flow as attempts
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-MANY = 64
+MANY = 24
 
 
 class Held:
@@ -95,57 +94,6 @@ def test_a_running_request_is_refused(real: Any) -> None:
     first.join(30)
     real(again).join(30)
     assert found[1].replayed
-
-
-# --- attempts that take over ----------------------------------------------------------------
-
-
-def overtaken(flows: Flows, clock: ManualClock, provider: Provider) -> list[Any]:
-    """Pause an attempt in its call until its lease has ended and another one has taken over."""
-    outcomes: list[Any] = []
-
-    def pay(flow: Flow) -> Any:
-        def call(key: str) -> str:
-            if flow.attempt == 1:
-                clock.advance(3600)
-                with userlock.scope():
-                    outcomes.append(flows.run(request(), pay).value)
-            return provider.charge(key)
-
-        return {"charge": flow.external("charge", call), "attempt": flow.attempt}
-
-    try:
-        outcomes.append(flows.run(request(), pay).value)
-    except userlock.UserLockError as error:
-        outcomes.append(type(error))
-    return outcomes
-
-
-def test_an_attempt_that_is_overtaken(flows: Flows, clock: ManualClock, provider: Provider) -> None:
-    assert overtaken(flows, clock, provider) == [
-        {"charge": "charge-1", "attempt": 2},
-        FlowTakenOver,
-    ]
-    assert len(provider.charges) == 1
-    assert flows.run(request(), lambda flow: None).value["attempt"] == 2
-
-
-@pytest.mark.parametrize("fencing", [True, False])
-def test_its_token_decides_whether_writes_are_fenced_or_not(
-    flows: Flows, clock: ManualClock, provider: Provider, fencing: bool
-) -> None:
-    with userlock.scope(settings=userlock.Settings(fencing=fencing)):
-        assert overtaken(flows, clock, provider)[1] is FlowTakenOver
-
-
-def test_the_control_without_the_token(
-    flows: Flows, clock: ManualClock, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two attempts of one token, and no fence: the overtaken one replaces the answer."""
-    monkeypatch.setattr("userlock.idempotency.runner.secrets.token_hex", lambda _: "same")
-    monkeypatch.setattr(attempts.Flow, "_is_mine", lambda *_: True)
-    with userlock.scope(settings=userlock.Settings(fencing=False)):
-        assert overtaken(flows, clock, provider)[1] == {"charge": "charge-1", "attempt": 1}
 
 
 def test_without_the_lock_an_attempt_is_waited_for(

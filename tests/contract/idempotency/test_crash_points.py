@@ -113,6 +113,26 @@ def test_another_one_acts_at_each_point(
     paid.check()
 
 
+class Died(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("resumed_by", ["client", "completer"])
+@pytest.mark.parametrize("point", Paid.POINTS)
+def test_a_process_that_ends(paid: Paid, clock: ManualClock, point: str, resumed_by: str) -> None:
+    def die() -> None:
+        raise Died
+
+    paid.on = once(point, die)
+    with pytest.raises(Died):
+        paid.send()
+    clock.advance(3600)
+    OTHERS["reaper"](paid)
+    OTHERS[resumed_by](paid)
+    paid.send()
+    paid.check()
+
+
 @pytest.mark.parametrize("point", Paid.POINTS)
 def test_the_completer_is_overtaken_by_the_client(
     paid: Paid, clock: ManualClock, point: str

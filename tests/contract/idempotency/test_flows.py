@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import GoogleAPIError
 
-import userlock
-import userlock_emulator
 from tests.contract.idempotency.conftest import (
     KEY,
     CardDeclined,
@@ -23,13 +19,11 @@ from tests.contract.idempotency.conftest import (
 from userlock.errors import (
     ExternalUnavailable,
     FlowChanged,
-    FlowTakenOver,
     IdempotencyKeyRefused,
     IdempotencyKeyReused,
     NotStorable,
 )
-from userlock.idempotency import Answer, Flow, Flows
-from userlock.ndb import commits
+from userlock.idempotency import Flow, Flows
 from userlock.testing import ManualClock
 
 Function = Callable[[Flow], Any]
@@ -149,29 +143,6 @@ def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
     assert ran == []
 
 
-def test_an_attempt_that_was_taken_over_commits_nothing(
-    flows: Flows, store: Any, clock: ManualClock
-) -> None:
-    """Its lease has ended while it was paused. The control: without the token it would commit."""
-    made: list[str] = []
-
-    def slow(flow: Flow) -> str:
-        flow.phase("first", lambda: 1)
-        if flow.attempt == 1:
-            clock.advance(3600)  # paused; the store forgets the lease
-            with userlock.scope():
-                made.append(flows.run(request(), slow).value)
-            Ride(id=1, user_id="ann")
-        flow.phase("second", lambda: Ride(id=flow.attempt, user_id="ann").put().id())
-        return f"attempt {flow.attempt}"
-
-    with pytest.raises((FlowTakenOver, userlock.UserLockError)):
-        flows.run(request(), slow)
-    assert made == ["attempt 2"]
-    assert [each.key.id() for each in rides()] == [2]
-    assert flows.run(request(), slow).value == "attempt 2"
-
-
 @pytest.mark.parametrize("output", [{1, 2}, object(), {"a": {3: 4}}, float("nan"), b"bytes"])
 def test_outputs_that_cannot_be_stored(flows: Flows, output: object) -> None:
     with pytest.raises(NotStorable, match="cannot be stored"):
@@ -188,33 +159,6 @@ def test_a_last_block_without_an_answer(flows: Flows) -> None:
     with pytest.raises(NotStorable, match=r"end\.respond"):
         flows.run(request(), forgets)
     assert rides() == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(6))
-@pytest.mark.parametrize("fault", ["reply lost", "refused"])
-def test_a_commit_that_fails(
-    flows: Flows,
-    ride: Function,
-    datastore: userlock_emulator.Emulator,
-    provider: Provider,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    fault: str,
-) -> None:
-    """The row, the ride, the call, its reply, the end: each may be stored or not."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-    fail = datastore.faults.drop_reply if fault == "reply lost" else datastore.faults.unavailable
-    fail(rpc="Commit", skip=number, count=1 if fault == "reply lost" else 3)
-    answers: list[Answer] = []
-    for _ in range(3):
-        with contextlib.suppress(userlock.UserLockError, GoogleAPIError):
-            answers.append(flows.run(request(), ride))
-    assert {(each.status, each.body) for each in answers} == {(201, answers[0].body)}
-    assert [each.charge for each in rides()] == ["charge-1"]
-    assert len(provider.charges) == 1
-    datastore.faults.clear()
-    assert flows.run(request(), ride).replayed
 
 
 def test_a_function(flows: Flows) -> None:

@@ -1,0 +1,422 @@
+"""Requests with an idempotency key to apps of each framework; the whole of it with Flask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import flask
+import pytest
+import werkzeug.test
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from flask.testing import FlaskClient
+from google.cloud import ndb
+
+import userlock
+from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride
+from tests.contract.web.djangos import django_client
+from userlock.contrib import django, wsgi
+from userlock.contrib.flask import Flows, UserLock
+from userlock.idempotency import Flow
+from userlock.testing import ManualClock
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+#: Sends a body to a path, with its type and a key; returns status, headers and body.
+Send = Callable[..., tuple[int, dict[str, str], bytes]]
+
+
+def ran(flow: Flow) -> str:
+    """Count the runs of a request, in a phase."""
+    return json.dumps(flow.phase("ride", lambda: [flow.attempt, flow.params]))
+
+
+def answered(flow: Flow) -> None:
+    with flow.last() as end:
+        end.respond({"last": True}, 202)
+
+
+def flask_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
+    flows, app = Flows(), flask.Flask(__name__)
+    UserLock(app, client=client, service=service)
+
+    def view(address: str, view: Any, **options: Any) -> None:
+        once = flows.idempotent(user=lambda: "ann", name=address, **options)(view)
+        app.add_url_rule(f"/{address}", address, once, methods=["POST"])
+
+    def rides(flow: Flow) -> Any:
+        response = flask.Response(ran(flow), 201, content_type=JSON)
+        response.set_cookie("session", "secret")
+        return response
+
+    def last(flow: Flow) -> str:
+        answered(flow)
+        return "not this"
+
+    view("rides", rides)
+    view("last", last)
+    view("stream", lambda flow: flask.Response(iter(["a", "b"])))
+    view("form", lambda flow: ran(flow), key=lambda: flask.request.form.get("request"))
+    yield sender(app)
+
+
+def wsgi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
+    flows = wsgi.Flows()
+
+    @flows.idempotent(user=lambda environ: "ann")
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        flow: Flow = environ["userlock.flow"]
+        if environ["PATH_INFO"] == "/last":
+            answered(flow)
+            start_response("200 OK", [])
+            return [b"not this"]
+        assert json.loads(environ["wsgi.input"].read())
+        headers = [("Content-Type", JSON), ("Set-Cookie", "session=secret")]
+        start_response("201 Created", headers)
+        return [ran(flow).encode()]
+
+    def key(environ: dict[str, Any]) -> str | None:
+        return dict(parse_qsl(environ["wsgi.input"].read().decode())).get("request")
+
+    @flows.idempotent(user=lambda environ: "ann", key=key)
+    def form(environ: dict[str, Any], start_response: Any) -> Any:
+        """The app gets the body in full, although the key was read from it."""
+        assert b"text=" in environ["wsgi.input"].read()
+        start_response("200 OK", [])
+        return [ran(environ["userlock.flow"]).encode()]
+
+    def both(environ: dict[str, Any], start_response: Any) -> Any:
+        return (form if environ["PATH_INFO"] == "/form" else app)(environ, start_response)
+
+    yield sender(wsgi.UserLockMiddleware(both, client=client, service=service))
+
+
+def sender(app: Any) -> Send:
+    browser = werkzeug.test.Client(app, use_cookies=False)
+
+    def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer = browser.post(f"/{where}", data=body, headers=headers, content_type=content_type)
+        found = answer.status_code, dict(answer.headers), answer.data
+        answer.close()
+        return found
+
+    return send
+
+
+def django_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
+    flows = django.Flows()
+
+    @flows.idempotent(user=lambda request: request.headers["X-User"])
+    def rides(request: HttpRequest, flow: Flow) -> HttpResponse:
+        response = HttpResponse(ran(flow), status=201, content_type=JSON)
+        response.set_cookie("session", "secret")
+        return response
+
+    @flows.idempotent(user=lambda request: "ann")
+    def last(request: HttpRequest, flow: Flow) -> HttpResponse:
+        answered(flow)
+        return HttpResponse("not this")
+
+    @flows.idempotent(user=lambda request: "ann")
+    def stream(request: HttpRequest, flow: Flow) -> Any:
+        return StreamingHttpResponse(iter([b"a"]))
+
+    @flows.idempotent(user=lambda request: "ann", key=lambda request: request.POST.get("request"))
+    def form(request: HttpRequest, flow: Flow) -> HttpResponse:
+        return HttpResponse(ran(flow))
+
+    views = [("rides", rides), ("last", last), ("stream", stream), ("form", form)]
+    with django_client(
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path(*each) for each in views]}),
+        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
+        USERLOCK={"client": client, "service": service},
+    ) as browser:
+
+        def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
+            headers = {"X-User": "ann", **({} if key is None else {"Idempotency-Key": key})}
+            answer = browser.generic("POST", f"/{where}", body, content_type, headers=headers)
+            sent = dict(answer.items())
+            if answer.cookies:
+                sent["Set-Cookie"] = str(answer.cookies)
+            return answer.status_code, sent, answer.content
+
+        yield send
+
+
+APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app}
+#: WSGI apps read their bodies and answer in parts: what is a form or a stream is theirs.
+FORMS = pytest.mark.parametrize("framework", ["flask", "django"])
+
+
+@pytest.fixture(params=APPS)
+def framework(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def send(framework: str, ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
+    yield from APPS[framework](ndb_client, service)
+
+
+def test_a_replay(send: Send) -> None:
+    """Cookies are of one request."""
+    first, again = (
+        send("rides", b'{"to": "home"}'),
+        send("rides", b'{"to": "home"}', key=f'"{KEY}"'),
+    )
+    assert (first[0], again[0], first[2]) == (201, 201, again[2])
+    assert json.loads(first[2]) == [1, {"to": "home"}]
+    assert "Idempotent-Replayed" not in first[1]
+    assert again[1]["Idempotent-Replayed"] == "true"
+    assert "secret" in first[1]["Set-Cookie"]
+    assert "Set-Cookie" not in again[1]
+    for _ in range(2):
+        status, _, body = send("last", b"{}", key=KEY + "-2")
+        assert (status, json.loads(body)) == (202, {"last": True})
+
+
+def test_problems(send: Send) -> None:
+    for key in (None, "", "short", '""'):
+        status, headers, body = send("rides", b"{}", key=key)
+        assert (status, headers["Content-Type"]) == (400, "application/problem+json")
+        assert "Idempotency-Key" in json.loads(body)["detail"]
+    send("rides", b'{"to": "home"}')
+    status, _, body = send("rides", b'{"to": "work"}')
+    assert (status, json.loads(body)["error"]) == (422, "IdempotencyKeyReused")
+
+
+def test_the_key_in_a_form(send: Send) -> None:
+    """A form of a page without scripts; the header then counts for nothing."""
+    for key, text, status in (
+        *((KEY, "a", 200), (KEY, "a", 200), (KEY, "b", 422)),
+        *((KEY + "-2", "b", 200), ("short", "a", 400), (None, "a", 400)),
+    ):
+        form = {"text": text, **({} if key is None else {"request": key})}
+        assert send("form", urlencode(form).encode(), FORM)[0] == status
+
+
+@FORMS
+def test_fields_and_files_count_and_not_the_boundaries_between_them(send: Send) -> None:
+    def upload(boundary: str, text: str, file: str) -> int:
+        parts = {'"text"': text, '"file"; filename="a.txt"': file}
+        lines = [
+            f"--{boundary}\r\nContent-Disposition: form-data; name={name}\r\n\r\n{value}\r\n"
+            for name, value in parts.items()
+        ]
+        body = "".join([*lines, f"--{boundary}--\r\n"]).encode()
+        return send("rides", body, f"multipart/form-data; boundary={boundary}")[0]
+
+    assert [upload("one", "x", "file"), upload("two", "x", "file")] == [201, 201]
+    assert [upload("one", "y", "file"), upload("one", "x", "other")] == [422, 422]
+
+
+@FORMS
+def test_streams_are_refused(send: Send) -> None:
+    assert send("stream", b"{}")[0] == 500
+
+
+def test_other_methods_go_through_a_wsgi_app() -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        start_response("204 No Content", [])
+        return [b"" if "userlock.flow" not in environ else b"flow"]
+
+    once = wsgi.Flows().idempotent(user=lambda environ: "ann")(app)
+    answer = werkzeug.test.Client(once).get("/")
+    assert (answer.status_code, answer.data) == (204, b"")
+    answer.close()
+
+
+# --- Flask ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
+    app = flask.Flask(__name__)
+    UserLock(app, client=ndb_client, service=service)
+    return app
+
+
+@pytest.fixture
+def flows(clock: ManualClock) -> Flows:
+    return Flows(clock=clock)
+
+
+@pytest.fixture
+def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
+    def user() -> str:
+        return flask.request.headers.get("X-User", "ann")
+
+    @app.post("/rides")
+    @flows.idempotent(user=user)
+    def create_ride(flow: Flow) -> Any:
+        return {"charge": flow.external("charge", provider.charge, final={CardDeclined: 402})}
+
+    @app.route("/echo", methods=["POST", "PATCH", "GET"])
+    @flows.idempotent(user=user)
+    def echo(flow: Flow) -> Any:
+        headers = {"ETag": '"1"', "Location": "/there", "X-Own": "1"}
+        return flask.Response("text", 201, headers)
+
+    @app.post("/refuses/<int:status>")
+    @flows.idempotent(user=user, final=(CardDeclined,))
+    def refuses(flow: Flow, status: int) -> Any:
+        raise CardDeclined(f"{status} attempt {flow.attempt}")
+
+    @app.post("/aborts/<int:status>")
+    @flows.idempotent(user=user)
+    def aborts(flow: Flow, status: int) -> Any:
+        flask.abort(status, f"attempt {flow.attempt}")
+
+    @app.post("/fails")
+    @flows.idempotent(user=user)
+    def fails(flow: Flow) -> Any:
+        return {"attempt": flow.attempt}, 503 if flow.attempt == 1 else 200
+
+    return app.test_client()
+
+
+def post(client: FlaskClient, path: str = "/rides", key: str | None = KEY, **how: Any) -> Any:
+    headers = {**how.pop("headers", {}), **({} if key is None else {"Idempotency-Key": key})}
+    return client.post(path, headers=headers, **(how or {"json": {"to": "home"}}))
+
+
+def test_a_service_that_fails_or_refuses(client: FlaskClient, provider: Provider) -> None:
+    provider.trouble = ConnectionError("reset")
+    trouble = post(client)
+    assert (trouble.status_code, trouble.headers["Retry-After"]) == (503, "5")
+    provider.trouble = CardDeclined("too poor")
+    for _ in range(2):
+        declined = post(client)
+        assert (declined.status_code, declined.get_json()["detail"]) == (402, "too poor")
+    assert declined.headers["Idempotent-Replayed"] == "true"
+    provider.trouble = None
+    assert post(client, headers={"X-User": "bob"}).status_code == 200
+
+
+def test_headers_of_one_request_are_not_given_again(client: FlaskClient) -> None:
+    first, again = post(client, "/echo"), post(client, "/echo")
+    for name, value in (("ETag", '"1"'), ("Location", "/there")):
+        assert first.headers[name] == again.headers[name] == value
+    assert (first.headers.get("X-Own"), again.headers.get("X-Own")) == ("1", None)
+
+
+def test_an_answer_from_500_on_is_not_stored(client: FlaskClient) -> None:
+    assert [post(client, "/fails").status_code for _ in range(3)] == [503, 200, 200]
+    assert post(client, "/fails").get_json() == {"attempt": 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "same"),
+    [
+        ({"json": {"a": 1, "b": 2}}, {"json": {"b": 2, "a": 1}}, True),
+        ({"data": b'{"a": 1}', "content_type": JSON}, {"json": {"a": 1}}, True),
+        ({"json": {"a": 1}}, {"json": {"a": 2}}, False),
+        ({"data": {"text": "x"}}, {"data": {"text": "x"}}, True),
+        ({"data": {"text": "x"}}, {"data": {"text": "y"}}, False),
+        ({"data": b"x"}, {"data": b"x"}, True),
+        ({"data": b"x"}, {"data": b"y"}, False),
+        ({"data": b"{", "content_type": JSON}, {"json": {}}, False),
+        ({"query_string": "a=1", "data": b""}, {"query_string": "a=2", "data": b""}, False),
+    ],
+)
+def test_equal_parameters(
+    client: FlaskClient, first: dict[str, Any], again: dict[str, Any], same: bool
+) -> None:
+    assert post(client, "/echo", **first).status_code == 201
+    assert post(client, "/echo", **again).status_code == (201 if same else 422)
+
+
+def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
+    """Else each refusal would leave an unfinished request. Above 499 it is none."""
+    first, again = post(client, "/aborts/403"), post(client, "/aborts/403")
+    assert (first.status_code, again.status_code, first.data) == (403, 403, again.data)
+    assert b"attempt 1" in again.data
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert post(client, "/refuses/402").status_code == 422
+    assert post(client, "/refuses/402", key=KEY + "-3").status_code == 500, "it has no handler"
+    for attempt in (1, 2):
+        assert f"attempt {attempt}".encode() in post(client, "/aborts/503", key=KEY + "-2").data
+
+
+def test_the_app_s_handlers_answer(app: flask.Flask, client: FlaskClient) -> None:
+    """Aborts, and errors that are declared final."""
+    app.register_error_handler(403, lambda error: ({"error": error.description}, 418))
+    app.register_error_handler(
+        CardDeclined, lambda error: ({"error": str(error)}, int(str(error)[:3]))
+    )
+    for _ in range(2):
+        answer = post(client, "/aborts/403")
+        assert (answer.status_code, answer.json) == (418, {"error": "attempt 1"})
+        answer = post(client, "/refuses/402", key=KEY + "-4")
+        assert (answer.status_code, answer.json) == (402, {"error": "402 attempt 1"})
+    for attempt in (1, 2):
+        answer = post(client, "/refuses/500", key=f"{KEY}-2")
+        assert answer.json == {"error": f"500 attempt {attempt}"}
+
+
+def test_a_violation_is_logged_once(
+    app: flask.Flask, flows: Flows, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.post("/unlocked")
+    @flows.idempotent(user=lambda: "ann")
+    def unlocked(flow: Flow) -> str:
+        Ride(id="new", user_id="bob").put()
+        return "never sent"
+
+    assert post(app.test_client(), "/unlocked").status_code == 500
+    assert caplog.text.count("is new and was put without its lock") == 1
+    assert "unfinished" in caplog.text
+
+
+async def later(flow: Flow) -> None:
+    """A view that cannot be stored."""
+
+
+def stream(flow: Flow) -> Iterator[str]:
+    yield "a"
+
+
+@pytest.mark.parametrize(
+    ("view", "options", "error", "text"),
+    [
+        *((each, {}, userlock.ConfigurationError, "cannot be stored") for each in (later, stream)),
+        (None, {"on_busy": "hope"}, ValueError, "on_busy"),
+        *((None, {"wait_timeout": number}, (TypeError, ValueError), "wait_timeout")
+          for number in (float("nan"), -1, "5")),
+        *((None, {"keep_hours": hours}, ValueError, "keep_hours")
+          for hours in (0, -1, 24 * 366, True, "24")),
+        *((None, wrong, TypeError, ".")
+          for wrong in ({"final": (7,)}, {"final": (BaseException,)}, {"other": 1})),
+        (None, {"final": (CardDeclined,), "completable": True}, userlock.ConfigurationError,
+         "need a request"),
+    ],
+)  # fmt: skip
+def test_refused_at_decoration(
+    flows: Flows, view: Any, options: dict[str, Any], error: Any, text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        flows.idempotent(user=lambda: "ann", **options)(view or (lambda flow: None))
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "error"),
+    [
+        *(({"user": lambda nobody=nobody: nobody}, "POST", (TypeError, ValueError))
+          for nobody in (None, "", 1.5, True)),
+        ({"user": lambda: "ann", "key": lambda: 7}, "POST", userlock.ConfigurationError),
+        ({"user": lambda: "ann"}, "GET", userlock.ConfigurationError),
+    ],
+)  # fmt: skip
+def test_refused_at_the_request(
+    app: flask.Flask, flows: Flows, options: dict[str, Any], method: str, error: Any
+) -> None:
+    """Without a user, all anonymous clients would share their keys, and get others' answers."""
+    app.testing = True
+    once = flows.idempotent(**options)(lambda flow: "secret")
+    app.add_url_rule("/wrong", view_func=once, methods=["GET", "POST"])
+    with pytest.raises(error):
+        app.test_client().open("/wrong", method=method, headers={"Idempotency-Key": KEY})
