@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -18,7 +19,6 @@ from tests.contract.constraints.models import (
     Owner,
     Screen,
     Seat,
-    campaign,
     check_claims,
     claims,
     put,
@@ -34,31 +34,50 @@ from userlock.testing import ManualClock
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 
-@pytest.fixture
-def raw(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Provide a function that stores a campaign as another program does, without claims."""
+@contextlib.contextmanager
+def another_program() -> Iterator[None]:
+    """Let puts in the block be those of a program without constraints."""
+    with pytest.MonkeyPatch.context() as patch, userlock.suppress("another program"):
+        patch.setattr(Campaign, "_userlock_constraints", ())
+        yield
 
-    def store(title: str, key: Any = None) -> Any:
-        key = key or ndb.Key(Owner, "ann", Campaign, f"raw-{title}")
-        with monkeypatch.context() as patch, userlock.suppress("another program"):
-            patch.setattr(Campaign, "_userlock_constraints", ())
-            stored = key.get(use_cache=False) or Campaign(key=key)
-            stored.populate(title=title, userlock_claims=[])
-            stored.put()
-        return key
 
-    return store
+def raw(title: str) -> Any:
+    """Store a campaign as another program does, without claims."""
+    key = ndb.Key(Owner, "ann", Campaign, f"raw-{title}")
+    with another_program():
+        Campaign(key=key, title=title).put()
+    return key
+
+
+def changed(entity: Any, **values: Any) -> None:
+    """Change a campaign as another program does, whose claims stay."""
+
+    def change() -> None:
+        found = entity.key.get()
+        found.populate(**values)
+        found.put()
+
+    with another_program():
+        ndb.transaction(change)
 
 
 def remove_row(entity: Any) -> None:
     """Remove the rows of an entity, as a hand in the console might."""
+    ndb.transaction(lambda: [key.delete() for key in entity.userlock_claims])
 
-    @ndb.transactional()
-    def remove() -> None:
-        for key in entity.userlock_claims:
-            key.delete()
 
-    remove()
+def plant_void_rows() -> None:
+    one = put("Summer")
+    with userlock.global_lock("ann"):
+        one.key.delete()
+    holders = [one.key, put("Winter").key, None]
+
+    def plant() -> None:
+        for number, holder in enumerate(holders):
+            ClaimRow(id=f"void-{number}", holder=holder, constraint="TestedCampaign.old").put()
+
+    ndb.transaction(plant)
 
 
 def audited(*, repair: bool, model: Any = Campaign) -> list[Problem]:
@@ -78,47 +97,41 @@ def test_what_is_in_order_has_no_problems() -> None:
     assert (work.entities, work.rows) == (3, 2)
 
 
-def test_unclaimed_entities(raw: Callable[..., Any]) -> None:
+def test_unclaimed_entities() -> None:
     key = raw("Summer")
     (problem,) = audited(repair=False)
     assert problem == Problem("unclaimed", key, "TestedCampaign.title", "title 'Summer'")
     assert claims() == {}
-    (problem,) = audited(repair=True)
-    assert problem.repaired
-    assert audited(repair=False) == []
-    check_claims(Campaign)
+    assert audited(repair=True)[0].repaired
     with pytest.raises(userlock.NotUnique):
         put("summer")
 
 
-def test_a_row_that_is_gone() -> None:
-    remove_row(put("Summer"))
-    assert kinds(audited(repair=False)) == ["unclaimed"]
-    assert all(problem.repaired for problem in audited(repair=True))
-    assert audited(repair=False) == []
-    check_claims(Campaign)
+#: What was planted, and the problems that are found.
+FAULTS: dict[str, tuple[Callable[[], object], list[str]]] = {
+    "unclaimed": (lambda: raw("Summer"), ["unclaimed"]),
+    "a row that is gone": (lambda: remove_row(put("Summer")), ["unclaimed"]),
+    "rows without an entity": (plant_void_rows, ["void"] * 3),
+    "another value": (lambda: changed(put("Summer"), title="Winter"), ["unclaimed"]),
+    "archived": (lambda: changed(put("Summer"), archived=True), ["outdated"]),
+}
 
 
-def test_rows_without_an_entity() -> None:
-    one = put("Summer")
-    with userlock.global_lock("ann"):
-        one.key.delete()
-        other = campaign("Winter")
-        other.put()
-
-    @ndb.transactional()
-    def plant() -> None:
-        for number, holder in enumerate([one.key, other.key, None]):
-            ClaimRow(id=f"void-{number}", holder=holder, constraint="TestedCampaign.old").put()
-
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found_and_repaired(fault: str) -> None:
+    plant, expected = FAULTS[fault]
     plant()
-    assert kinds(audited(repair=False)) == ["void"] * 3
-    assert kinds(audited(repair=True)) == ["void"] * 3
+    before = claims()
+    assert kinds(audited(repair=False)) == expected
+    assert claims() == before, "a check changes nothing"
+    problems = audited(repair=True)
+    assert kinds(problems) == expected
+    assert all(problem.repaired for problem in problems)
     assert audited(repair=False) == []
     check_claims(Campaign)
 
 
-def test_duplicates_are_reported_and_never_renamed(raw: Callable[..., Any]) -> None:
+def test_duplicates_are_reported_and_never_renamed() -> None:
     first, second = put("Summer").key, raw("SUMMER")
     for repair in (False, True):
         (problem,) = audited(repair=repair)
@@ -129,7 +142,7 @@ def test_duplicates_are_reported_and_never_renamed(raw: Callable[..., Any]) -> N
     check_claims(Campaign)
 
 
-def test_duplicates_among_unclaimed_ones(raw: Callable[..., Any]) -> None:
+def test_duplicates_among_unclaimed_ones() -> None:
     keys = {raw("Summer"), raw("SUMMER"), raw("winter")}
     assert kinds(audited(repair=False)) == ["duplicate", "unclaimed", "unclaimed"]
     problems = audited(repair=True)
@@ -139,9 +152,7 @@ def test_duplicates_among_unclaimed_ones(raw: Callable[..., Any]) -> None:
     check_claims(Campaign)
 
 
-def test_more_unclaimed_ones_than_are_remembered(
-    raw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_unclaimed_ones_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_MOST_REMEMBERED", 1)
     raw("a"), raw("b")
     work = Audit()
@@ -149,48 +160,7 @@ def test_more_unclaimed_ones_than_are_remembered(
     assert not work.all_remembered
 
 
-def test_a_value_that_the_entity_no_longer_has(raw: Callable[..., Any]) -> None:
-    one = put("Summer")
-    listed = one.userlock_claims
-
-    @ndb.transactional()
-    def change() -> None:
-        found = one.key.get()
-        found.title = "Winter"
-        with userlock.suppress("another program"):
-            found.put()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Campaign, "_userlock_constraints", ())
-        change()
-    assert one.key.get(use_cache=False).userlock_claims == listed
-    assert kinds(audited(repair=False)) == ["unclaimed"]
-    assert all(problem.repaired for problem in audited(repair=True))
-    check_claims(Campaign)
-    put("Summer")
-
-
-def test_an_archived_one_that_lists_a_value(raw: Callable[..., Any]) -> None:
-    one = put("Summer")
-
-    @ndb.transactional()
-    def change() -> None:
-        found = one.key.get()
-        found.archived = True
-        with userlock.suppress("another program"):
-            found.put()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Campaign, "_userlock_constraints", ())
-        change()
-    assert kinds(audited(repair=False)) == ["outdated"]
-    assert all(problem.repaired for problem in audited(repair=True))
-    assert claims() == {}
-
-
-def test_one_that_cannot_be_read_does_not_hide_the_others(
-    raw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     raw("bad"), raw("good")
 
     def fold(text: str) -> str:
@@ -206,7 +176,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(
     assert "\x1b" not in failed.error
 
 
-def test_a_busy_owner_is_reported(raw: Callable[..., Any], service: userlock.LockService) -> None:
+def test_a_busy_owner_is_reported(service: userlock.LockService) -> None:
     raw("Summer")
     lease = service.acquire("ann")
     (problem,) = list(Audit(repair=True, wait_timeout=0.1).run(Campaign))
@@ -264,9 +234,7 @@ def _first_wrong(are_in_order: Callable[[Any], list[bool]]) -> Callable[[Any], l
     return lambda entities: next(first, None) or are_in_order(entities)
 
 
-def test_a_lost_reply_of_a_repair(
-    raw: Callable[..., Any], datastore: userlock_emulator.Emulator
-) -> None:
+def test_a_lost_reply_of_a_repair(datastore: userlock_emulator.Emulator) -> None:
     raw("Summer")
     datastore.faults.drop_reply(kind=claim_rows.KIND)
     assert all(problem.repaired for problem in audited(repair=True))
@@ -296,7 +264,7 @@ def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> 
     del sys.modules["campaigns_app"]
 
 
-def test_check_and_repair(raw: Callable[..., Any], terminal: Terminal) -> None:
+def test_check_and_repair(terminal: Terminal) -> None:
     put("Winter")
     raw("Summer"), raw("WINTER")
     outcome = terminal.run("unique", "check", "TestedCampaign")
@@ -316,33 +284,27 @@ def test_check_and_repair(raw: Callable[..., Any], terminal: Terminal) -> None:
     assert (outcome.code, outcome.out) == (0, "2 entities, 2 claims, no problems\n")
 
 
-def test_the_document(raw: Callable[..., Any], terminal: Terminal) -> None:
+def test_outside_of_the_tests_own_context(terminal: Terminal) -> None:
+    """As the command runs: keys can be shown in an ndb context only."""
     key = raw("Summer")
-    outcome = terminal.run("unique", "check", "--json", "TestedCampaign")
+    shown = repr(key)
+    outcome = in_thread(lambda: terminal.run("unique", "check", "--json", "TestedCampaign"))
+    problem = {
+        "what": "unclaimed",
+        "key": shown,
+        "constraint": "TestedCampaign.title",
+        "value": "title 'Summer'",
+        "holder": "",
+        "error": "",
+        "repaired": False,
+    }
     assert outcome.document == {
         "entities": 1,
         "rows": 0,
-        "problems": [
-            {
-                "what": "unclaimed",
-                "key": repr(key),
-                "constraint": "TestedCampaign.title",
-                "value": "title 'Summer'",
-                "holder": "",
-                "error": "",
-                "repaired": False,
-            }
-        ],
+        "problems": [problem],
         "complete": True,
         "interrupted": False,
     }
-
-
-def test_outside_of_the_tests_own_context(raw: Callable[..., Any], terminal: Terminal) -> None:
-    """As the command runs: keys can be shown in an ndb context only."""
-    raw("Summer")
-    outcome = in_thread(lambda: terminal.run("unique", "check", "--json", "TestedCampaign"))
-    assert [each["repaired"] for each in outcome.document["problems"]] == [False]
     outcome = in_thread(lambda: terminal.run("unique", "repair", "--json", "TestedCampaign"))
     assert [each["repaired"] for each in outcome.document["problems"]] == [True]
 
@@ -360,28 +322,25 @@ def test_rows_of_another_program(terminal: Terminal, ndb_client: ndb.Client) -> 
     assert outcome.out == "0 entities, 0 claims, no problems\n"
 
 
-@pytest.mark.parametrize("arguments", [["--namespace", "a/b"], ["--app", "campaigns_app:Model"]])
-def test_arguments_of_no_use(terminal: Terminal, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--namespace", "a/b"], "is no"),
+        (["--app", "campaigns_app:Model"], "is no"),
+        (["TestedCampain"], "TestedCampaign"),
+        ([], "USERLOCK_CLIENT"),
+    ],
+)
+def test_arguments_of_no_use(terminal: Terminal, arguments: list[str], text: str) -> None:
+    if not arguments:
+        del terminal.environ["USERLOCK_CLIENT"]
     outcome = in_thread(lambda: terminal.run("unique", "check", "TestedCampaign", *arguments))
     assert outcome.code == 2
-    assert "is no" in outcome.err
+    assert text in outcome.err
 
 
-def test_hidden_values(raw: Callable[..., Any], terminal: Terminal) -> None:
+def test_hidden_values(terminal: Terminal) -> None:
     raw("Summer")
     terminal.environ["USERLOCK_SHOW_IDS"] = "masked"
     outcome = terminal.run("unique", "check", "TestedCampaign")
     assert "Summer" not in outcome.out
-
-
-def test_a_kind_that_is_not_there(terminal: Terminal) -> None:
-    outcome = terminal.run("unique", "check", "TestedCampain")
-    assert outcome.code == 2
-    assert "TestedCampaign" in outcome.err
-
-
-def test_no_client_is_named(terminal: Terminal) -> None:
-    del terminal.environ["USERLOCK_CLIENT"]
-    outcome = terminal.run("unique", "check")
-    assert outcome.code == 2
-    assert "USERLOCK_CLIENT" in outcome.err

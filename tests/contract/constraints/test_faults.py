@@ -28,65 +28,36 @@ from userlock.ndb import claim_rows, plain_commits
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 
-def rename(found: Any, title: str, *, in_transaction: bool) -> None:
-    def change() -> None:
-        entity = found.key.get(use_cache=False)
-        entity.title = title
-        entity.put()
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["put", "transaction"])
+@pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("what", ["creation", "rename", "delete"])
+def test_lost_replies(
+    datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int, what: str
+) -> None:
+    one = campaign("Summer", model=model) if what == "creation" else put("Summer", model=model)
+    ndb.get_context().clear_cache()
 
-    with userlock.global_lock("ann"):
+    def change() -> None:
+        if what == "creation":
+            one.put()
+            return
+        found = one.key.get()
+        if what == "delete":
+            found.key.delete()
+        else:
+            found.title = "Winter"
+            found.put()
+
+    with userlock.global_lock("ann"), datastore.faults.drop_reply(count, kind=claim_rows.KIND):
         if in_transaction:
             ndb.transaction(change)
         else:
             change()
-
-
-@pytest.mark.parametrize("in_transaction", [False, True])
-@pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
-@pytest.mark.parametrize("count", [1, 2, 3])
-class TestLostReplies:
-    def test_of_a_creation(
-        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
-    ) -> None:
-        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
-        one = campaign("Summer", model=model)
-        with userlock.global_lock("ann"):
-            if in_transaction:
-                ndb.transaction(one.put)
-            else:
-                one.put()
-        assert [each.key for each in model.query()] == [one.key]
-        check_claims(model)
-        rename(one, "Winter", in_transaction=in_transaction)
-        check_claims(model)
-
-    def test_of_a_rename(
-        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
-    ) -> None:
-        one = put("Summer", model=model)
-        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
-        rename(one, "Winter", in_transaction=in_transaction)
-        assert one.key.get(use_cache=False).title == "Winter"
-        check_claims(model)
-
-    def test_of_a_delete(
-        self, datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int
-    ) -> None:
-        one = put("Summer", model=model)
-        ndb.get_context().clear_cache()
-        datastore.faults.drop_reply(count, kind=claim_rows.KIND)
-
-        def delete() -> None:
-            one.key.get()
-            one.key.delete()
-
-        with userlock.global_lock("ann"):
-            if in_transaction:
-                ndb.transaction(delete)
-            else:
-                delete()
-        assert claims() == {}
-        assert one.key.get(use_cache=False) is None
+    check_claims(model)
+    titles = {"creation": ["Summer"], "rename": ["Winter"], "delete": []}[what]
+    assert [each.title for each in model.query()] == titles
+    assert len(claims()) == len(titles)
 
 
 class TestLostRepliesOfBatches:
@@ -155,27 +126,21 @@ class TestRefusedCommits:
         check_claims(Campaign)
 
 
-def test_a_lost_reply_to_a_release_may_be_in_doubt(datastore: userlock_emulator.Emulator) -> None:
-    """An archived entity has no row, so only a write id would tell."""
-    one = put("Summer")
+@pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
+def test_a_lost_reply_to_a_release(datastore: userlock_emulator.Emulator, model: Any) -> None:
+    """An archived entity has no row: without a write id, nothing tells."""
+    one = put("Summer", model=model)
     with userlock.global_lock("ann"):
         one = one.key.get(use_cache=False)
         one.archived = True
         datastore.faults.drop_reply(kind=claim_rows.KIND)
-        with pytest.raises(userlock.StaleWriteError) as caught:
+        if model is MarkedCampaign:
             one.put()
-    assert caught.value.may_have_landed
-    check_claims(Campaign)
-
-
-def test_with_a_write_id_it_is_not(datastore: userlock_emulator.Emulator) -> None:
-    one = put("Summer", model=MarkedCampaign)
-    with userlock.global_lock("ann"):
-        one = one.key.get(use_cache=False)
-        one.archived = True
-        datastore.faults.drop_reply(kind=claim_rows.KIND)
-        one.put()
-    check_claims(MarkedCampaign)
+        else:
+            with pytest.raises(userlock.StaleWriteError) as caught:
+                one.put()
+            assert caught.value.may_have_landed
+    check_claims(model)
 
 
 @pytest.mark.parametrize("rpc", ["Lookup", "Commit", "AllocateIds", "Rollback"])
@@ -202,60 +167,41 @@ def test_when_datastore_stays_away_nothing_is_stored(datastore: userlock_emulato
     assert Campaign.query().count() == 0
 
 
-class TestVoidRows:
-    """A row that its holder does not list is void."""
-
-    def plant(self, title: str, holder: Any) -> Any:
-        """Make a row by hand, as another program might leave it."""
-        with userlock.global_lock("ann"):
-            one = campaign(title)
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["put", "transaction"])
+@pytest.mark.parametrize("holder", ["gone", "another", "none"])
+def test_a_row_that_its_holder_does_not_list_is_void(holder: str, in_transaction: bool) -> None:
+    """Another program has left it."""
+    other = put("Winter").key
+    (key,) = put("Summer", id="gone").userlock_claims
+    with userlock.global_lock("ann"):
+        ndb.Key(Owner, "ann", Campaign, "gone").delete()
+        gone = ndb.Key(Owner, "ann", Campaign, "gone")
+        held = {"gone": gone, "another": other, "none": None}[holder]
+        row = ClaimRow(key=key, holder=held, constraint="TestedCampaign.title")
+        ndb.transaction(row.put)
+        one = campaign("Summer")
+        if in_transaction:
+            ndb.transaction(one.put)
+        else:
             one.put()
-            (key,) = one.userlock_claims
-            one.key.delete()
+    check_claims(Campaign)
 
-        @ndb.transactional()
-        def write() -> None:
-            ClaimRow(key=key, holder=holder, constraint="TestedCampaign.title").put()
 
-        write()
-        return key
+def test_a_row_of_another_is_left_alone() -> None:
+    """Another program has restored an old state of an entity."""
+    first, second = put("Summer"), put("Winter")
+    (row,) = first.userlock_claims
 
-    def test_of_an_entity_that_is_gone(self) -> None:
-        self.plant("Summer", ndb.Key(Owner, "ann", Campaign, "gone"))
-        put("Summer")
-        check_claims(Campaign)
+    @ndb.transactional()
+    def write() -> None:
+        found = row.get()
+        found.holder = second.key
+        found.put()
 
-    def test_of_an_entity_that_does_not_list_it(self) -> None:
-        self.plant("Summer", put("Winter").key)
-        put("Summer")
-        check_claims(Campaign)
-
-    def test_of_none(self) -> None:
-        self.plant("Summer", None)
-        put("Summer")
-        check_claims(Campaign)
-
-    def test_in_a_transaction(self) -> None:
-        self.plant("Summer", put("Winter").key)
-        with userlock.global_lock("ann"):
-            ndb.transaction(campaign("Summer").put)
-        check_claims(Campaign)
-
-    def test_a_row_of_another_is_left_alone(self) -> None:
-        """Another program has restored an old state of an entity."""
-        first, second = put("Summer"), put("Winter")
-        (row,) = first.userlock_claims
-
-        @ndb.transactional()
-        def write() -> None:
-            found = row.get()
-            found.holder = second.key
-            found.put()
-
-        write()
-        with userlock.global_lock("ann"):
-            first.key.delete()
-        assert ndb.Key(urlsafe=row.urlsafe()).get(use_cache=False) is not None
+    write()
+    with userlock.global_lock("ann"):
+        first.key.delete()
+    assert ndb.Key(urlsafe=row.urlsafe()).get(use_cache=False) is not None
 
 
 def test_round_trips(wire: Wire) -> None:

@@ -36,30 +36,43 @@ def define(unique: Any, base: Any = userlock.UserModel, **more: Any) -> Any:
     return type("DefinedModel", (base,), {k: v for k, v in names.items() if v is not None})
 
 
+PLAIN = {"base": userlock.Model, "_lock_id_from_key": None}
+
+
 @pytest.mark.parametrize(
-    ("unique", "message"),
+    ("unique", "more", "message"),
     [
-        (Unique("title"), "must be a list"),
-        (["title"], "must be a list"),
-        ([Unique("nothing")], "names no property: 'nothing'"),
-        ([Unique("title", unless="nothing")], "names no property: 'nothing'"),
-        ([Unique("tags")], "'tags' is repeated"),
-        ([Unique("title"), Unique("title")], "two constraints of one name"),
-        ([Unique("title", name="é" * 400)], None),
-        ([Unique("title", name="🔒" * 400)], "more than 1500 bytes"),
+        (Unique("title"), {}, "must be a list"),
+        (["title"], {}, "must be a list"),
+        ([Unique("nothing")], {}, "names no property: 'nothing'"),
+        ([Unique("title", unless="nothing")], {}, "names no property: 'nothing'"),
+        ([Unique("tags")], {}, "'tags' is repeated"),
+        ([Unique("title"), Unique("title")], {}, "two constraints of one name"),
+        ([Unique("title", name="é" * 400)], {}, None),
+        ([Unique("title", name="🔒" * 400)], {}, "more than 1500 bytes"),
+        ([Unique("title")], {"userlock_claims": ndb.StringProperty()}, "rename the property"),
+        ([Unique("title")], {"_lock_id_from_key": userlock.key_id}, "its own owner"),
+        ([Unique("title", per="all")], {"_lock_id_from_key": userlock.key_id}, None),
+        (
+            [Unique("title")],
+            {**PLAIN, "_write_policy": userlock.WritePolicy.IN_TRANSACTION},
+            "have no owner",
+        ),
+        (
+            [Unique("title", per="all")],
+            {**PLAIN, "_write_policy": userlock.WritePolicy.STRUCTURED_ONLY},
+            "never put",
+        ),
     ],
 )
-def test_constraints_that_do_not_fit(unique: Any, message: str | None) -> None:
+def test_constraints_that_do_not_fit(
+    unique: Any, more: dict[str, Any], message: str | None
+) -> None:
     if message is None:
-        define(unique)
+        define(unique, **more)
         return
     with pytest.raises(userlock.ConfigurationError, match=message):
-        define(unique)
-
-
-def test_the_library_s_own_property() -> None:
-    with pytest.raises(userlock.ConfigurationError, match="rename the property"):
-        define([Unique("title")], userlock_claims=ndb.StringProperty())
+        define(unique, **more)
 
 
 @pytest.mark.parametrize(
@@ -83,29 +96,6 @@ def test_arguments_of_no_use(arguments: dict[str, Any]) -> None:
     properties = arguments.pop("properties")
     with pytest.raises(userlock.ConfigurationError):
         Unique(*properties, **arguments)
-
-
-def test_an_owner_that_is_the_entity_itself() -> None:
-    with pytest.raises(userlock.ConfigurationError, match="its own owner"):
-        define([Unique("title")], _lock_id_from_key=userlock.key_id)
-    define([Unique("title", per="all")], _lock_id_from_key=userlock.key_id)
-
-
-def test_a_model_without_owners() -> None:
-    policy = userlock.WritePolicy.IN_TRANSACTION
-    with pytest.raises(userlock.ConfigurationError, match="have no owner"):
-        define([Unique("title")], userlock.Model, _write_policy=policy, _lock_id_from_key=None)
-
-
-def test_entities_that_are_never_put() -> None:
-    policy = userlock.WritePolicy.STRUCTURED_ONLY
-    with pytest.raises(userlock.ConfigurationError, match="never put"):
-        define(
-            [Unique("title", per="all")],
-            userlock.Model,
-            _write_policy=policy,
-            _lock_id_from_key=None,
-        )
 
 
 def test_a_hierarchy_has_the_constraints_of_its_root() -> None:
@@ -157,12 +147,9 @@ def test_long_and_unprintable_values_have_rows() -> None:
 def test_none_has_no_row() -> None:
     assert row(None) is None
     assert row("x", fold=lambda value: None) is None
-
-
-@pytest.mark.parametrize("value", [1.5, {"a": 1}])
-def test_values_that_cannot_be_unique(value: Any) -> None:
-    with pytest.raises(TypeError, match="fold="):
-        row(value)
+    for value in (1.5, {"a": 1}):
+        with pytest.raises(TypeError, match="fold="):
+            row(value)
 
 
 def test_the_scope_is_part_of_the_row() -> None:

@@ -14,6 +14,8 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
+from tests.contract.ndb.servers import Wire
+from tests.contract.outbox.conftest import Died
 from userlock.constraints import Quota, quota
 from userlock.constraints.quota import QuotaRow
 from userlock.outbox.rows import JobRow
@@ -40,6 +42,7 @@ def test_new_ones_start_under_quota(shelves: Shelves) -> None:
 
 
 def test_changes_of_all_kinds(shelves: Shelves) -> None:
+    add(shelves, 0, 1, 2, owner="bob")
     add(shelves, 0, 1, 2, 3)
     shelves.run_jobs()
     shelves.change("ann", 0, "remove")
@@ -55,63 +58,39 @@ def test_changes_of_all_kinds(shelves: Shelves) -> None:
     shelves.change("ann", 0, "plan none")
     shelves.run_jobs()
     assert set(shelves.flags("ann").values()) == {False}
+    assert shelves.flags("bob") == {0: False, 1: False, 2: True}, "others are left alone"
 
 
-def test_only_flags_that_differ_are_written(shelves: Shelves, ndb_client: ndb.Client) -> None:
-    add(shelves, 0, 1, 2)
-    shelves.run_jobs()
-    before = {each.key: each.userlock_version for each in _versions()}
-    add(shelves, 3)
-    shelves.run_jobs()
-    after = {each.key: each.userlock_version for each in _versions()}
-    assert {key for key in before if before[key] != after[key]} == set()
+def test_only_flags_that_differ_are_written(shelves: Shelves) -> None:
+    add(shelves, 0, 1, 2, 3)
+    select = shelves.quota._select
+    shelves.quota._select = lambda owner: [*select(owner), *select(owner)]  # each counts once
+    with userlock.global_lock("ann"):
+        assert shelves.quota.recount("ann") == 2
+        assert shelves.quota.recount("ann") == 0
 
 
-def _versions() -> list[Any]:
-    found = Book.query().fetch(use_cache=False)
-    for each in found:
-        each.userlock_version = userlock.ndb.provenance.version_of(each)
-    return list(found)
+def test_stamps(shelves: Shelves) -> None:
+    """In the transaction of the change, once; or on their own."""
 
+    def change(*, fails: bool = False) -> None:
+        shelves.quota.stamp("ann")
+        shelves.quota.stamp("ann")
+        if fails:
+            raise LookupError
 
-def test_other_owners_are_left_alone(shelves: Shelves) -> None:
-    add(shelves, 0, 1, 2, owner="bob")
-    shelves.run_jobs()
-    add(shelves, 0)
-    shelves.run_jobs()
-    assert shelves.flags("bob") == {0: False, 1: False, 2: True}
-
-
-def test_outside_of_a_transaction_it_is_refused(shelves: Shelves) -> None:
     with pytest.raises(userlock.JobStagedOutside, match="stamp_now"):
         shelves.quota.stamp("ann")
-    shelves.quota.stamp_now("ann")
-    assert row().dirty is not None
-
-
-def test_a_change_that_is_rolled_back_leaves_nothing(shelves: Shelves) -> None:
-    def change() -> None:
-        shelves.quota.stamp("ann")
-        raise LookupError
-
     with pytest.raises(LookupError):
-        ndb.transaction(change)
-    assert row() is None
-    assert JobRow.query(namespace="").count() == 0
-
-
-def test_two_stamps_of_one_transaction(shelves: Shelves) -> None:
-    def change() -> None:
-        shelves.quota.stamp("ann")
-        shelves.quota.stamp("ann")
-
+        ndb.transaction(lambda: change(fails=True))
+    assert (row(), JobRow.query(namespace="").count()) == (None, 0)
     ndb.transaction(change)
     assert JobRow.query(namespace="").count() == 1
+    shelves.quota.stamp_now("bob")
+    assert row("bob").dirty is not None
 
 
 def test_a_stamp_needs_no_look_up(shelves: Shelves, ndb_client: ndb.Client) -> None:
-    from tests.contract.ndb.servers import Wire
-
     wire = Wire(ndb_client)
     ndb.transaction(lambda: shelves.quota.stamp("ann"))
     assert wire.names == ["begin_transaction", "commit"]
@@ -126,16 +105,14 @@ def test_a_limit_that_is_none(shelves: Shelves, limit: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a|b", "a b", None])
-def test_names_of_no_use(shelves: Shelves, name: Any) -> None:
+def test_options_of_no_use(shelves: Shelves, name: Any) -> None:
     with pytest.raises(userlock.ConfigurationError):
         Quota(name, shelves.outbox, limit=shelves.limit, select=shelves.select)
+    with pytest.raises(userlock.ConfigurationError, match="outbox"):
+        Quota("books", None, limit=shelves.limit, select=shelves.select)  # type: ignore[arg-type]
 
 
 # --- crashes ----------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """The worker's process ends here."""
 
 
 def kill_at(shelves: Shelves, method: str, times: int = 1) -> Callable[[], None]:
@@ -146,46 +123,38 @@ def kill_at(shelves: Shelves, method: str, times: int = 1) -> Callable[[], None]
     def dying(*args: Any) -> Any:
         if left[0]:
             left[0] -= 1
-            raise Killed
+            raise Died
         return original(*args)
 
     setattr(shelves.quota, method, dying)
     return lambda: setattr(shelves.quota, method, original)
 
 
-@pytest.mark.parametrize("step", ["_wanted", "_write", "_clear"])
+@pytest.mark.parametrize("step", ["", "_wanted", "_write", "_clear", "between two commits"])
 def test_a_worker_that_dies(shelves: Shelves, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or whose message is lost."""
     monkeypatch.setattr(quota, "_BATCH", 1)
-    add(shelves, 0, 1, 2, 3)
-    shelves.mailbox.messages.clear()
-    kill_at(shelves, step)
-    shelves.clock.advance(120)
-    shelves.outbox.relay()
-    with pytest.raises(Killed):
-        shelves.run_jobs()
-    assert row().dirty is not None
-    shelves.relay()
-    shelves.clock.advance(1000)
-    shelves.relay()
-    assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True}
-    assert row().dirty is None
-
-
-def test_a_worker_that_dies_between_two_commits(shelves: Shelves) -> None:
     add(shelves, 0, 1, 2, 3)
     write = shelves.quota._write
 
     def write_one(flags: dict[Any, bool], seen: Any) -> int:
+        shelves.quota._write = write  # type: ignore[method-assign]
         write(dict([next(iter(flags.items()))]), seen)
-        raise Killed
+        raise Died
 
-    shelves.quota._write = write_one  # type: ignore[method-assign]
-    with pytest.raises(Killed):
-        shelves.run_jobs()
-    assert sorted(shelves.flags("ann").values()) == [False, False, False, True]
-    shelves.quota._write = write  # type: ignore[method-assign]
+    if step == "between two commits":
+        shelves.quota._write = write_one  # type: ignore[method-assign]
+    elif step:
+        kill_at(shelves, step)
+    if step:
+        with pytest.raises(Died):
+            shelves.run_jobs()
+    shelves.mailbox.messages.clear()
+    assert row().dirty is not None
+    shelves.clock.advance(1000)
     shelves.relay()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True}
+    assert row().dirty is None
 
 
 @pytest.mark.parametrize("cleared", [True, False])
@@ -207,13 +176,6 @@ def test_a_job_that_was_paused_writes_no_old_flags(shelves: Shelves, cleared: bo
         assert shelves.quota.recount("ann") == 0
     assert set(shelves.flags("ann").values()) == {False}
     assert (row().dirty is None) is cleared
-
-
-def test_a_lost_message_costs_nothing(shelves: Shelves) -> None:
-    add(shelves, 0, 1, 2)
-    shelves.mailbox.messages.clear()
-    shelves.relay()
-    assert shelves.flags("ann") == {0: False, 1: False, 2: True}
 
 
 @pytest.mark.parametrize("kind", ["UserLockQuota", "TestedBook"])
@@ -242,18 +204,11 @@ def change_during_the_count(shelves: Shelves) -> None:
     shelves.quota._wanted = counted  # type: ignore[method-assign]
 
 
-def test_a_change_during_the_count_is_counted_again(shelves: Shelves) -> None:
-    add(shelves, 0, 1)
-    change_during_the_count(shelves)
-    shelves.mailbox.deliver(shelves.mailbox.messages.pop(0).key)
-    shelves.run_jobs()
-    assert shelves.flags("ann") == {0: False, 1: False, 98: True}
-
-
-def test_cleared_without_a_look_at_the_stamp_it_would_be_lost(
-    shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_change_during_the_count_is_counted_again(
+    shelves: Shelves, monkeypatch: pytest.MonkeyPatch, looks: bool
 ) -> None:
-    """The negative control."""
+    """The control: cleared without a look at the stamp, it would be lost."""
 
     def clear(self: Quota, seen: Any) -> None:
         def cleared() -> None:
@@ -263,11 +218,12 @@ def test_cleared_without_a_look_at_the_stamp_it_would_be_lost(
 
         ndb.transaction(cleared)
 
-    monkeypatch.setattr(Quota, "_clear", clear)
+    if not looks:
+        monkeypatch.setattr(Quota, "_clear", clear)
     add(shelves, 0, 1)
     change_during_the_count(shelves)
     shelves.run_jobs()
-    assert shelves.flags("ann") == {0: False, 1: False, 98: False}
+    assert shelves.flags("ann") == {0: False, 1: False, 98: looks}
 
 
 # --- the nightly check ------------------------------------------------------------------------
@@ -289,20 +245,19 @@ def test_the_nightly_check_finds_what_others_left(shelves: Shelves) -> None:
     assert shelves.quota.check_recent() == (0, 0, 0)
 
 
-def test_a_dead_job_is_staged_again(shelves: Shelves) -> None:
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_dead_job_is_staged_again_but_none_that_is_about_to_run(
+    shelves: Shelves, dead: bool
+) -> None:
     add(shelves, 0, 1, 2)
-    shelves.mailbox.messages.clear()
-    for each in JobRow.query(namespace=""):
-        ndb.transaction(each.key.delete)
-    shelves.clock.advance(50 * 3600)
-    assert shelves.quota.check_recent() == (1, 1, 0)
+    if dead:
+        shelves.mailbox.messages.clear()
+        for each in JobRow.query(namespace=""):
+            ndb.transaction(each.key.delete)
+        shelves.clock.advance(50 * 3600)
+    assert shelves.quota.check_recent() == (1, int(dead), 0)
     shelves.run_jobs()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True}
-
-
-def test_a_job_that_is_about_to_run_is_not_staged_again(shelves: Shelves) -> None:
-    add(shelves, 0, 1, 2)
-    assert shelves.quota.check_recent() == (1, 0, 0)
 
 
 def test_one_owners_error_stops_no_others(
@@ -320,15 +275,12 @@ def test_one_owners_error_stops_no_others(
     assert "cannot be checked" in caplog.text
 
 
-def test_without_datastore_it_ends(shelves: Shelves, datastore: userlock_emulator.Emulator) -> None:
+def test_the_nightly_check_ends(shelves: Shelves, datastore: userlock_emulator.Emulator) -> None:
+    add(shelves, 0)
+    assert shelves.quota.check_recent(stopped=lambda: True) == (0, 0, 0)
     datastore.faults.unavailable(None)
     with pytest.raises(google_errors.GoogleAPIError):
         shelves.quota.check_recent()
-
-
-def test_it_can_be_stopped(shelves: Shelves) -> None:
-    add(shelves, 0)
-    assert shelves.quota.check_recent(stopped=lambda: True) == (0, 0, 0)
 
 
 # --- degraded locks ---------------------------------------------------------------------------
@@ -383,19 +335,3 @@ def test_an_entity_that_cannot_be_put_holds_no_other_up(
     shelves.run_jobs()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True, 4: False}
     assert JobRow.query(namespace="").count() == 0
-
-
-def test_an_entity_that_is_given_twice_counts_once(
-    shelves: Shelves, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(shelves, 0, 1)
-    select = shelves.select
-    monkeypatch.setattr(shelves.quota, "_select", lambda owner: [*select(owner), *select(owner)])
-    shelves.run_jobs()
-    assert shelves.flags("ann") == {0: False, 1: False}
-    assert shelves.quota.state("ann").counted == 2
-
-
-def test_an_outbox_of_no_use() -> None:
-    with pytest.raises(userlock.ConfigurationError, match="outbox"):
-        Quota("books", None, limit=Shelves.limit, select=Shelves.select)  # type: ignore[arg-type]

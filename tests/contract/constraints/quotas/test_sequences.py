@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import userlock
 import userlock_emulator
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
-from tests.contract.constraints.quotas.test_quota import Killed, kill_at
+from tests.contract.constraints.quotas.test_quota import kill_at
+from tests.contract.outbox.conftest import Died
 from userlock.constraints.quota import QuotaRow
 from userlock.stores import MemoryStore
 
@@ -36,7 +37,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @given(steps=STEPS)
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_flags_are_right_after_two_runs(
     shelves: Shelves,
@@ -59,7 +60,7 @@ def test_the_flags_are_right_after_two_runs(
             undo = kill_at(shelves, which)
             try:
                 shelves.run_jobs()
-            except Killed:
+            except Died:
                 pass
             finally:
                 undo()
@@ -84,13 +85,13 @@ def test_a_stamp_in_another_commit_may_be_lost(shelves: Shelves) -> None:
         with userlock.global_lock("ann"):
             Book(id=number + 1, parent=ndb.Key(Reader, "ann"), order=number).put()
             if number == 2:
-                raise Killed
+                raise Died
         shelves.quota.stamp_now("ann")
 
     change(0)
     change(1)
     shelves.run_jobs()
-    with pytest.raises(Killed):
+    with pytest.raises(Died):
         change(2)
     for _ in range(2):
         shelves.relay()
