@@ -18,18 +18,14 @@ from tests.contract.deletion.conftest import (
     Track,
     album_key,
     jobs,
-    rows,
 )
+from tests.contract.outbox.conftest import Died
 from tests.waiting import wait_until
 from userlock.deletion import find_deletion, unfinished
 from userlock.deletion import run as run_module
 from userlock.deletion.run import Run
 from userlock.deletion.walk import Walk
 from userlock.stores import MemoryStore
-
-
-class Killed(BaseException):
-    """The worker's process ends here."""
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
@@ -40,37 +36,34 @@ def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
     def dying(self: Run, *args: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            raise Killed
+            raise Died
         return original(self, *args)
 
     monkeypatch.setattr(Run, method, dying)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("call", [1, 2, 5])
-@pytest.mark.parametrize("method", ["_delete", "_delete_all", "_end_batch"])
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        *(("_delete", 1), ("_delete_all", 2), ("_end_batch", 1), ("_end", 1)),
+        *(
+            pytest.param(method, call, marks=pytest.mark.slow)
+            for method in ("_delete", "_delete_all", "_end_batch")
+            for call in (2, 5)
+        ),
+    ],
+)
 def test_a_worker_that_dies(
     albums: Albums, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
     albums.delete(albums.fill())
     with monkeypatch.context() as patch:
         die_at(patch, method, call)
-        with pytest.raises(Killed):
-            albums.run_jobs()
-    assert albums.left() != {}
-    albums.run_jobs(times=3)
-    assert albums.left() == {}
-    assert all(row.ended_at for row in rows())
-
-
-def test_a_worker_that_dies_before_the_end(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    albums.delete(albums.fill())
-    with monkeypatch.context() as patch:
-        die_at(patch, "_end", 1)
-        with pytest.raises(Killed):
+        with pytest.raises(Died):
             albums.run_jobs()
     assert list(unfinished()) != []
     albums.run_jobs(times=3)
+    assert albums.left() == {}
     assert list(unfinished()) == []
 
 
@@ -86,7 +79,7 @@ def test_a_worker_that_dies_after_each_batch(
             try:
                 albums.run_jobs(times=2)
                 break
-            except Killed:
+            except Died:
                 deaths += 1
     assert deaths > 5
     assert albums.left() == {}
@@ -109,7 +102,7 @@ def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.Mon
     albums.delete(albums.fill())
     with monkeypatch.context() as patch:
         die_at(patch, "_end_batch", 2)
-        with pytest.raises(Killed):
+        with pytest.raises(Died):
             albums.run_jobs()
     monkeypatch.setattr(Walk, "below", below)
     albums.run_jobs(times=4)
@@ -163,8 +156,15 @@ def test_what_is_added_meanwhile_goes_too(albums: Albums, monkeypatch: pytest.Mo
     assert albums.left() == {}
 
 
-def add_below_a_picture(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let another request add to a picture whose children have been read."""
+@EACH_MODE
+@pytest.mark.parametrize("looks_again", [True, False])
+def test_what_is_added_below_one_that_is_about_to_go(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, looks_again: bool
+) -> None:
+    """Another request adds to a picture whose children have been read: no pass would find it once
+    that one is gone. The control: without the queries of the transaction."""
+    if not looks_again:
+        monkeypatch.setattr(Run, "_with_additions", nothing_added)
     albums.delete(albums.fill(tracks=1))
     original = Run._delete
     added: list[Any] = []
@@ -176,41 +176,25 @@ def add_below_a_picture(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None
             added.append(Track(id="late", parent=going[0]).put())
         return original(self, batch)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_delete", add_once)
-        with userlock.suppress("it is put by another request"):
-            albums.run_jobs(times=2)
+    monkeypatch.setattr(Run, "_delete", add_once)
+    with userlock.suppress("it is put by another request"):
+        albums.run_jobs(times=2)
     assert len(added) == 2
     assert list(unfinished()) == []
-
-
-@EACH_MODE
-def test_what_is_added_below_one_that_is_about_to_go(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No pass would find it once that one is gone."""
-    add_below_a_picture(albums, monkeypatch)
-    assert albums.left() == {}
-
-
-def test_without_the_queries_of_the_transaction_it_stays(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control."""
-    monkeypatch.setattr(Run, "_with_additions", nothing_added)
-    add_below_a_picture(albums, monkeypatch)
-    assert albums.left() == {"Track": 1, "Picture": 1, "Remark": 1, "files": 1}
+    late = {"Track": 1, "Picture": 1, "Remark": 1, "files": 1}
+    assert albums.left() == ({} if looks_again else late)
 
 
 # --- interactive requests ---------------------------------------------------------------------
 
 
-def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, int]:
-    """Let an interactive request come during the first batch.
-
-    Returns:
-        The batches that were deleted before it had the lock, and all of them.
-    """
+@pytest.mark.parametrize("yields", [True, False])
+def test_an_interactive_request_waits_for_one_batch(
+    albums: Albums, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, yields: bool
+) -> None:
+    """It comes during the first batch. The control: without the checkpoint it waits for all."""
+    if not yields:
+        monkeypatch.setattr(Run, "_yield", lambda self: None)
     service = userlock.LockService(MemoryStore())
     userlock.configure(service=service)
     albums.delete(albums.fill(tracks=5))
@@ -219,7 +203,7 @@ def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, i
     end = Run._end_batch
 
     def request() -> None:
-        with client.context(), userlock.scope(service), userlock.global_lock("ann"):
+        with ndb_client.context(), userlock.scope(service), userlock.global_lock("ann"):
             before.append(batches)
 
     thread = threading.Thread(target=request)
@@ -232,24 +216,9 @@ def batches_before_a_request(albums: Albums, client: ndb.Client) -> tuple[int, i
             wait_until(lambda: bool(service.waiters("ann")))
         end(self)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "_end_batch", count)
-        albums.run_jobs()
+    monkeypatch.setattr(Run, "_end_batch", count)
+    albums.run_jobs()
     thread.join(30)
-    assert not thread.is_alive()
-    return before[0], batches
-
-
-def test_an_interactive_request_waits_for_one_batch(albums: Albums, ndb_client: ndb.Client) -> None:
-    before, batches = batches_before_a_request(albums, ndb_client)
-    assert (before, batches > 5) == (1, True)
+    assert batches > 5
+    assert before == [1 if yields else batches]
     assert albums.left() == {}
-
-
-def test_without_the_checkpoint_it_waits_for_all(
-    albums: Albums, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control."""
-    monkeypatch.setattr(Run, "_yield", lambda self: None)
-    before, batches = batches_before_a_request(albums, ndb_client)
-    assert before == batches

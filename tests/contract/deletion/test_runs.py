@@ -13,8 +13,14 @@ from userlock.deletion import run as run_module
 from userlock.deletion.run import Assets, Run
 
 
+def removing(albums: Albums, patch: pytest.MonkeyPatch, remove: Any) -> None:
+    """Let pictures' files be removed by a function."""
+    plan = albums.tree._plan
+    patch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: remove})))
+
+
 def test_slow_assets_end_a_batch(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    albums.delete(albums.fill(tracks=8))
+    albums.delete(albums.fill(tracks=4))
     sizes = []
     delete_all = Run._delete_all
 
@@ -29,9 +35,8 @@ def test_slow_assets_end_a_batch(albums: Albums, monkeypatch: pytest.MonkeyPatch
         albums.clock.advance(0.4)
         unlink(picture)
 
-    plan = albums.tree._plan
-    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: slowly})))
-    albums.run_jobs(times=6)
+    removing(albums, monkeypatch, slowly)
+    albums.run_jobs(times=4)
     assert albums.left() == {}
     assert max(sizes) <= 4
 
@@ -49,10 +54,9 @@ def test_slow_assets_that_fail_are_passed(albums: Albums, monkeypatch: pytest.Mo
             raise OSError("the storage is down")
         unlink(picture)
 
-    plan = albums.tree._plan
-    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: slowly})))
+    removing(albums, monkeypatch, slowly)
     albums.delete(key)
-    albums.run_jobs(times=20)
+    albums.run_jobs(times=8)
     assert {path.name for path in albums.files.iterdir()} == busy
     (job,) = jobs()
     assert "the storage is down" in job.last_error
@@ -71,8 +75,7 @@ def test_a_lease_that_is_lost_ends_the_run(albums: Albums, monkeypatch: pytest.M
         if len(removed) == 1:
             albums.clock.advance(1000)  # the lease runs out in the middle of a batch
 
-    plan = albums.tree._plan
-    monkeypatch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: and_lose})))
+    removing(albums, monkeypatch, and_lose)
     albums.mailbox.deliver_all()
     assert [row.error for row in rows()] == [""]
     assert removed[0] not in removed[1:2]
@@ -86,7 +89,7 @@ def test_a_long_way_down_lets_requests_pass(
 ) -> None:
     """There is a checkpoint between queries, before the first entity is deleted."""
     monkeypatch.setattr(run_module, "_CHECKPOINT_SECONDS", 0.0)
-    albums.delete(chain(30))
+    albums.delete(chain(12))
     yields: list[int] = []
     yield_ = Run._yield
 
@@ -96,7 +99,7 @@ def test_a_long_way_down_lets_requests_pass(
 
     monkeypatch.setattr(Run, "_yield", noted)
     albums.run_jobs()
-    assert yields.count(30) > 30
+    assert yields.count(12) > 12
     assert albums.left() == {}
 
 
@@ -113,13 +116,6 @@ def chain(length: int) -> Any:
             ]
         )
     return key
-
-
-@pytest.mark.long
-def test_a_long_chain(albums: Albums) -> None:
-    albums.delete(chain(500))
-    albums.run_jobs(times=4)
-    assert albums.left() == {}
 
 
 def test_an_entity_that_is_found_twice_counts_once(albums: Albums) -> None:

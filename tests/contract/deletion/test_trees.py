@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,37 +64,30 @@ def test_other_trees_are_left_alone(albums: Albums) -> None:
 @EACH_MODE
 def test_in_each_mode(albums: Albums) -> None:
     """Pictures are entity groups of their own: more than a transaction may have."""
-    key = albums.fill(tracks=20)
+    key = albums.fill(tracks=9)
     albums.delete(key)
     albums.run_jobs(times=3)
     assert albums.left() == {}
     assert all(row.ended_at for row in rows())
 
 
-def test_the_entity_or_its_key(albums: Albums) -> None:
+WAYS: dict[str, Callable[[Albums, Any], object]] = {
+    "the entity": lambda albums, key: delete_tree(key.get()),
+    "twice": lambda albums, key: (delete_tree(key), delete_tree(key)),
+    "a root that is gone": lambda albums, key: (key.delete(), delete_tree(key)),
+    "in a transaction": lambda albums, key: ndb.transaction(lambda: delete_tree(key)),
+    "the owner is given": lambda albums, key: delete_tree(key, owner="ann"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_to_delete_one(albums: Albums, way: str) -> None:
     key = albums.fill()
     with userlock.global_lock("ann"):
-        delete_tree(key.get())
+        WAYS[way](albums, key)
     albums.run_jobs()
     assert albums.left() == {}
-
-
-def test_a_root_that_is_gone_leaves_orphans_that_go(albums: Albums) -> None:
-    key = albums.fill()
-    with userlock.global_lock("ann"):
-        key.delete()
-    albums.delete(key)
-    albums.run_jobs()
-    assert albums.left() == {}
-
-
-def test_twice(albums: Albums) -> None:
-    key = albums.fill()
-    albums.delete(key)
-    albums.delete(key)
-    albums.run_jobs()
-    assert albums.left() == {}
-    assert [bool(row.ended_at) for row in rows()] == [True, True]
+    assert all(row.ended_at for row in rows())
 
 
 def create_again(key: Any) -> None:
@@ -137,8 +131,14 @@ def test_a_new_root_in_the_middle(albums: Albums, monkeypatch: pytest.MonkeyPatc
     assert [row.superseded for row in rows()] == [True]
 
 
-def test_what_is_moved_away_stays(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another request moves a picture, after it was found and before it is deleted."""
+@pytest.mark.parametrize("looks_again", [True, False])
+def test_what_is_moved_away_stays(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, looks_again: bool
+) -> None:
+    """Another request moves a picture, after it was found and before it is deleted. The control:
+    without a second look."""
+    if not looks_again:
+        monkeypatch.setattr(run_module, "_moved", lambda *_: set())
     key = albums.fill()
     other = albums.fill("ann", "two")
     with userlock.global_lock("ann"):
@@ -156,74 +156,81 @@ def test_what_is_moved_away_stays(albums: Albums, monkeypatch: pytest.MonkeyPatc
     albums.delete(key)
     monkeypatch.setattr(Run, "_delete", move_first)
     albums.run_jobs(times=2)
-    left = albums.left()
-    assert (albums.files / "moving").exists()
-    assert moving.get().of == other
-    assert Remark.query(Remark.picture == moving).count() == 1
-    assert left["Picture"] == (before["Picture"] - 1) // 2 + 1
-    assert list(unfinished()) == []
-
-
-def test_without_a_second_look_it_would_go(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
-    monkeypatch.setattr(run_module, "_moved", lambda *_: set())
-    with pytest.raises(AssertionError):
-        test_what_is_moved_away_stays(albums, monkeypatch)
-
-
-def test_in_a_transaction_of_the_caller(albums: Albums) -> None:
-    key = albums.fill()
-
-    def change() -> None:
-        delete_tree(key)
-        raise LookupError
-
-    with userlock.global_lock("ann"), pytest.raises(LookupError):
-        ndb.transaction(change)
-    assert "Album" in albums.left()
-    assert rows() == jobs() == []
-    with userlock.global_lock("ann"):
-        ndb.transaction(lambda: delete_tree(key))
-    albums.run_jobs()
-    assert albums.left() == {}
+    assert (moving.get() is not None) == looks_again
+    if looks_again:
+        assert (albums.files / "moving").exists()
+        assert moving.get().of == other
+        assert Remark.query(Remark.picture == moving).count() == 1
+        assert albums.left()["Picture"] == (before["Picture"] - 1) // 2 + 1
+        assert list(unfinished()) == []
 
 
 # --- nothing is destroyed if it could not be queued -------------------------------------------
 
 
-def test_nothing_goes_if_the_job_cannot_be_staged(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = albums.fill()
-    before = albums.left()
-
+def refuse_job(albums: Albums, faults: Any, patch: pytest.MonkeyPatch) -> Any:
     def refuse(*_: Any, **__: Any) -> None:
         raise userlock.JobArgumentsRefused("no", job="x")
 
-    monkeypatch.setattr(albums.tree._job, "stage", refuse)
-    with pytest.raises(userlock.JobArgumentsRefused):
-        albums.delete(key)
-    assert albums.left() == before
-    assert rows() == []
+    patch.setattr(albums.tree._job, "stage", refuse)
+    return albums.delete
 
 
-def test_nothing_goes_if_the_commit_fails(
-    albums: Albums, datastore: userlock_emulator.Emulator
+def refuse_commit(albums: Albums, faults: Any, patch: pytest.MonkeyPatch) -> Any:
+    faults.unavailable(None, rpc="Commit")
+    return albums.delete
+
+
+def roll_back(albums: Albums, faults: Any, patch: pytest.MonkeyPatch) -> Any:
+    def change(key: Any) -> None:
+        delete_tree(key)
+        raise LookupError
+
+    def delete(key: Any) -> None:
+        with userlock.global_lock("ann"):
+            ndb.transaction(lambda: change(key))
+
+    return delete
+
+
+def other_owner(albums: Albums, faults: Any, patch: pytest.MonkeyPatch) -> Any:
+    def delete(key: Any) -> None:
+        with userlock.global_lock("ann"):
+            delete_tree(key, owner="bob")
+
+    return delete
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error"),
+    [
+        (refuse_job, userlock.JobArgumentsRefused),
+        (refuse_commit, Exception),
+        (roll_back, LookupError),
+        (other_owner, ValueError),
+        (lambda *_: delete_tree, userlock.DeletedWithoutLock),
+    ],
+    ids=["the job is refused", "the commit fails", "rolled back", "another owner", "no lock"],
+)
+def test_nothing_goes_if_it_is_not_queued(
+    albums: Albums,
+    datastore: userlock_emulator.Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    prepare: Any,
+    error: type[Exception],
 ) -> None:
     key = albums.fill()
     before = albums.left()
-    datastore.faults.unavailable(None, rpc="Commit")
-    with pytest.raises(Exception, match=r"(?i)unavailable|doubt|lost"):
-        albums.delete(key)
+    delete = prepare(albums, datastore.faults, monkeypatch)
+    with pytest.raises(error):
+        delete(key)
     datastore.faults.clear()
     assert albums.left() == before
     assert rows() == jobs() == []
 
 
-def test_queued_after_the_delete_the_rest_would_stay(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control: two commits, and a process that ends between them."""
+def test_the_control_queued_after_the_delete_the_rest_would_stay(albums: Albums) -> None:
+    """Two commits, and a process that ends between them."""
     key = albums.fill()
     with userlock.global_lock("ann"):
         key.delete()  # and no job
@@ -231,56 +238,39 @@ def test_queued_after_the_delete_the_rest_would_stay(
     assert "Picture" in albums.left()
 
 
-def test_without_the_lock_it_is_refused(albums: Albums) -> None:
-    key = albums.fill()
-    with pytest.raises(userlock.DeletedWithoutLock):
-        delete_tree(key)
-    assert "Album" in albums.left()
-    assert rows() == jobs() == []
-
-
 # --- what cannot be deleted ------------------------------------------------------------------
 
 
-def test_one_that_cannot_be_deleted_stays_with_its_way(albums: Albums) -> None:
-    key = albums.fill()
+def test_one_that_cannot_be_deleted_stays_and_holds_nobody_up(albums: Albums) -> None:
+    key, other = albums.fill(), albums.fill("ann", "two")
     albums.fails = {"ann-one-1-deep"}
-    deletion = albums.delete(key)
+    deletion, second = albums.delete(key), albums.delete(other)
     albums.run_jobs()
     left = albums.left()
-    assert left["files"] == 1
-    assert left["Picture"] == 1
+    assert (left["files"], left["Picture"]) == (1, 1)
     assert "Track" in left, "without its track nobody would find the picture"
     found = find_deletion("ann", deletion.id)
     assert found is not None
     assert found.ended_at is None
     assert "is busy" in found.error
+    assert [each.id for each in unfinished()] == [deletion.id] != [second.id]
     (job,) = jobs()
     assert "DeletionIncomplete" in job.last_error
+    ran: list[str] = []
+
+    @albums.outbox.job(name="other")
+    def work(owner: str) -> None:
+        ran.append(owner)
+
+    work.stage_now("ann")
+    albums.run_jobs()
+    assert ran == ["ann"]
     albums.fails = set()
     albums.run_jobs(times=2)
     assert albums.left() == {}
     found = find_deletion("ann", deletion.id)
     assert found is not None
     assert (found.error, found.ended_at is None) == ("", False)
-
-
-def test_it_holds_nobody_up(albums: Albums) -> None:
-    key = albums.fill()
-    other = albums.fill("ann", "two")
-    albums.fails = {"ann-one-1-deep"}
-    albums.delete(key)
-    albums.delete(other)
-    albums.run_jobs()
-    assert [bool(row.ended_at) for row in sorted(rows(), key=lambda row: row.key)] in (
-        [False, True],
-        [True, False],
-    )
-    ran = []
-    work = albums.outbox.job(name="other")(lambda owner: ran.append(owner))
-    work.stage_now("ann")
-    albums.run_jobs()
-    assert ran == ["ann"]
 
 
 def test_one_under_another_lock(albums: Albums) -> None:
@@ -305,37 +295,22 @@ def test_many_that_cannot_be_deleted(albums: Albums, monkeypatch: pytest.MonkeyP
     assert "have to stay" in job.last_error
 
 
-def test_entities_that_name_each_other(albums: Albums) -> None:
-    key = albums.fill()
-    with userlock.global_lock("ann"):
-        one = Picture(fan="ann", of=key, file="a")
-        one.put()
-        two = Picture(fan="ann", of=one.key, file="b")
-        two.put()
-        one = one.key.get()
-        one.of = two.key
-        one.put()
-        Picture(fan="ann", of=key, file="c", id="c").put()
-        loop = Picture(id="loop", fan="ann", of=ndb.Key(Picture, "loop"), file="d")
-        loop.put()
-    albums.delete(key)
-    albums.run_jobs(times=2)
-    assert [each.file for each in Picture.query()] != []  # two rings that nothing below names
-    assert list(unfinished()) == []
-
-
-def test_a_ring_that_can_be_reached(albums: Albums) -> None:
+def test_rings(albums: Albums) -> None:
+    """One that can be reached goes; one that nothing below the root names stays."""
     key = album_key()
     with userlock.global_lock("ann"):
         Album(key=key, title="x").put()
-        first = Track(id="t", parent=key)
-        first.put()
-        ring = Picture(id="p", fan="ann", of=first.key, file="p")
-        ring.put()
-        Picture(id="q", fan="ann", of=ring.key, file="q").put()
+        track = Track(id="t", parent=key).put()
+        for name, of in (
+            *(("p", track), ("q", ndb.Key(Picture, "p"))),
+            *(("a", ndb.Key(Picture, "b")), ("b", ndb.Key(Picture, "a"))),
+            ("loop", ndb.Key(Picture, "loop")),
+        ):
+            Picture(id=name, fan="ann", of=of, file=name).put()
     albums.delete(key)
-    albums.run_jobs()
-    assert albums.left() == {}
+    albums.run_jobs(times=2)
+    assert {each.key.id() for each in Picture.query()} == {"a", "b", "loop"}
+    assert list(unfinished()) == []
 
 
 def test_a_note_stays_in_the_log(albums: Albums) -> None:
@@ -390,45 +365,30 @@ def test_kinds_without_a_model(albums: Albums, ndb_client: ndb.Client) -> None:
     assert len(ndb.Query(ancestor=key).fetch(keys_only=True)) == 0
 
 
-def test_trees_that_do_not_fit(albums: Albums) -> None:
-    for children in (
-        {Album: {Track: "title"}},
-        {Album: {Track: "nothing"}},
-    ):
-        with pytest.raises(userlock.ConfigurationError, match="KeyProperty"):
-            Tree(Album, albums.outbox, children=children, name="other")
-    with pytest.raises(userlock.ConfigurationError, match="two jobs"):
-        Tree(Album, albums.outbox)
-    with pytest.raises(userlock.ConfigurationError, match="batch"):
-        Tree(Album, albums.outbox, batch=0, name="other")
-    with pytest.raises(userlock.ConfigurationError, match="no tree"):
-        delete_tree(ndb.Key("TestedNothing", 1))
-    with pytest.raises(ValueError, match="no stored TestedAlbum"):
-        albums.tree.delete(ndb.Key(Track, 1), "ann")
-
-
 @pytest.mark.parametrize(
-    "options",
+    ("options", "text"),
     [
-        {"keep_days": "a week"},
-        {"keep_days": -1},
-        {"on_delete": "stamp"},
-        {"name": 3},
-        {"assets": {Picture: "file"}},
-        {"assets": [Picture]},
-        {"children": {Album: [Picture]}},
-        {"children": {"Album": {Picture: "of"}}},
-        {"children": {Album: {Picture: 3}}},
+        *(({"children": {Album: {Track: name}}}, "KeyProperty") for name in ("title", "nothing")),
+        ({"name": None}, "two jobs"),
+        ({"batch": 0}, "batch"),
+        ({"keep_days": "a week"}, ""),
+        ({"keep_days": -1}, ""),
+        ({"on_delete": "stamp"}, ""),
+        ({"name": 3}, ""),
+        ({"assets": {Picture: "file"}}, ""),
+        ({"assets": [Picture]}, ""),
+        ({"children": {Album: [Picture]}}, ""),
+        ({"children": {"Album": {Picture: "of"}}}, ""),
+        ({"children": {Album: {Picture: 3}}}, ""),
+        ({"outbox": None}, "outbox"),
     ],
 )
-def test_options_of_no_use(albums: Albums, options: dict[str, Any]) -> None:
-    with pytest.raises(userlock.ConfigurationError):
-        Tree(Album, albums.outbox, **options)
-
-
-def test_an_outbox_of_no_use() -> None:
-    with pytest.raises(userlock.ConfigurationError, match="outbox"):
-        Tree(Album, None)  # type: ignore[arg-type]
+def test_options_of_no_use(albums: Albums, options: dict[str, Any], text: str) -> None:
+    given = {"outbox": albums.outbox, "name": "other", **options}
+    if given["name"] is None:
+        del given["name"]
+    with pytest.raises(userlock.ConfigurationError, match=text or "."):
+        Tree(Album, given.pop("outbox"), **given)
 
 
 @pytest.mark.parametrize("root", [None, "one", [album_key]])
@@ -437,17 +397,10 @@ def test_roots_of_no_use(albums: Albums, root: Any) -> None:
         delete_tree(root)
     with pytest.raises(TypeError, match="id"):
         find_deletion("ann", root if root != "one" else "")
-
-
-def test_another_owner_than_the_root_tells(albums: Albums) -> None:
-    key = albums.fill()
-    before = albums.left()
-    with userlock.global_lock("ann"), pytest.raises(ValueError, match="another owner"):
-        delete_tree(key, owner="bob")
-    assert albums.left() == before
-    assert jobs() == rows() == []
-    with userlock.global_lock("ann"):
-        assert delete_tree(key, owner="ann").owner == "ann"
+    with pytest.raises(userlock.ConfigurationError, match="no tree"):
+        delete_tree(ndb.Key("TestedNothing", 1))
+    with pytest.raises(ValueError, match="no stored TestedAlbum"):
+        albums.tree.delete(ndb.Key(Track, 1), "ann")
 
 
 class Shared(userlock.UserModel):
