@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock.outbox
-from tests.contract.outbox.conftest import Mailbox
+from tests.contract.outbox.conftest import Died, Mailbox
 from tests.documents import Block
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import tree as tree_module
@@ -42,8 +43,33 @@ def cook(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Co
         yield lambda block: block.run({"__name__": "cookbook"})
 
 
-class Died(BaseException):
-    """The process ends here."""
+@contextlib.contextmanager
+def ending(
+    where: Any, name: str, *, after: bool = False, error: type[BaseException] = Died
+) -> Iterator[None]:
+    """Let the process end in the block: before or after a function, of an object or of a page.
+
+    In a transaction, raise an `Exception` instead: ndb does not end it after another one.
+    """
+    names = where if isinstance(where, dict) else None
+    plain = getattr(where, name) if names is None else names[name]
+
+    def ends(*args: Any, **kwargs: Any) -> None:
+        if after:
+            plain(*args, **kwargs)
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        if names is None:
+            patch.setattr(where, name, ends)
+        else:
+            patch.setitem(names, name, ends)
+        with pytest.raises(error):
+            yield
+
+
+#: A process that ends before, or after a step.
+BEFORE_AND_AFTER = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 
 
 class ByHand:

@@ -9,9 +9,8 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.cookbook.conftest import Cook, Died
+from tests.contract.cookbook.conftest import Cook, ending
 from tests.documents import Page
-from tests.waiting import wait_until
 from userlock.deletion import unfinished
 
 PAGE = Page("docs/cookbook/cascade.md")
@@ -31,55 +30,25 @@ def names(cook: Cook) -> Any:
     names["outbox"].close()
 
 
-def finish(names: dict[str, Any]) -> None:
-    """Let the relay find the jobs, and wait for them."""
+@pytest.mark.parametrize("crash", ["none", "lost reply", "before the commit", "after the commit"])
+def test_crashes(names: dict[str, Any], datastore: userlock_emulator.Emulator, crash: str) -> None:
+    def delete() -> None:
+        names["delete_project"]("ann", ndb.Key(*KEY))
+
+    if crash == "before the commit":
+        with ending(names["tree"], "_on_delete", error=LookupError):
+            delete()
+    elif crash == "after the commit":
+        with ending(names, "delete_tree", after=True):
+            delete()
+    else:
+        if crash == "lost reply":
+            datastore.faults.drop_reply(kind="Project")
+        delete()
     (engine,) = names["outbox"].engines
     names["outbox"].relay()
     assert engine.wait_until_idle(30)
-
-
-def is_gone(names: dict[str, Any]) -> bool:
-    return not (
-        ndb.Key(*KEY).get() or names["Screen"].query().count() or names["FILES"] or [*unfinished()]
-    )
-
-
-def test_all_of_it_goes(names: dict[str, Any]) -> None:
-    names["delete_project"]("ann", ndb.Key(*KEY))
-    names["delete_project"]("ann", ndb.Key(*KEY))
-    wait_until(lambda: is_gone(names), 60)  # the second job waits for the first one's lock
-
-
-def test_a_lost_reply(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
-    datastore.faults.drop_reply(kind="Project")
-    names["delete_project"]("ann", ndb.Key(*KEY))
-    finish(names)
-    assert is_gone(names)
-
-
-def test_a_crash_before_the_commit(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(owner: str) -> None:
-        raise LookupError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(names["tree"], "_on_delete", die)
-        with pytest.raises(LookupError):
-            names["delete_project"]("ann", ndb.Key(*KEY))
-    finish(names)
-    assert ndb.Key(*KEY).get() is not None
-    assert names["Screen"].query().count() == len(names["FILES"]) == 3
+    left = 3 if crash == "before the commit" else 0
+    assert (ndb.Key(*KEY).get() is not None) == (left > 0)
+    assert names["Screen"].query().count() == len(names["FILES"]) == left
     assert list(unfinished()) == []
-
-
-def test_a_crash_after_the_commit(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = names["delete_tree"]
-
-    def dying(key: Any) -> None:
-        plain(key)
-        raise Died
-
-    monkeypatch.setitem(names, "delete_tree", dying)
-    with pytest.raises(Died):
-        names["delete_project"]("ann", ndb.Key(*KEY))
-    finish(names)
-    assert is_gone(names)

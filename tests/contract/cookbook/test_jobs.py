@@ -8,7 +8,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock_emulator
-from tests.contract.cookbook.conftest import ByHand, Cook, Died
+from tests.contract.cookbook.conftest import ByHand, Cook, ending
 from tests.documents import Page
 from userlock.outbox.rows import JobRow
 
@@ -25,11 +25,6 @@ def jobs() -> list[Any]:
     return list(JobRow.query(namespace="").fetch(use_cache=False))
 
 
-def lessons(names: dict[str, Any]) -> list[str]:
-    learner = names["Learner"].get_by_id("ann")
-    return [] if learner is None else list(learner.lessons)
-
-
 def relay(names: dict[str, Any], by_hand: ByHand, seconds: float = 120) -> None:
     """Let the relay find what is due after that time, and run it."""
     by_hand.clock.advance(seconds)
@@ -40,70 +35,35 @@ def relay(names: dict[str, Any], by_hand: ByHand, seconds: float = 120) -> None:
 # --- a job in the transaction -------------------------------------------------------------
 
 
-def test_a_commit_that_fails_leaves_neither(
-    cook: Cook, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = cook(STAGED_CODE)
-    plain = names["mail_confirmation"].stage
-
-    def stage_and_fail(*args: Any) -> None:
-        plain(*args)
-        raise LookupError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(names["mail_confirmation"], "stage", stage_and_fail)
-        with pytest.raises(LookupError):
-            names["book"]("ann", "figures")
-    relay(names, by_hand)
-    assert lessons(names) == jobs() == []
-    assert names["MAILS"] == {}
-
-
-@pytest.mark.parametrize("dropped", [0, 1])
-def test_lesson_and_mail(
-    cook: Cook, by_hand: ByHand, datastore: userlock_emulator.Emulator, dropped: int
-) -> None:
-    names = cook(STAGED_CODE)
-    if dropped:
-        datastore.faults.drop_reply(dropped)
-    names["book"]("ann", "figures")
-    by_hand.deliver_all()
-    assert lessons(names) == ["figures"]
-    assert list(names["MAILS"].values()) == ["ann: figures"]
-    assert jobs() == []
-
-
-def test_the_engine_is_not_told(cook: Cook, by_hand: ByHand) -> None:
-    names = cook(STAGED_CODE)
-    by_hand.lanes["inline://"].down = True
-    names["book"]("ann", "figures")
-    by_hand.lanes["inline://"].down = False
-    assert not names["MAILS"]
-    relay(names, by_hand)
-    assert list(names["MAILS"].values()) == ["ann: figures"]
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_worker_dies(
-    cook: Cook, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
+@pytest.mark.parametrize(
+    "crash",
+    ["none", "before the commit", "lost reply", "not told", "before the job", "after the job"],
+)
+def test_a_staged_job(
+    cook: Cook, by_hand: ByHand, datastore: userlock_emulator.Emulator, crash: str
 ) -> None:
     names = cook(STAGED_CODE)
     job = names["mail_confirmation"]
-    plain = job.function
-
-    def dying(*args: Any) -> None:
-        if after:
-            plain(*args)
-        raise Died
-
-    names["book"]("ann", "figures")
-    with monkeypatch.context() as patch:
-        patch.setattr(job, "function", dying)
-        with pytest.raises(Died):
+    if crash == "lost reply":
+        datastore.faults.drop_reply()
+    if crash == "before the commit":
+        with ending(job, "stage", after=True, error=LookupError):
+            names["book"]("ann", "figures")
+    else:
+        by_hand.lanes["inline://"].down = crash == "not told"
+        names["book"]("ann", "figures")
+        by_hand.lanes["inline://"].down = False
+    if crash.endswith("the job"):
+        with ending(job, "function", after=crash == "after the job"):
             by_hand.deliver_all()
-    assert len(names["MAILS"]) == int(after)
+    by_hand.deliver_all()
     relay(names, by_hand)
-    assert list(names["MAILS"].values()) == ["ann: figures"]
+    learner = names["Learner"].get_by_id("ann")
+    if crash == "before the commit":
+        assert (learner, names["MAILS"]) == (None, {})
+    else:
+        assert learner.lessons == ["figures"]
+        assert list(names["MAILS"].values()) == ["ann: figures"]
     assert jobs() == []
 
 
@@ -118,24 +78,29 @@ def test_a_server_that_is_down_is_asked_from_the_slow_lane(cook: Cook, by_hand: 
     names = cook(TIERS_CODE)
     names["DOWN"].add("ann")
     call(names, "ann")
-    fast, slow = by_hand.lanes[FAST], by_hand.lanes[SLOW]
-    fast.deliver_all()  # asks again at once: it is not due
-    assert slow.messages == []
+    by_hand.lanes[FAST].deliver_all()
     by_hand.clock.advance(10)
     names["outbox"].run(jobs()[0].key.urlsafe().decode())
-    assert len(slow.messages) == 1, "from the second failure on"
     call(names, "bob")
-    fast.deliver_all()
+    by_hand.lanes[FAST].deliver_all()
     assert names["CALLS"] == [("bob", "call-1")], "others pass"
     names["DOWN"].clear()
-    relay(names, by_hand)
+    by_hand.clock.advance(60)
+    by_hand.lanes[SLOW].deliver_all()
     assert names["CALLS"] == [("bob", "call-1"), ("ann", "call-1")]
     assert jobs() == []
 
 
-def test_eight_attempts(cook: Cook, by_hand: ByHand) -> None:
+@pytest.mark.parametrize(("error", "attempts"), [("ConnectionError", 8), ("Gone", 1)])
+def test_attempts(
+    cook: Cook, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, error: str, attempts: int
+) -> None:
     names = cook(TIERS_CODE)
-    names["DOWN"].add("ann")
+
+    def fail(*args: Any) -> None:
+        raise names.get(error, ConnectionError)
+
+    monkeypatch.setattr(names["call_customer"], "function", fail)
     call(names, "ann")
     pauses = []
     while jobs()[0].dead is None:
@@ -143,110 +108,56 @@ def test_eight_attempts(cook: Cook, by_hand: ByHand) -> None:
         names["outbox"].run(jobs()[0].key.urlsafe().decode())
         pauses.append(jobs()[0].ready_at / 1e6 - began)
         by_hand.clock.advance(3600)
-    assert len(pauses) == 8
+    assert len(pauses) == attempts
     for number, pause in enumerate(pauses[:-1]):
         assert 5 * 2**number <= pause <= 10 * 2**number + 1
-    assert jobs()[0].dead == "cookbook.call_customer ConnectionError"
-
-
-def test_an_error_that_is_final(
-    cook: Cook, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = cook(TIERS_CODE)
-
-    def gone(*args: Any) -> None:
-        raise names["Gone"]
-
-    monkeypatch.setattr(names["call_customer"], "function", gone)
-    call(names, "ann")
-    by_hand.deliver_all()
-    assert jobs()[0].dead == "cookbook.call_customer Gone"
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_caller_dies(
-    cook: Cook, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    names = cook(TIERS_CODE)
-    job = names["call_customer"]
-    plain = job.function
-
-    def dying(*args: Any) -> None:
-        if after:
-            plain(*args)
-        raise Died
-
-    call(names, "ann")
-    with monkeypatch.context() as patch:
-        patch.setattr(job, "function", dying)
-        with pytest.raises(Died):
-            by_hand.deliver_all()
-    assert jobs()[0].attempts == 1
-    relay(names, by_hand)
-    assert names["CALLS"] == [("ann", "call-1")] * (1 + after)
+    assert jobs()[0].dead == f"cookbook.call_customer {error}"
 
 
 # --- dead letters -------------------------------------------------------------------------
 
+DEAD = 8
+
 
 @pytest.fixture
 def letters(cook: Cook, by_hand: ByHand) -> dict[str, Any]:
-    """Provide the names of the page, and thirty dead letters."""
+    """Provide the names of the page, and some dead letters."""
     names = cook(LETTERS_CODE)
-    for number in range(30):
+    for number in range(DEAD):
         ndb.transaction(lambda: names["export"].stage(f"user{number}", "points"))  # noqa: B023
     by_hand.deliver_all()
     relay(names, by_hand)
-    assert len(names["look"]()) == 30
+    assert len(names["look"]()) == DEAD
     return names
 
 
-def test_they_are_shown(letters: dict[str, Any]) -> None:
+@pytest.mark.parametrize("crash", ["none", "in a batch", "the engine not told", "still broken"])
+def test_a_redrive(letters: dict[str, Any], by_hand: ByHand, crash: str) -> None:
     (line,) = {each.partition(": ")[2] for each in letters["look"]()}
     assert line.startswith("ZeroDivisionError: no rows in the last quarter (")
     assert LETTERS.path in line
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("died", ["in a batch", "before the engine", "never"])
-def test_a_redrive_that_is_killed(
-    letters: dict[str, Any], by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, died: str
-) -> None:
-    letters["BROKEN"] = False
+    letters["BROKEN"] = crash == "still broken"
     dead = letters["outbox"].dead
-    if died == "in a batch":
+    if crash == "in a batch":
         redriving = dead.redrive_all("export ZeroDivisionError")
         next(redriving)
         redriving.close()
-    elif died == "before the engine":
-        with monkeypatch.context() as patch:
-            patch.setattr(dead, "_wake", die)
-            with pytest.raises(Died):
-                letters["redrive"]()
-    redriven = 30 - len(letters["look"]())
-    assert (redriven > 0) == (died != "never")
-    assert letters["redrive"]() == 30 - redriven
-    relay(letters, by_hand)
-    assert sorted(letters["EXPORTS"]) == sorted(f"user{number}/points" for number in range(30))
-    assert jobs() == []
-
-
-def die(*args: Any) -> None:
-    raise Died
-
-
-def test_a_job_that_dies_again_stays(letters: dict[str, Any], by_hand: ByHand) -> None:
-    assert letters["redrive"]() == 30
+    elif crash == "the engine not told":
+        with ending(dead, "_wake"):
+            letters["redrive"]()
+    redriven = DEAD - len(letters["look"]())
+    assert (redriven > 0) == (crash in ("in a batch", "the engine not told"))
+    assert letters["redrive"]() == DEAD - redriven
     relay(letters, by_hand)
     relay(letters, by_hand)
-    assert len(letters["look"]()) == 30
+    if crash == "still broken":
+        assert len(letters["look"]()) == DEAD
+    else:
+        assert sorted(letters["EXPORTS"]) == sorted(f"user{n}/points" for n in range(DEAD))
+        assert jobs() == []
 
 
 def test_a_purge_that_is_ended(letters: dict[str, Any]) -> None:
-    purging = letters["outbox"].dead.purge("export ZeroDivisionError")
-    next(purging)
-    purging.close()
-    left = len(letters["look"]())
-    assert 0 < left < 30
-    assert letters["give_up"]() == left
+    next(letters["outbox"].dead.purge("export ZeroDivisionError"))
+    assert letters["give_up"]() == DEAD - 1
     assert jobs() == []

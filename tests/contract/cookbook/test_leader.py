@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.cookbook.conftest import ByHand, Cook, Died
+from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, ByHand, Cook, ending
 from tests.documents import Page
 
 PAGE = Page("docs/cookbook/leader.md")
@@ -30,34 +30,17 @@ def billed(names: dict[str, Any], by_hand: ByHand) -> list[int]:
     return hours
 
 
-def test_each_hour_once(names: dict[str, Any], by_hand: ByHand) -> None:
+def test_each_hour_once_by_the_leader(names: dict[str, Any], by_hand: ByHand) -> None:
     for number in range(12):
         names["schedule"]("ab"[number % 2], number // 4, NOON + number * 10 * SECOND)
     assert billed(names, by_hand) == [1, 2]
+    assert not names["lead"]("c", NOON + 120 * SECOND)
 
 
-def test_only_the_leader_bills(names: dict[str, Any], by_hand: ByHand) -> None:
-    assert names["lead"]("a", NOON)
-    assert not names["lead"]("b", NOON + 29 * SECOND)
-    names["schedule"]("b", 3, NOON + 29 * SECOND)
-    assert billed(names, by_hand) == []
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_the_leader_dies(
-    names: dict[str, Any], by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    plain = names["bill_next"]
-
-    def dying(*args: Any) -> None:
-        if after:
-            plain(*args)
-        raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setitem(names, "bill_next", dying)
-        with pytest.raises(Died):
-            names["schedule"]("a", 3, NOON)
+@BEFORE_AND_AFTER
+def test_the_leader_dies(names: dict[str, Any], by_hand: ByHand, after: bool) -> None:
+    with ending(names, "bill_next", after=after):
+        names["schedule"]("a", 3, NOON)
     names["schedule"]("b", 3, NOON + 29 * SECOND)
     assert billed(names, by_hand) == ([1] if after else []), "it still has the lease"
     names["schedule"]("b", 3, NOON + 31 * SECOND)

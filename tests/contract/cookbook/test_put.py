@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import userlock_emulator
-from tests.contract.cookbook.conftest import Cook, Died
+from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, Cook, ending
 from tests.documents import Page
 
 PAGE = Page("docs/cookbook/put.md")
@@ -38,19 +38,9 @@ def test_a_lost_reply(names: dict[str, Any], datastore: userlock_emulator.Emulat
     assert names["Project"].query().count() == 1
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_a_crash(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    project = names["Project"]
-    plain = project.put
-
-    def dying(self: Any) -> None:
-        if after:
-            plain(self)
-        raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr(project, "put", dying)
-        with pytest.raises(Died):
-            put(names)
+@BEFORE_AND_AFTER
+def test_a_crash(names: dict[str, Any], after: bool) -> None:
+    with ending(names["Project"], "put", after=after):
+        put(names)
     assert put(names) == (200 if after else 201)
-    assert project.query().count() == 1
+    assert names["Project"].query().count() == 1

@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.cookbook.conftest import Cook, Died
+from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, Cook, ending
 from tests.documents import Page
 from userlock.outbox import arguments
 from userlock.outbox.rows import JobRow
@@ -33,13 +33,8 @@ def upload(names: dict[str, Any], name: str = "home.png") -> Any:
 def sweep_all(names: dict[str, Any]) -> None:
     """Run the sweeps, as after an hour."""
     for row in JobRow.query(namespace=""):
-        _, file = _arguments(row)
-        names["sweep"]("ann", file)
-
-
-def _arguments(row: Any) -> tuple[str, str]:
-    (owner, file), _ = arguments.decode(row.arguments)
-    return owner, file
+        (owner, file), _ = arguments.decode(row.arguments)
+        names["sweep"](owner, file)
 
 
 def test_a_screen_keeps_its_file(
@@ -61,19 +56,10 @@ def test_a_second_one_is_refused_and_its_file_swept(names: dict[str, Any]) -> No
     assert list(names["FILES"]) == [first.file]
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_a_crash(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    plain = names["Screen"].put
-
-    def dying(self: Any) -> None:
-        if after:
-            plain(self)
-        raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr(names["Screen"], "put", dying)
-        with pytest.raises(Died):
-            upload(names)
+@BEFORE_AND_AFTER
+def test_a_crash(names: dict[str, Any], after: bool) -> None:
+    with ending(names["Screen"], "put", after=after):
+        upload(names)
     assert len(names["FILES"]) == 1
     sweep_all(names)
     assert len(names["FILES"]) == names["Screen"].query().count() == int(after)

@@ -26,7 +26,6 @@ RUN_BY = {
     "docs/cookbook/dead-letters.md": "tests.contract.cookbook.test_jobs",
     "docs/cookbook/leader.md": "tests.contract.cookbook.test_leader",
     "docs/cookbook/long-work.md": "tests.contract.cookbook.test_long_work",
-    "docs/cookbook/payment.md": "tests.contract.cookbook.test_payment",
     "docs/cookbook/put.md": "tests.contract.cookbook.test_put",
     "docs/cookbook/retry-tiers.md": "tests.contract.cookbook.test_jobs",
     "docs/cookbook/staged-job.md": "tests.contract.cookbook.test_jobs",
