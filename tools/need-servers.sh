@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tests need the real memcached, the real Redis, the Node.js client for the emulator, Chromium
-# for the pages, and spin for the models. This script installs missing programs from the distribution
+# for the pages and spin for the models. This script installs missing programs from the distribution
 # if the user may, and otherwise prints the command; and the client from npm.
 set -eu
 
