@@ -34,18 +34,23 @@ class UserLockLease(ndb.Expando):
     """For reading rows with ndb, which wants a class for every kind."""
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        "pessimistic",
-        pytest.param("optimistic", marks=pytest.mark.slow),
-        pytest.param("optimistic-with-entity-groups", marks=pytest.mark.slow),
-    ],
-)
+@pytest.fixture(scope="session")
 def concurrency_mode(request: pytest.FixtureRequest) -> str:
-    """Each treats a commit beside transactions in its own way."""
-    mode: str = request.param
+    """Use the mode of new databases, unless a test is for others too."""
+    mode: str = getattr(request, "param", "pessimistic")
     return mode
+
+
+#: For tests of concurrency: each mode treats a commit beside transactions in its own way.
+OTHER_MODES = pytest.mark.parametrize(
+    "concurrency_mode",
+    [
+        pytest.param(mode, marks=pytest.mark.slow)
+        for mode in ("optimistic", "optimistic-with-entity-groups")
+    ],
+    indirect=True,
+    scope="session",
+)
 
 
 @pytest.fixture(scope="session")

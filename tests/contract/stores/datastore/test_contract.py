@@ -9,13 +9,13 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.stores.datastore.conftest import PATIENT, SERVER_CLOCK
+from tests.contract.stores.datastore.conftest import OTHER_MODES, PATIENT, SERVER_CLOCK
 from userlock.lock.store import LeaseStore
 from userlock.stores.datastore import DatastoreStore
-from userlock.testing import FenceContract, LeaseStoreContract, RewriteContract
+from userlock.testing import FenceContract, LeaseStoreContract, RaceContract, RewriteContract
 
 
-class TestDatastore(LeaseStoreContract, RewriteContract, FenceContract):
+class _OnDatastore:
     """Time passes in the server alone: no client's clock has a say."""
 
     late_seconds = 1.0
@@ -29,6 +29,15 @@ class TestDatastore(LeaseStoreContract, RewriteContract, FenceContract):
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
         SERVER_CLOCK.ahead += seconds
+
+
+class TestDatastore(_OnDatastore, LeaseStoreContract, RewriteContract, FenceContract):
+    pass
+
+
+@OTHER_MODES
+class TestInOtherModes(_OnDatastore, RaceContract):
+    pass
 
 
 def test_a_service_over_it(client: ndb.Client) -> None:

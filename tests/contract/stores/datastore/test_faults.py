@@ -36,12 +36,6 @@ OF_ONE_RECORD = (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT)
 CODES = [code for code in grpc.StatusCode if code not in (grpc.StatusCode.OK, SLOW)]
 
 
-@pytest.fixture(scope="session")
-def concurrency_mode() -> str:
-    """Use one mode: faults on the way do not depend on it."""
-    return "pessimistic"
-
-
 class TestWithoutFaults:
     """The control of the tests below, and the cost of each verb."""
 

@@ -30,12 +30,6 @@ TIMEOUT = 0.4
 BOUND_SECONDS = 10.0
 
 
-@pytest.fixture(scope="session")
-def concurrency_mode() -> str:
-    """It makes no difference here."""
-    return "pessimistic"
-
-
 @pytest.fixture
 def silent() -> Iterator[str]:
     """A server that takes connections, and says nothing."""

@@ -16,12 +16,6 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-@pytest.fixture(scope="session")
-def concurrency_mode() -> str:
-    """Use one mode: faults on the way do not depend on it."""
-    return "pessimistic"
-
-
 class TestAppend:
     """`append` keeps its promise when its RPCs are sent again."""
 
