@@ -163,16 +163,20 @@ def prepared(store: LeaseStore) -> tuple[str, object]:
 
 def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> str | None:
     """Let a verb meet a hostile reply; return what was wrong."""
-    lock_id, version = prepared(store)
-    if step.new:
-        store.close()
-    started = time.monotonic()
-    with server.answering(reply, step.command):
-        try:
-            outcome: object = VERBS[step.verb](store, lock_id, version)
-        except Exception as error:
-            outcome = error
-        took = time.monotonic() - started
+    server.answered = 0
+    for _ in range(5):  # a busy machine may be too slow to ask
+        lock_id, version = prepared(store)
+        if step.new:
+            store.close()
+        started = time.monotonic()
+        with server.answering(reply, step.command):
+            try:
+                outcome: object = VERBS[step.verb](store, lock_id, version)
+            except Exception as error:
+                outcome = error
+            took = time.monotonic() - started
+        if server.answered:
+            break
     if took > BOUND_SECONDS:
         return f"took {took:.1f} s"
     if not server.answered:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 #: The timeout that would end the wait without the detection.
 WAIT_TIMEOUT = 2.0
-ROUNDS = 8
+ROUNDS = 3
 
 
 @pytest.fixture
