@@ -78,12 +78,8 @@ def _stamped_entity(from_protobuf: Any, message: Any) -> Any:
     """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
     entity = from_protobuf(message)
     if isinstance(entity, Stamped):
-        try:
-            # Not by `getattr`, for which proto-plus would search its fields, and not by
-            # `__dict__`, which would give each message a dict.
-            version, asked, place = object.__getattribute__(message, "_userlock_stamp")
-        except AttributeError:
-            version, asked, place = number_in(message._pb), NOTHING_HELD, None
+        stamp = vars(message).get("_userlock_stamp")
+        version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
         stamp_read(entity, key_of(entity), version, asked, place)
     return entity
 

@@ -28,7 +28,7 @@ from userlock.ndb.context import current_context, request_notes
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import key_of, name_early, projection_of
+from userlock.ndb.patches import key_of, projection_of
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
 from userlock.ndb.provenance import ATTRIBUTES, Stamped, keep, restamp, stamp_of
 from userlock.ndb.transactions import wait_for_key, watch_over
@@ -144,7 +144,6 @@ class Model(Stamped, ndb.Model):
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
-        name_early(cls, ATTRIBUTES)
         if cls.__module__ != __name__:  # the base classes of this module have no kind
             watch(cls._get_kind(), root)
 

@@ -8,10 +8,9 @@ gate refuses it (`stub`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import google.cloud.ndb as ndb_package
@@ -218,17 +217,3 @@ def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
 
     kind.__init__ = begin_noting
     return noted
-
-
-def name_early(cls: type, attributes: Iterable[str]) -> None:
-    """Let the objects of a class share the names of these attributes, before one is made.
-
-    CPython closes the list of shared names (PEP 412) after some thirty objects. An attribute that
-    comes later costs each object a dict of its own, which the garbage collector has to visit.
-    """
-    if hasattr(cls, "__del__"):
-        return  # it would be called for an object without `__init__`
-    with contextlib.suppress(TypeError):  # its objects cannot be made like this
-        first: object = object.__new__(cls)
-        for name in attributes:
-            object.__setattr__(first, name, None)

@@ -209,11 +209,9 @@ class _Result:
     @property
     def entity(self) -> Any:
         """Return the Entity message of google-cloud-datastore's, with its stamp."""
-        message = entity_types.Entity.__new__(entity_types.Entity)
-        # Attribute by attribute: its `__dict__` would give each message a dict.
-        object.__setattr__(message, "_pb", self._raw.entity)
+        message: Any = entity_types.Entity.__new__(entity_types.Entity)
         stamp = self._raw.version, self._asked, self._place
-        object.__setattr__(message, "_userlock_stamp", stamp)
+        vars(message).update(_pb=self._raw.entity, _userlock_stamp=stamp)
         return message
 
     @property

@@ -122,15 +122,10 @@ class TicketedKey(QuickKey):
         return _KeyMessage.wrap(message)
 
 
-#: The attributes of a key. `__dict__` is not copied instead: each key would keep a dict then.
-_PARTS = tuple(vars(Key("Kind", project="project")))
-
-
 def quick(key: Any, kind: Any = QuickKey) -> Any:
     """Return a copy of a Datastore key that makes its message quickly."""
     copy = kind.__new__(kind)
-    for name in _PARTS:
-        setattr(copy, name, getattr(key, name))
+    vars(copy).update(vars(key))
     return copy
 
 
