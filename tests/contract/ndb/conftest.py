@@ -12,7 +12,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import DELETES, PUTS, Put
 from tests.contract.ndb.models import Learner
-from tests.contract.ndb.servers import Wire
+from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
@@ -78,6 +78,12 @@ def delete(request: pytest.FixtureRequest) -> Put:
 def wire(context: Any, ndb_client: ndb.Client) -> Wire:
     """Record the traffic between client and server from now on."""
     return Wire(ndb_client)
+
+
+@pytest.fixture
+def server(context: Any, ndb_client: ndb.Client) -> Wire:
+    """Record the requests that reach the server from now on."""
+    return connect(ndb_client, Wire)
 
 
 @pytest.fixture

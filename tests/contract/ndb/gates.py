@@ -118,6 +118,12 @@ SENDERS: dict[str, Send] = {
     ).result(),
 }
 
+#: Each way to send a mutation, and each mutation sent in one way.
+BY_HAND = [
+    *((name, "upsert") for name in SENDERS),
+    *(("stub.commit()", operation) for operation in OPERATIONS if operation != "upsert"),
+]
+
 
 def ds_entity(key: Any, points: int = 7) -> Any:
     """Return what ndb makes of an entity before it is a message."""
@@ -142,8 +148,5 @@ BELOW_THE_MODEL: dict[str, tuple[Callable[[Any], Any], bool]] = {
         lambda key: _datastore_api.delete.__wrapped__(key._key, _OPTIONS),
         True,
     ),
-    "Key.delete_async before userlock": (
-        lambda key: type(key).delete_async.__wrapped__(key),
-        True,
-    ),
+    "Key.delete_async before userlock": (lambda key: type(key).delete_async.__wrapped__(key), True),
 }

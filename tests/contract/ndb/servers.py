@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from userlock.ndb.stub import Gate
 
 
 class Wire:
@@ -34,6 +37,19 @@ class Wire:
     def received(self, name: str, reply: Any) -> Any:
         """Return the reply to give instead."""
         return reply
+
+
+AnyWire = TypeVar("AnyWire", bound=Wire)
+
+
+def connect(client: Any, kind: type[AnyWire]) -> AnyWire:
+    """Let a client talk to another kind of server. It stands behind the gate, as servers do."""
+    stub = client.stub
+    while isinstance(stub, (Gate, Wire)):
+        stub = stub._userlock_stub if isinstance(stub, Gate) else stub._stub
+    server = kind(SimpleNamespace(stub=stub))
+    client.stub = server
+    return server
 
 
 class WithoutVersions(Wire):

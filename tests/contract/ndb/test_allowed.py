@@ -10,10 +10,9 @@ from google.cloud import ndb
 from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, Put, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, Note, VideoLog
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -49,15 +48,6 @@ class TestLegitimateCode:
             ndb.transaction(add_one)
         assert stored_points() == 2
 
-    def test_a_lock_left_in_a_transaction_with_puts_under_way_outside(self) -> None:
-        with userlock.scope():
-            userlock.acquire_lock("ann")
-            learner = Learner.get_by_id("ann")
-            learner.points = 1
-            learner.put_async()
-            ndb.transaction(lambda: userlock.release_lock("ann"))
-        assert stored_points() == 1
-
     def test_a_transaction_gets_its_own_put_back(self) -> None:
         def create_twice() -> None:
             with userlock.global_lock("bob"):
@@ -81,36 +71,6 @@ class TestLegitimateCode:
             ndb.transaction(delete_and_look)
         assert stored_points() == 7
 
-    def test_a_new_entity_is_put_again_in_its_transaction(self, put: Put) -> None:
-        def create_and_change() -> None:
-            log = VideoLog(learner_id="ann")
-            put(log)
-            log.seconds = 5
-            put(log)
-
-        with userlock.global_lock("ann"):
-            ndb.transaction(create_and_change)
-        assert [log.seconds for log in VideoLog.query()] == [5]
-
-    def test_and_deleted_and_put_again(self) -> None:
-        def create_and_delete() -> None:
-            log = VideoLog(learner_id="ann")
-            log.put().delete_async().get_result()
-            log.put()
-
-        with userlock.global_lock("ann"):
-            ndb.transaction(create_and_delete)
-        assert VideoLog.query().count() == 1
-
-    def test_two_new_objects_of_one_key_in_a_transaction_are_refused(self) -> None:
-        def create_twice() -> None:
-            with userlock.global_lock("bob"):
-                Learner(id="bob", points=1).put()
-                Learner(id="bob", points=2).put()
-
-        with pytest.raises(userlock.StaleObjectPut):
-            ndb.transaction(create_twice)
-
     def test_after_a_transaction_that_failed_another_object_may_be_put(self) -> None:
         def fail() -> None:
             learner = Learner.get_by_id("ann")
@@ -125,26 +85,6 @@ class TestLegitimateCode:
             before.points += 1
             before.put()
         assert stored_points() == 1
-
-    def test_after_a_put_that_failed_another_object_may_be_put(
-        self, context: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            future = ndb.tasklets.Future()
-            future.set_exception(google_errors.InvalidArgument("the entity is too big"))
-            return future
-
-        with userlock.global_lock("ann"):
-            first = Learner.get_by_id("ann")
-            context.clear_cache()
-            second = Learner.get_by_id("ann")
-            with monkeypatch.context() as patch:
-                patch.setattr(ndb._datastore_api, "_datastore_commit", refuse)
-                with pytest.raises(google_errors.InvalidArgument):
-                    second.put()
-            first.points = 3
-            first.put()
-        assert stored_points() == 3
 
     def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
         """Nothing was put, so no other object is outdated."""
@@ -207,26 +147,6 @@ class TestLegitimateCode:
         with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
             Note(text="no key").put()
 
-    def test_a_delete_of_an_entity_read_before_the_lock(self, elsewhere: Elsewhere) -> None:
-        """The request does not rely on the read of a page; it decides without it."""
-        shown = Learner.get_by_id("ann")
-        elsewhere(add_five)
-        with userlock.global_lock("ann"):
-            shown.key.delete()
-        assert stored_points() is None
-
-    def test_suppressed_writes_are_not_checked_at_the_commit(self, clock: ManualClock) -> None:
-        def change() -> None:
-            learner = Learner.get_by_id("ann")
-            learner.points = 1
-            with userlock.suppress("it may take as long as it takes"):
-                learner.put()
-            clock.advance(6)
-
-        with userlock.global_lock("ann", lock_timeout=5):
-            ndb.transaction(change)
-        assert stored_points() == 1
-
     def test_an_error_reaches_a_transaction_that_began_while_a_put_was_under_way(
         self, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
@@ -237,23 +157,3 @@ class TestLegitimateCode:
             elsewhere(add_five)
             with pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(learner.put)
-
-    def test_an_entity_that_moves_to_another_key(self, delete: Put) -> None:
-        """Its object stays in the context cache under the old key."""
-        with userlock.global_locks(["ann", "bob"]):
-            learner = Learner.get_by_id("ann")
-            learner.key = ndb.Key(Learner, "bob")
-            learner.put()
-            delete(Learner(id="ann"))
-        assert stored_points("ann") is None
-        assert stored_points("bob") == 0
-
-    def test_deleted_and_put_again(self) -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            learner.key.delete()
-            learner.points = 4
-            learner.put()
-            learner.points = 5
-            learner.put()
-        assert stored_points() == 5

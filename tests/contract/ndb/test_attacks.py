@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from google.api_core import exceptions as core_exceptions
 from google.cloud import ndb
 
 import userlock
@@ -123,57 +121,6 @@ def test_a_lost_transaction_that_deletes_a_missing_entity(
         assert Attacked.query().count() == 1
 
 
-def test_a_put_when_the_transaction_has_been_rolled_back() -> None:
-    errors: list[Exception] = []
-
-    def work() -> None:
-        new = Attacked(id="late")
-
-        def put() -> None:
-            with pytest.raises(userlock.WriteAfterCommit) as caught:
-                new.put()
-            errors.append(caught.value)
-
-        ndb.get_context().call_on_transaction_complete(put)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        ndb.transaction(work)
-    assert len(errors) == 1
-
-
-def test_a_delete_and_a_put_of_an_entity_read_before(key: Any, elsewhere: Elsewhere) -> None:
-    mine = key.get(use_cache=False)
-
-    def add() -> None:
-        other = key.get()
-        other.notes.append("theirs")
-        other.put()
-
-    def work() -> None:
-        key.delete()
-        mine.put()
-
-    elsewhere(add)
-    mine.notes.append("mine")
-    with pytest.raises(userlock.StaleWriteError):
-        ndb.transaction(work)
-    assert notes(key) == ["0", "theirs"]
-
-
-def test_three_puts_of_one_entity_at_once(key: Any) -> None:
-    entity = key.get()
-
-    @ndb.tasklet
-    def later(note: str) -> Any:
-        yield ndb.sleep(0)
-        entity.notes.append(note)
-        yield entity.put_async()
-
-    ndb.wait_all([entity.put_async(), later("a"), later("b")])
-    assert sorted(notes(key) or []) == ["0", "a", "b"]
-
-
 def test_a_key_that_changes_after_the_put_was_checked() -> None:
     entity = Moving(id="ann", moves="away")
     MovedWhileStored.entities.append(entity)
@@ -257,10 +204,7 @@ class TestDeleteHooks:
 
     @pytest.mark.parametrize("act", _IN_A_HOOK)
     def test_a_delete_does_not_build_on_the_put_of_another_request(
-        self,
-        act: Callable[[Any], object],
-        elsewhere: Elsewhere,
-        monkeypatch: pytest.MonkeyPatch,
+        self, act: Callable[[Any], object], elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         changed: list[bool] = []
 
@@ -338,13 +282,6 @@ class TestLocksOfDeletes:
                 ndb.delete_multi([locked]) if several else locked.delete()
         assert locked.get(use_cache=False).number == 1
 
-    def test_a_hook_that_takes_the_lock(self, locked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        take = staticmethod(lambda: userlock.acquire_lock("ann"))
-        monkeypatch.setattr(LockedHooked, "before_delete", take)
-        with userlock.scope():
-            locked.delete()
-        assert locked.get(use_cache=False) is None
-
     def test_a_lease_that_is_over_before_it_is_sent(
         self, locked: Any, clock: ManualClock, elsewhere: Elsewhere
     ) -> None:
@@ -367,101 +304,3 @@ class TestLocksOfDeletes:
             elsewhere(add_one)
             future.result()
         assert locked.get(use_cache=False) is None
-
-
-def test_two_get_or_inserts_at_once_under_the_lock() -> None:
-    with userlock.global_lock("bob"):
-        futures = [LockedHooked.get_or_insert_async("bob", number=n) for n in (1, 2)]
-        numbers = {future.result().number for future in futures}
-    assert len(numbers) == 1
-
-
-def test_a_new_object_that_keeps_the_id_of_an_attempt(
-    datastore: userlock_emulator.Emulator,
-) -> None:
-    """No other request can know the id that was allocated in an attempt that was rolled back."""
-    new = LockedHooked(number=7)
-    datastore.faults.abort()
-    ndb.transaction(lambda: new.put() and None)
-    assert new.key.get(use_cache=False).number == 7
-    with pytest.raises(userlock.WriteViolation):
-        new.put()
-
-
-class TestDroppedFutures:
-    def test_a_write_begun_under_a_lock_lands(self) -> None:
-        with userlock.global_lock("bob"):
-            LockedHooked.get_or_insert_async("bob", number=5)
-        assert LockedHooked.get_by_id("bob", use_cache=False).number == 5
-
-    def test_a_transaction_that_outlives_its_lock_is_refused(
-        self, locked: Any, ndb_client: ndb.Client
-    ) -> None:
-        """It may wait for code after the lock, so leaving the lock does not wait for it."""
-
-        def add() -> None:
-            entity = locked.get()
-            entity.number = 8
-            entity.put()
-
-        def forget() -> None:
-            with ndb_client.context(), userlock.global_lock("ann"):
-                ndb.transaction_async(add)
-
-        with pytest.raises(userlock.PutWithoutLock):
-            _in_a_thread(forget)
-        assert locked.get(use_cache=False).number == 0
-
-    def test_an_error_is_raised_when_the_context_is_left(self, ndb_client: ndb.Client) -> None:
-        def forget() -> None:
-            with ndb_client.context():
-                LockedHooked.get_or_insert_async("cy")
-
-        with pytest.raises(userlock.CreatedWithoutLock):
-            _in_a_thread(forget)
-
-    def test_an_error_of_the_applications_is_not(self, ndb_client: ndb.Client) -> None:
-        """As in ndb alone."""
-
-        def fail() -> None:
-            raise ZeroDivisionError
-
-        def forget() -> None:
-            with ndb_client.context():
-                ndb.transaction_async(fail)
-
-        _in_a_thread(forget)
-
-
-def _in_a_thread(action: Callable[[], None]) -> None:
-    """Run it without the ndb context that is open here."""
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(action).result()
-
-
-def test_an_id_that_datastore_refuses() -> None:
-    with pytest.raises(core_exceptions.InvalidArgument):
-        Attacked(id=0).put()
-
-
-def test_deletes_in_a_delete_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First the root, then each child in the hook; each has a ticket of its own."""
-    root = AttackedHooked(id="root").put()
-    child = Attacked(id="child", parent=root).put()
-    monkeypatch.setattr(AttackedHooked, "before_delete", lambda key: child.delete(), raising=False)
-    root.delete()
-    assert notes(root) is None
-    assert notes(child) is None
-
-
-def test_a_delete_after_the_transaction_is_refused_at_once(key: Any) -> None:
-    errors: list[Exception] = []
-
-    def delete() -> None:
-        with pytest.raises(userlock.WriteAfterCommit) as caught:
-            key.delete()
-        errors.append(caught.value)
-
-    ndb.transaction(lambda: ndb.get_context().call_on_transaction_complete(delete))
-    assert len(errors) == 1
-    assert notes(key) == ["0"]

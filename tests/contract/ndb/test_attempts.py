@@ -13,10 +13,8 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
+from tests.contract.ndb.actions import add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
-from tests.contract.ndb.servers import Wire
-from tests.unit.emulator.waiting import Started
 from userlock.ndb.fencing import Ticket
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -172,12 +170,6 @@ class TestWays:
             ndb.transaction(outer)
         assert stored_points() == 1, "the inner one stands by itself"
 
-    def test_read_only(self, wire: Wire) -> None:
-        with userlock.global_lock("ann"):
-            points = ndb.transaction(lambda: Learner.get_by_id("ann").points, read_only=True)
-        assert points == 0
-        assert wire.names == ["begin_transaction", "lookup", "commit"]
-
     def test_the_lock_inside_a_read_only_one(self) -> None:
         def read() -> int:
             with userlock.global_lock("ann"):
@@ -192,40 +184,3 @@ class TestWays:
         with userlock.global_lock("ann"), pytest.raises(google_errors.InvalidArgument):
             ndb.transaction(add_points, read_only=True)
         assert stored_points() == 0
-
-    def test_async(self) -> None:
-        @ndb.transactional_tasklet()
-        def work() -> Any:
-            learner = yield Learner.get_by_id_async("ann")
-            learner.points += 1
-            yield learner.put_async()
-
-        with userlock.global_lock("ann"):
-            work().get_result()
-        assert stored_points() == 1
-
-    def test_only_the_locks_at_the_commit_count(
-        self, store: MemoryStore, beside: Beside, concurrency_mode: str
-    ) -> None:
-        """The lease was evicted unnoticed: the transaction itself is the fence."""
-        runs: list[int] = []
-        others: list[Started] = []
-
-        def work() -> None:
-            runs.append(1)
-            learner = Learner.get_by_id("ann")
-            if len(runs) == 1:
-                store.evict("ann")
-                others.append(beside(add_five))
-            learner.points += 1
-            learner.put()
-
-        with userlock.global_lock("ann"):
-            ndb.transaction(work)
-        if concurrency_mode == "pessimistic":
-            with pytest.raises(userlock.StaleWriteError):
-                others[0].result()
-            assert (len(runs), stored_points()) == (1, 1)
-        else:
-            others[0].result()
-            assert (len(runs), stored_points()) == (2, 6)

@@ -16,16 +16,6 @@ from userlock.ndb import commits
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 
-class MarkedLog(VideoLog):
-    """A model whose writes are recognised by their write ids."""
-
-    write_id = userlock.WriteIdProperty()
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedMarkedLog"
-
-
 def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
     with userlock.global_lock("ann"):
         log = model(learner_id="ann", **options)
@@ -54,13 +44,6 @@ def test_ndb_alone_puts_it_twice(
     assert VideoLog.query().count() == 2
 
 
-def test_out_of_time(datastore: userlock_emulator.Emulator) -> None:
-    datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
-    with pytest.raises(userlock.CommitInDoubt):
-        put_a_log()
-    assert VideoLog.query().count() == 1
-
-
 def test_a_put_that_did_not_arrive_is_in_doubt_as_well(
     datastore: userlock_emulator.Emulator,
 ) -> None:
@@ -79,19 +62,6 @@ def test_a_put_that_was_certainly_not_applied_is_sent_again(
     assert VideoLog.query().fetch(keys_only=True) == [log.key]
 
 
-def test_in_doubt_after_that(datastore: userlock_emulator.Emulator) -> None:
-    datastore.faults.abort()
-    datastore.faults.drop_reply()
-    with pytest.raises(userlock.CommitInDoubt):
-        put_a_log()
-    assert VideoLog.query().count() == 1
-
-
-def test_other_errors_are_raised_as_they_are() -> None:
-    with pytest.raises(google_errors.InvalidArgument):
-        put_a_log(id=None, parent=ndb.Key("x" * 2000, 1))
-
-
 def test_the_others_of_a_batch_are_sent_again(datastore: userlock_emulator.Emulator) -> None:
     """They go in a commit of their own."""
     with userlock.global_lock("ann"):
@@ -106,22 +76,6 @@ def test_the_others_of_a_batch_are_sent_again(datastore: userlock_emulator.Emula
     assert errors == [doubt, type(None), doubt, doubt]
     assert VideoLog.query().count() == 3
     assert Marked.get_by_id("ann", use_cache=False).points == 5
-
-
-def test_with_an_id_that_was_allocated_before_it_is_certain(
-    datastore: userlock_emulator.Emulator,
-) -> None:
-    """The advice of docs/fencing.md."""
-    (key,) = MarkedLog.allocate_ids(1)
-    datastore.faults.drop_reply()
-    log = put_a_log(MarkedLog, key=key)
-    assert MarkedLog.query().fetch(keys_only=True) == [log.key]
-
-
-def test_in_a_transaction_it_is_certain(datastore: userlock_emulator.Emulator) -> None:
-    datastore.faults.drop_reply()
-    ndb.transaction(put_a_log)
-    assert VideoLog.query().count() == 1
 
 
 def test_an_object_that_is_in_doubt_can_be_put_again(datastore: userlock_emulator.Emulator) -> None:

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
 from userlock.ndb import capabilities
 from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS
-from userlock.ndb.stub import Gate
-
-AnyWire = TypeVar("AnyWire", bound=Wire)
-
-
-def connect(client: ndb.Client, kind: type[AnyWire]) -> AnyWire:
-    """Let a client talk to another kind of server. It stands behind the gate, as servers do."""
-    stub = client.stub
-    while isinstance(stub, (Gate, Wire)):
-        stub = stub._userlock_stub if isinstance(stub, Gate) else stub._stub
-    server = kind(SimpleNamespace(stub=stub))
-    client.stub = server
-    return server
 
 
 class WithoutInserts(Wire):
@@ -178,11 +164,6 @@ def put(entity: Any) -> None:
     entity.put()
 
 
-def put_async(entity: Any) -> None:
-    entity.points = 7
-    entity.put_async().result()
-
-
 def put_multi(entity: Any) -> None:
     entity.points = 7
     ndb.put_multi([entity])
@@ -197,7 +178,7 @@ def delete_multi(entity: Any) -> None:
 
 
 Write = Callable[[Any], None]
-PUTS = [put, put_async, put_multi]
+PUTS = [put, put_multi]
 DELETES = [delete, delete_multi]
 
 
@@ -228,44 +209,23 @@ class TestRefused:
         assert stored() == 0, "nothing was written"
 
     @pytest.mark.parametrize("write", [*PUTS, *DELETES])
-    def test_a_server_that_ignores_base_version(self, ndb_client: ndb.Client, write: Write) -> None:
-        entity = self.read(ndb_client, WithoutBaseVersion)
-        for _ in range(2):  # also when it is known
-            self.check(
-                entity,
-                write,
+    @pytest.mark.parametrize(
+        ("kind", "reason", "remedy"),
+        [
+            (
+                WithoutBaseVersion,
                 "takes no notice of base_version",
                 r"use Google's Datastore or userlock-emulator; .*configure\(fencing=False\)",
-            )
-
-    @pytest.mark.parametrize(
-        "write",
-        [
-            *PUTS,
-            *DELETES,
+            ),
+            (WithoutVersions, "it was read without its version", "read it again"),
         ],
     )
-    def test_a_server_that_reports_no_versions(self, ndb_client: ndb.Client, write: Write) -> None:
-        entity = self.read(ndb_client, WithoutVersions)
-        for _ in range(2):
-            self.check(entity, write, "it was read without its version", "read it again")
-
-    @pytest.mark.parametrize("write", PUTS)
-    def test_no_versions_of_queries(self, ndb_client: ndb.Client, write: Write) -> None:
-        connect(ndb_client, WithoutVersions)
-        (entity,) = Simple.query().fetch()
-        self.check(entity, write, "it was read without its version", "read it again")
-
-    @pytest.mark.parametrize("put_several", [ndb.put_multi, ndb.put_multi_async])
-    def test_several_at_once(
-        self, ndb_client: ndb.Client, put_several: Callable[[Any], Any]
+    def test_also_when_it_is_known(
+        self, ndb_client: ndb.Client, kind: type[Wire], reason: str, remedy: str, write: Write
     ) -> None:
-        """All are begun or none is: even the allowed writes are not sent."""
-        entity = self.read(ndb_client, WithoutVersions)
-        with pytest.raises(userlock.WriteNotFenced):
-            put_several([Simple(id="new"), entity])
-        assert Simple.get_by_id("new", use_cache=False) is None
-        assert stored() == 0
+        entity = self.read(ndb_client, kind)
+        for _ in range(2):
+            self.check(entity, write, reason, remedy)
 
     @pytest.mark.parametrize("kind", [WithoutVersions, WithoutBaseVersion])
     def test_a_write_without_a_read_is_sent(self, ndb_client: ndb.Client, kind: type[Wire]) -> None:

@@ -12,12 +12,10 @@ import userlock
 import userlock_emulator
 from tests.contract.constraints.models import campaign
 from tests.contract.ndb.actions import Elsewhere, change
-from tests.contract.ndb.models import Learner, Marked, Plain
+from tests.contract.ndb.models import Learner, Marked
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
-from userlock_emulator.datastore.errors import Code
-from userlock_emulator.datastore.faults import Rule
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -73,14 +71,6 @@ class TestPuts:
                 learner.points += 5
                 learner.put()
         assert stored(key) == 15
-
-    def test_twice_in_a_row(self, key: Any, datastore: userlock_emulator.Emulator) -> None:
-        datastore.faults.drop_reply(2)
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            learner.points += 5
-            learner.put()
-        assert stored(key) == 5
 
     def test_without_a_write_id_it_is_in_doubt(self, datastore: userlock_emulator.Emulator) -> None:
         """The negative control, and the error's message."""
@@ -204,19 +194,6 @@ class TestPuts:
         datastore.faults.clear()
         assert stored(key) == 0
 
-    def test_other_errors_are_raised_as_they_are(
-        self, key: Any, datastore: userlock_emulator.Emulator
-    ) -> None:
-        """While another call is under way, ndb would disguise them."""
-        wrong = Rule(name="wrong", code=Code.INVALID_ARGUMENT, rpc="Commit")
-        datastore.faults.plant(wrong)
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            slow = key.get_async(use_cache=False)
-            with pytest.raises(google_errors.InvalidArgument):
-                learner.put()
-            slow.get_result()
-
 
 class TestCreations:
     @pytest.mark.parametrize("count", [1, 30])
@@ -237,20 +214,6 @@ class TestCreations:
         with userlock.global_lock("ann"), pytest.raises(userlock.EntityExistsError) as caught:
             Learner(id="ann").put()
         assert caught.value.may_have_landed
-
-    def test_of_two_creators_one_wins_although_a_request_was_lost(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
-        def create() -> None:
-            with userlock.global_lock("ann"):
-                Marked(id="ann").put()
-
-        with userlock.global_lock("ann"):
-            store.evict("ann")
-            elsewhere(create)
-            datastore.faults.unavailable(rpc="Commit")
-            with pytest.raises(userlock.EntityExistsError):
-                Marked(id="ann").put()
 
     def test_of_a_batch_the_existing_one_gets_the_error(
         self, datastore: userlock_emulator.Emulator
@@ -355,11 +318,3 @@ class TestDeletes:
                 key.delete()
         assert caught.value.may_have_landed
         assert stored(key) == 7
-
-
-class TestWithoutAFence:
-    def test_plain_models_behave_as_in_ndb(self, datastore: userlock_emulator.Emulator) -> None:
-        plain = Plain(id="ann", number=1)
-        datastore.faults.drop_reply()
-        plain.put()
-        assert Plain.get_by_id("ann", use_cache=False).number == 1

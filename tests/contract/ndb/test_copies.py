@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -23,13 +23,6 @@ def _ann(context: Any) -> None:
 
 
 class TestCopies:
-    def test_a_copy_made_under_the_lock_may_be_put(self) -> None:
-        with userlock.global_lock("ann"):
-            other = copy.copy(Learner.get_by_id("ann"))
-            other.points = 3
-            other.put()
-        assert stored_points() == 3
-
     def test_a_deep_copy_has_values_of_its_own(self) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
@@ -48,20 +41,6 @@ class TestCopies:
 
         with userlock.global_lock("ann"), pytest.raises(userlock.StaleObjectPut):
             put_both()
-
-    def test_entities_can_be_pickled_and_count_as_read_without_the_lock(
-        self, elsewhere: Elsewhere
-    ) -> None:
-        with userlock.global_lock("ann"):
-            pickled = pickle.dumps(Learner.get_by_id("ann"))
-            learner = pickle.loads(pickled)  # noqa: S301 (our own)
-            assert learner == Learner.get_by_id("ann")
-            with pytest.raises(userlock.ReadWithoutLock):
-                learner.put()
-        elsewhere(add_five)
-        with userlock.suppress("to see that it is fenced"), pytest.raises(userlock.StaleWriteError):
-            learner.put()
-        assert stored_points() == 5
 
     def test_new_entities_can_be_pickled(self) -> None:
         with userlock.global_lock("bob"):

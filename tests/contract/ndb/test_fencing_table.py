@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
 from tests.contract.ndb.interleavings import DELETES, PUTS, READS, RIVALS, under_lock
 from tests.contract.ndb.models import Learner
@@ -20,22 +20,16 @@ from userlock.testing import ManualClock
 pytestmark = pytest.mark.usefixtures("context")
 
 #: How a server keeps transactions apart.
-MODES = ["pessimistic", "optimistic", "optimistic-with-entity-groups"]
-
-
-@pytest.fixture(scope="module", params=MODES)
-def server(request: pytest.FixtureRequest) -> Iterator[userlock_emulator.Emulator]:
-    with userlock_emulator.start(concurrency_mode=request.param) as running:
-        yield running
-
-
-@pytest.fixture
-def ndb_client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    """Return a client of an empty server."""
-    server.reset()
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return ndb.Client()
+EACH_MODE = pytest.mark.parametrize(
+    "concurrency_mode",
+    ["pessimistic", "optimistic", "optimistic-with-entity-groups"],
+    indirect=True,
+    scope="session",
+)
+WRITES = {**PUTS, **DELETES}
+EACH_PUT = pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+EACH_WRITE = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+EACH_RIVAL = pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS)
 
 
 @pytest.fixture(autouse=True)
@@ -44,60 +38,52 @@ def _others_may_be_written() -> None:
     userlock.configure(enforcement="off")
 
 
-@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS.keys())
-@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-class TestEveryWay:
-    def test_a_stale_write_is_refused(
-        self,
-        key: Any,
-        read: Callable[[Any], Any],
-        put: Callable[[Any], Any],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
-    ) -> None:
-        with userlock.global_lock("ann"):
-            learner = read(key)
-            store.evict("ann")
-            elsewhere(under_lock(RIVALS["changes it"], key))
-            learner.points += 100
-            with pytest.raises(userlock.StaleWriteError) as caught:
-                put(learner)
-        assert caught.value.key == key
-        assert not caught.value.may_have_landed
-        facts = stored(key)
-        assert facts is not None
-        assert facts[0] == 5
-
-    def test_the_next_put_builds_on_the_one_that_landed(
-        self,
-        key: Any,
-        read: Callable[[Any], Any],
-        put: Callable[[Any], Any],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
-    ) -> None:
-        with userlock.global_lock("ann"):
-            learner = read(key)
-            for points in (1, 2):
-                learner.points = points
-                put(learner)
-                ndb.delete_multi([ndb.Key(Learner, f"other-{number}") for number in range(3)])
-            facts = stored(key)
-            assert facts is not None
-            assert facts[0] == 2
-            store.evict("ann")
-            elsewhere(under_lock(RIVALS["changes it"], key))
-            learner.points += 100
-            with pytest.raises(userlock.StaleWriteError):
-                put(learner)
-        facts = stored(key)
-        assert facts is not None
-        assert facts[0] == 5
+@EACH_PUT
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_stale_write_is_refused(
+    key: Any,
+    read: Callable[[Any], Any],
+    put: Callable[[Any], Any],
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+) -> None:
+    with userlock.global_lock("ann"):
+        learner = read(key)
+        store.evict("ann")
+        elsewhere(under_lock(RIVALS["changes it"], key))
+        learner.points += 100
+        with pytest.raises(userlock.StaleWriteError) as caught:
+            put(learner)
+    assert caught.value.key == key
+    assert not caught.value.may_have_landed
+    facts = stored(key)
+    assert facts is not None
+    assert facts[0] == 5
 
 
-@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS.keys())
-def test_without_fencing_an_update_is_lost(
+@EACH_MODE
+@EACH_PUT
+def test_the_next_put_builds_on_the_one_that_landed(
     key: Any, put: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
+) -> None:
+    with userlock.global_lock("ann"):
+        learner = key.get()
+        for points in (1, 2):
+            learner.points = points
+            put(learner)
+            ndb.delete_multi([ndb.Key(Learner, f"other-{number}") for number in range(3)])
+        assert stored(key) == (2, None)
+        store.evict("ann")
+        elsewhere(under_lock(RIVALS["changes it"], key))
+        learner.points += 100
+        with pytest.raises(userlock.StaleWriteError):
+            put(learner)
+    assert stored(key) == (5, None)
+
+
+@EACH_WRITE
+def test_without_fencing_an_update_is_lost(
+    key: Any, write: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
     """The negative control."""
     userlock.configure(fencing=False)
@@ -106,15 +92,40 @@ def test_without_fencing_an_update_is_lost(
         store.evict("ann")
         elsewhere(under_lock(RIVALS["changes it"], key))
         learner.points += 100
-        put(learner)
-    assert stored(key) == (100, None), "the other's five points are gone"
+        write(learner)
+    assert stored(key) == (None if write in DELETES.values() else (100, None))
 
 
-# --- why the lock does not exclude ----------------------------------------------------------
+# --- each rival, and why the lock does not exclude it -----------------------------------------
 
 
-def _evicted(store: MemoryStore, clock: ManualClock) -> None:
-    store.evict("ann")
+def check(key: Any, write: Callable[[Any], Any], elsewhere: Elsewhere, learner: Any) -> None:
+    """Write; what the rival has left stays."""
+    before = stored_elsewhere(key, elsewhere)
+    gone = before is None and write in DELETES.values()  # as it should be
+    learner.points += 100
+    with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):
+        write(learner)
+    assert stored_elsewhere(key, elsewhere) == before
+
+
+@EACH_MODE
+@EACH_RIVAL
+@EACH_WRITE
+@pytest.mark.parametrize("locked", [True, False], ids=["evicted", "no lock"])
+def test_each_rival(
+    key: Any,
+    rival: Callable[[Any], None],
+    write: Callable[[Any], Any],
+    locked: bool,
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+) -> None:
+    with userlock.global_lock("ann") if locked else nullcontext():
+        learner = key.get()
+        store.evict("ann")
+        elsewhere(under_lock(rival, key))
+        check(key, write, elsewhere, learner)
 
 
 def _ran_out(store: MemoryStore, clock: ManualClock) -> None:
@@ -143,29 +154,13 @@ def _restarted(store: MemoryStore, clock: ManualClock) -> None:
     store.come_back()
 
 
-LAPSES = [_evicted, _ran_out, _extended, _found_lost, _broken, _restarted]
-
-
-@pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
-class TestEveryLapse:
-    def check(
-        self, key: Any, write: Callable[[Any], Any], elsewhere: Elsewhere, learner: Any
-    ) -> None:
-        before = stored_elsewhere(key, elsewhere)
-        if before is None and write in DELETES.values():
-            write(learner)  # it is gone, as it should be
-        else:
-            with pytest.raises(userlock.StaleWriteError):
-                write(learner)
-        assert stored_elsewhere(key, elsewhere) == before
-
-    @pytest.mark.parametrize("write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"])
-    @pytest.mark.parametrize("lapse", LAPSES)
+@pytest.mark.parametrize("write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"])
+class TestEachLapse:
+    @pytest.mark.parametrize("lapse", [_ran_out, _extended, _found_lost, _broken, _restarted])
     def test_a_lease_that_is_gone(
         self,
         key: Any,
         lapse: Callable[[MemoryStore, ManualClock], None],
-        rival: Callable[[Any], None],
         write: Callable[[Any], Any],
         store: MemoryStore,
         clock: ManualClock,
@@ -174,30 +169,22 @@ class TestEveryLapse:
         with userlock.global_lock("ann"):
             learner = key.get()
             lapse(store, clock)
-            elsewhere(under_lock(rival, key))
-            learner.points += 100
-            self.check(key, write, elsewhere, learner)
+            elsewhere(under_lock(RIVALS["changes it"], key))
+            check(key, write, elsewhere, learner)
 
-    @pytest.mark.parametrize("write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"])
     def test_degraded_leases(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        write: Callable[[Any], Any],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, key: Any, write: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         store.go_down("connection refused")
         with userlock.global_lock("ann"):
             learner = key.get()
-            elsewhere(under_lock(rival, key))
-            learner.points += 100
-            self.check(key, write, elsewhere, learner)
+            elsewhere(under_lock(RIVALS["changes it"], key))
+            check(key, write, elsewhere, learner)
 
     def test_a_heartbeat_that_finds_it_lost(
         self,
         key: Any,
-        rival: Callable[[Any], None],
+        write: Callable[[Any], Any],
         service: userlock.LockService,
         store: MemoryStore,
         clock: ManualClock,
@@ -208,74 +195,15 @@ class TestEveryLapse:
             store.evict("ann")
             live(service, clock, 11)
             assert lock.lost
-            elsewhere(under_lock(rival, key))
-            learner.points += 100
-            self.check(key, PUTS["put"], elsewhere, learner)
-
-    @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS.keys())
-    def test_no_lock_at_all(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        put: Callable[[Any], Any],
-        elsewhere: Elsewhere,
-    ) -> None:
-        learner = key.get()
-        elsewhere(under_lock(rival, key))
-        learner.points += 100
-        self.check(key, put, elsewhere, learner)
-
-    @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
-    def test_every_way_to_delete(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        delete: Callable[[Any], Any],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
-    ) -> None:
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            store.evict("ann")
-            elsewhere(under_lock(rival, key))
-            self.check(key, delete, elsewhere, learner)
-
-    @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
-    def test_every_way_to_delete_without_a_lock(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        delete: Callable[[Any], Any],
-        elsewhere: Elsewhere,
-    ) -> None:
-        learner = key.get()
-        elsewhere(under_lock(rival, key))
-        self.check(key, delete, elsewhere, learner)
-
-
-@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES.keys())
-class TestDeletes:
-    def test_deletes_of_unchanged_entities(self, key: Any, delete: Callable[[Any], Any]) -> None:
-        with userlock.global_lock("ann"):
-            delete(key.get())
-        assert stored(key) is None
-
-    def test_deletes_of_entities_put_before(self, key: Any, delete: Callable[[Any], Any]) -> None:
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            learner.points = 7
-            learner.put_async()
-            delete(learner)
-        assert stored(key) is None
-
-    def test_without_fencing_a_change_is_lost(
-        self, key: Any, delete: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
-        """The negative control."""
-        userlock.configure(fencing=False)
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            store.evict("ann")
             elsewhere(under_lock(RIVALS["changes it"], key))
-            delete(learner)
-        assert stored(key) is None
+            check(key, write, elsewhere, learner)
+
+
+@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
+def test_deletes_of_entities_put_before(key: Any, delete: Callable[[Any], Any]) -> None:
+    with userlock.global_lock("ann"):
+        learner = key.get()
+        learner.points = 7
+        learner.put_async()
+        delete(learner)
+    assert stored(key) is None

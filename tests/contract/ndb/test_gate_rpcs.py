@@ -14,21 +14,10 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.caches import EmptyGlobalCache
-from tests.contract.ndb.gates import (
-    OPERATIONS,
-    SENDERS,
-    Send,
-    Simple,
-    mutation,
-    request_of,
-)
+from tests.contract.ndb.gates import BY_HAND, SENDERS, Send, Simple, mutation, request_of
 from tests.contract.ndb.models import Learner, Plain
-from tests.contract.ndb.servers import Wire
-from tests.contract.ndb.test_capabilities import connect
 from tests.contract.ndb.test_gate import CHANGES, Change, other_deletes
-from tests.contract.ndb.test_gate_clients import Tracer
 from userlock.ndb import stub
 
 
@@ -38,12 +27,6 @@ def key(context: Any) -> Any:
     Simple(id="ann").put()
     context.clear_cache()
     return ndb.Key(Simple, "ann")
-
-
-@pytest.fixture
-def server(context: Any, ndb_client: ndb.Client) -> Wire:
-    """Record the requests that reach the server from now on."""
-    return connect(ndb_client, Wire)
 
 
 # --- RPCs -------------------------------------------------------------------------------------
@@ -123,16 +106,6 @@ class TestReadsPass:
             assert found.entity.key.path[-1].name == "ann"
             assert found.version > 0
 
-    def test_an_aggregation(self, project: dict[str, str], context: Any) -> None:
-        query = {
-            "nested_query": {"kind": [{"name": "Simple"}]},
-            "aggregations": [{"count": {}, "alias": "all"}],
-        }
-        request = datastore_types.RunAggregationQueryRequest(aggregation_query=query, **project)
-        answer = context.client.stub.run_aggregation_query(request)
-        (result,) = answer.batch.aggregation_results
-        assert result.aggregate_properties["all"].integer_value == 1
-
     def test_a_transaction_and_ids(self, project: dict[str, str], context: Any) -> None:
         begun = context.client.stub.begin_transaction(
             datastore_types.BeginTransactionRequest(**project)
@@ -156,12 +129,11 @@ class TestReadsPass:
 class TestPlainModels:
     """Nothing changes for them."""
 
-    @pytest.mark.parametrize("operation", OPERATIONS)
-    @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
-    def test_by_hand(self, context: Any, send: Send, operation: str) -> None:
+    @pytest.mark.parametrize(("sender", "operation"), BY_HAND)
+    def test_by_hand(self, context: Any, sender: str, operation: str) -> None:
         if operation != "insert":
             Plain(id="bob").put()
-        send(request_of(mutation(operation, ndb.Key(Plain, "bob"))))
+        SENDERS[sender](request_of(mutation(operation, ndb.Key(Plain, "bob"))))
         found = ndb.Key(Plain, "bob").get(use_cache=False)
         assert (found is None) == (operation == "delete")
 
@@ -192,36 +164,6 @@ class TestPlainModels:
             assert sent[0] is request or send is SENDERS["the raw message"]
         assert len(sent) == 1
 
-    def test_answers_to_reads_are_unchanged(self, context: Any) -> None:
-        Plain(id="bob").put()
-        tracer = Tracer(context.client.stub._userlock_stub)
-        context.client.stub = tracer
-        request = datastore_types.LookupRequest(
-            project_id=context.client.project, keys=[ndb.Key(Plain, "bob")._key.to_protobuf()]
-        )
-        answer = context.client.stub.lookup.future(request).result()
-        assert type(answer) is datastore_types.LookupResponse
-        query = datastore_types.RunQueryRequest(
-            project_id=context.client.project, query={"kind": [{"name": "Plain"}]}
-        )
-        found = context.client.stub.run_query.future(query).result()
-        assert type(found) is datastore_types.RunQueryResponse
-
-    def test_the_last_one_wins(self, context: Any, elsewhere: Elsewhere) -> None:
-        """As in ndb. An application that wants an error derives from another class."""
-        Plain(id="bob").put()
-        old = Plain.get_by_id("bob", use_cache=False)
-
-        def change() -> None:
-            Plain(id="bob", number=50).put()
-
-        elsewhere(change)
-        old.number = 1
-        old.put()
-        assert Plain.get_by_id("bob", use_cache=False).number == 1
-        Plain(id="bob", number=2).put()
-        assert Plain.get_by_id("bob", use_cache=False).number == 2
-
     @pytest.mark.parametrize("change", [*CHANGES, other_deletes])
     def test_another_ndb(
         self, context: Any, monkeypatch: pytest.MonkeyPatch, change: Change
@@ -238,12 +180,6 @@ class TestPlainModels:
 
 
 # --- no false alarm ---------------------------------------------------------------------------
-
-
-class OnlyCached(Simple):
-    """Not in Datastore."""
-
-    _use_datastore = False
 
 
 class TestNoFalseAlarm:
@@ -296,9 +232,3 @@ class TestNoFalseAlarm:
         for begun in (Simple(id="ann").put_async(), ndb.Key(Simple, "ann").delete_async()):
             with pytest.raises(ZeroDivisionError):
                 begun.result()
-
-    def test_a_model_that_is_only_cached(self) -> None:
-        OnlyCached(id="ann", points=3).put()
-        with userlock.global_lock("ann"):
-            OnlyCached(id="bob").put_async()
-            ndb.Key(OnlyCached, "bob").delete()

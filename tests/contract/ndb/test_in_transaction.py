@@ -44,11 +44,6 @@ def test_no_transaction_at_all(course: Course, put: Put) -> None:
     assert "actions.py" in str(caught.value.read_at)
 
 
-def test_a_lock_is_no_transaction(course: Course, put: Put) -> None:
-    with userlock.global_lock("physics"), pytest.raises(userlock.NotInTransaction):
-        put(course.key.get())
-
-
 def test_read_outside_put_inside(course: Course, put: Put) -> None:
     with pytest.raises(userlock.WrongTransaction, match="outside of any") as caught:
         ndb.transaction(lambda: put(course))
@@ -87,14 +82,6 @@ def test_an_entity_read_in_an_independent_one_is_read_again(course: Course) -> N
     assert course.key.get(use_cache=False).seats == 1
 
 
-def test_read_in_the_outer_and_put_in_a_joined_one(course: Course) -> None:
-    def outer() -> None:
-        read = course.key.get()
-        ndb.transaction(read.put, join=True)
-
-    ndb.transaction(outer)
-
-
 def test_put_in_an_earlier_one(course: Course) -> None:
     def change() -> Any:
         read = course.key.get()
@@ -119,20 +106,6 @@ def test_an_object_of_a_failed_attempt_put_in_the_next(course: Course) -> None:
     with pytest.raises(userlock.WrongTransaction, match="in another one"):
         enrol()
     assert len(kept) == 2
-
-
-def test_two_objects_of_one_entity(course: Course) -> None:
-    """The seed's `login_twice`: a transaction does not see its own writes."""
-
-    def twice() -> None:
-        for _ in range(2):
-            found = course.key.get(use_cache=False)
-            found.seats += 1
-            found.put()
-
-    with pytest.raises(userlock.StaleObjectPut):
-        ndb.transaction(twice)
-    assert course.key.get(use_cache=False).seats == 0
 
 
 def test_new_entities(put: Put) -> None:

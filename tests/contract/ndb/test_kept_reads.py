@@ -13,12 +13,11 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import Unique
 from userlock.ndb import fencing, hooks, model
-from userlock.ndb.context import RequestNotes, request_notes
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("_quick_retries")
@@ -44,10 +43,7 @@ class Scene(NamedTuple):
 
 @pytest.fixture
 def scene(
-    key: Any,
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    datastore: userlock_emulator.Emulator,
+    key: Any, store: MemoryStore, elsewhere: Elsewhere, datastore: userlock_emulator.Emulator
 ) -> Scene:
     return Scene(key, store, elsewhere, datastore)
 
@@ -56,15 +52,6 @@ def a_failed_creation(scene: Scene) -> None:
     scene.key.get()
     with pytest.raises(userlock.EntityExistsError):
         Learner(key=scene.key).put()
-
-
-def a_failed_creation_in_a_transaction(scene: Scene) -> None:
-    def create() -> None:
-        scene.key.get()
-        Learner(key=scene.key).put()  # takes the place of the object that was read
-
-    with pytest.raises(userlock.EntityExistsError):
-        ndb.transaction(create)
 
 
 def a_failed_rename(scene: Scene) -> None:
@@ -150,7 +137,6 @@ LOSSES = pytest.mark.parametrize(
     "lose",
     [
         a_failed_creation,
-        a_failed_creation_in_a_transaction,
         a_failed_rename,
         a_creation_by_a_faster_request,
         a_rollback,
@@ -178,10 +164,17 @@ def test_it_is_refused(scene: Scene, lose: Callable[[Scene], None], in_transacti
     assert stored(scene.key) is None
 
 
-@LOSSES
-def test_without_a_rival_it_lands(scene: Scene, lose: Callable[[Scene], None]) -> None:
-    with userlock.global_locks(["ann", "bob"]):
-        lose(scene)
+@pytest.mark.parametrize("refused", [PUTS["put_async"], DELETES["delete"]], ids=["put", "delete"])
+def test_after_a_refused_write(scene: Scene, refused: Callable[[Any], object]) -> None:
+    """It builds on the same read, until there is another."""
+    with userlock.global_lock("ann"):
+        learner = scene.key.get()
+        scene.rival()
+        for write in (refused, DELETES["delete"]):
+            with pytest.raises(userlock.StaleWriteError):
+                write(learner)
+        assert stored(scene.key) == (100, None)
+        scene.key.get()
         scene.key.delete()
     assert stored(scene.key) is None
 
@@ -214,26 +207,6 @@ def test_after_the_application_has_cleared_the_cache_only_the_lock_protects_it(
 # --- contexts, tenures, other locks ---------------------------------------------------------
 
 
-def deleted_below_a_nested_context(scene: Scene) -> None:
-    scene.key.delete()
-    with ndb.get_context().new(cache=None).use():
-        Learner(key=scene.key).put()
-        scene.rival()
-        with ndb.get_context().new(cache=None).use():
-            scene.key.delete()
-
-
-def test_created_in_a_nested_context(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    with userlock.global_lock("ann"), pytest.raises(userlock.StaleWriteError):
-        deleted_below_a_nested_context(scene)
-    assert stored(scene.key) == (100, None)
-    scene.store.evict("ann")
-    monkeypatch.setattr(RequestNotes, "note_cache", lambda *_: None)
-    with userlock.global_lock("ann"):  # the negative control
-        deleted_below_a_nested_context(scene)
-    assert stored(scene.key) is None
-
-
 def moved_pickle(scene: Scene) -> None:
     """A copy without the locks is put under another key."""
     moved = pickle.loads(pickle.dumps(scene.key.get()))  # noqa: S301 (its own)
@@ -250,43 +223,6 @@ def test_a_later_stamp_without_the_lock_does_not_win(scene: Scene, enforcement: 
         with pytest.raises(userlock.StaleWriteError):
             scene.key.delete()
     assert stored(scene.key) == (100, None)
-
-
-def test_without_the_rank_an_update_is_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
-
-    def latest(stamps: Any, *_: object) -> Any:
-        return max(stamps, key=lambda stamp: stamp.order, default=None)
-
-    monkeypatch.setattr(fencing, "latest_of", latest)
-    with userlock.global_locks(["ann", "bob"]):
-        moved_pickle(scene)
-        scene.rival()
-        scene.key.delete()
-    assert stored(scene.key) is None
-
-
-@pytest.mark.parametrize("use_cache", [False, True])
-def test_renamed_in_each_attempt_of_a_transaction(scene: Scene, use_cache: bool) -> None:
-    """The object was read before. The first attempt is refused as contention."""
-    bob = ndb.Key(Learner, "bob")
-
-    def rename() -> None:
-        moved = copy.deepcopy(learner)
-        moved.key = bob
-        moved.put()
-        scene.key.delete()
-        moved.points += 1
-        moved.put()
-
-    with userlock.global_locks(["ann", "bob"]):
-        learner = scene.key.get(use_cache=use_cache)
-        scene.rival()
-        scene.datastore.faults.abort(1, rpc="Commit")
-        with pytest.raises(userlock.StaleWriteError):
-            ndb.transaction(rename)
-    assert stored(scene.key) == (100, None)
-    assert stored(bob) is None
 
 
 class ByProperty(userlock.UserModel):
@@ -327,61 +263,7 @@ def test_under_the_lock_of_another(
     assert key.get(use_cache=False).points == 100
 
 
-def test_renamed_while_its_put_is_under_way(scene: Scene) -> None:
-    """The put under the first key lands last; the object stands for the second one."""
-    bob = ndb.Key(Learner, "bob")
-    with userlock.global_locks(["ann", "bob"]):
-        learner = scene.key.get()
-        first = learner.put_async()
-        learner.key = bob
-        learner.put_async().result()
-        first.result()
-        learner.points += 1
-        learner.put()
-        scene.store.evict("bob")
-        scene.elsewhere(lambda: change(bob, 100))
-        with pytest.raises(userlock.StaleWriteError):
-            bob.delete()
-        scene.key.delete()  # of what it has put itself
-    assert stored(bob) == (101, None)
-    assert stored(scene.key) is None
-
-
 # --- no more than is needed -----------------------------------------------------------------
-
-
-def add_one(key: Any) -> None:
-    learner = key.get()
-    learner.points += 1
-    learner.put()
-
-
-@pytest.mark.parametrize("in_transaction", [False, True])
-@pytest.mark.parametrize("clears", [False, True])
-def test_nothing_is_kept_of_entities_that_were_read_again(
-    scene: Scene, in_transaction: bool, clears: bool
-) -> None:
-    """A batch job queries, takes a lock, and gets."""
-    (found,) = Learner.query().fetch()
-    with userlock.global_lock("ann"):
-        if in_transaction:
-            ndb.transaction(lambda: add_one(found.key))
-        else:
-            add_one(found.key)
-    if clears:
-        ndb.get_context().clear_cache()
-    assert request_notes().kept == {}
-
-
-def test_nothing_is_kept_after_the_cache_is_cleared(scene: Scene) -> None:
-    with userlock.global_lock("ann"):
-        a_rollback(scene)
-        assert len(request_notes().kept) == 1
-        ndb.get_context().clear_cache()
-        assert request_notes().kept == {}
-        a_rollback(scene)
-    ndb.get_context().cache.clear()
-    assert request_notes().kept == {}
 
 
 @pytest.mark.parametrize("use_cache", [False, True])

@@ -16,7 +16,6 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.lock.scope import current
 from userlock.ndb import transactions
-from userlock.ndb.transactions import _pending
 from userlock.stores import MemoryStore
 from userlock_emulator.datastore.faults import Fault
 
@@ -80,22 +79,6 @@ def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
     assert "StaleWriteError" in caplog.text
 
 
-@pytest.mark.usefixtures("key")
-def test_reported_failures_are_not_kept(context: Any) -> None:
-    """A write that was not sent."""
-
-    def broken(key: Any) -> bool:
-        raise ZeroDivisionError
-
-    with userlock.global_lock("ann") as tenure:
-        learner = Learner.get_by_id("ann")
-        context.set_datastore_policy(broken)
-        for _ in range(200):
-            with pytest.raises(ZeroDivisionError):
-                learner.put_async().result()
-        assert len(_pending(tenure)) < 100
-
-
 @pytest.mark.usefixtures("context")
 def test_a_failure_in_a_context_within_a_transaction() -> None:
     """Its error is raised before the commit, or half of the writes would land."""
@@ -109,11 +92,7 @@ def test_a_failure_in_a_context_within_a_transaction() -> None:
             within.set_datastore_policy(broken)
             Learner(id="cy").put_async()
 
-    with (
-        userlock.global_lock("bob"),
-        userlock.global_lock("cy"),
-        pytest.raises(ZeroDivisionError),
-    ):
+    with userlock.global_lock("bob"), userlock.global_lock("cy"), pytest.raises(ZeroDivisionError):
         ndb.transaction(put_two)
     assert stored_points("bob") is None
 
@@ -125,10 +104,6 @@ def at_the_top(act: Callable[[], None]) -> None:
 def in_a_context_within(act: Callable[[], None]) -> None:
     with ndb.get_context().new(cache=None).use():
         act()
-
-
-def in_a_transaction(act: Callable[[], None]) -> None:
-    ndb.transaction(act)
 
 
 @pytest.mark.parametrize("where", [at_the_top, in_a_context_within])

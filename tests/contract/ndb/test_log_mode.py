@@ -122,13 +122,6 @@ class TestCounts:
         (seen,) = userlock.violations()
         assert (seen.violation, seen.read_at) == ("CreatedWithoutLock", "")
 
-    def test_places_that_are_not_captured(self) -> None:
-        userlock.configure(capture_places=False)
-        for _ in range(2):
-            add_one(read_ann())
-        (seen,) = userlock.violations()
-        assert (seen.count, seen.read_at) == (2, "")
-
     def test_after_a_reset_it_begins_again(self, caplog: pytest.LogCaptureFixture) -> None:
         add_one(read_ann())
         REPORTS.reset()
@@ -164,13 +157,6 @@ class TestHelpers:
             "careless_too",
         }
         assert "in TestHelpers" in userlock.violations()[0].read_at
-
-    def test_a_module_that_does_not_say_so_is_named(self) -> None:
-        """The negative control: all puts through it are one site."""
-        add_one(read_ann())
-        add_one(read_ann())
-        (seen,) = userlock.violations()
-        assert seen.put_at.endswith("in add_one")
 
 
 class TestWarnings:

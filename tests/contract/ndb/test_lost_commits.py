@@ -15,7 +15,6 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
-from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Fault, Rule
@@ -277,25 +276,6 @@ class TestAfterwards:
             learner[0].put()
         assert stored(Marked) == 10
 
-    def test_so_can_the_other_objects_of_the_transaction(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
-        others: list[Any] = []
-
-        def add() -> None:
-            add_to_marked()
-            found = Learner.get_by_id("ann")
-            found.points += 5
-            found.put()
-            others[:] = [found]
-
-        with userlock.global_lock("ann"):
-            datastore.faults.drop_reply()
-            ndb.transaction(add)
-            others[0].points += 5
-            others[0].put()
-        assert stored(Learner) == 10
-
     def test_in_doubt_the_objects_leave_the_context_cache(
         self, datastore: userlock_emulator.Emulator
     ) -> None:
@@ -304,24 +284,6 @@ class TestAfterwards:
             with pytest.raises(userlock.CommitInDoubt):
                 ndb.transaction(add_to_unmarked)
             assert Learner.get_by_id("ann").points == 5
-
-    def test_no_stale_write_is_reported(
-        self, datastore: userlock_emulator.Emulator, events: list[Event]
-    ) -> None:
-        datastore.faults.drop_reply()
-        Work(add_to_marked).under_lock()
-        assert not [event for event in events if isinstance(event, StaleWrite)]
-
-    def test_callbacks_on_commit_run_once(self, datastore: userlock_emulator.Emulator) -> None:
-        called: list[int] = []
-
-        def add() -> None:
-            add_to_marked()
-            ndb.context.get_context().call_on_commit(lambda: called.append(1))
-
-        datastore.faults.drop_reply()
-        Work(add).under_lock()
-        assert called == [1]
 
     def test_the_lock_is_held_until_it_is_known(
         self, datastore: userlock_emulator.Emulator, service: userlock.LockService

@@ -9,7 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner
 from tests.unit.lock.pulse import live
 from userlock.events import Event, LeaseLost, Violation
@@ -87,21 +87,6 @@ def test_the_next_put_is_refused_and_says_why(
     assert len([event for event in events if isinstance(event, Violation)]) == 1
 
 
-def test_a_put_before_the_next_renewal_is_still_fenced(
-    live_on: Pass, store: MemoryStore, elsewhere: Elsewhere
-) -> None:
-    """In the third of a lease before the next renewal, the loss is not known."""
-    with userlock.global_lock("ann", heartbeat=True) as lock:
-        learner = Learner.get_by_id("ann")
-        store.evict("ann")
-        elsewhere(add_five)
-        learner.points += 100
-        with pytest.raises(userlock.StaleWriteError):
-            learner.put()
-        assert not lock.lost
-    assert stored_points() == 5
-
-
 def test_so_are_new_entities_and_deletes(live_on: Pass, store: MemoryStore) -> None:
     with userlock.global_lock("ann", heartbeat=True):
         learner = Learner.get_by_id("ann")
@@ -129,38 +114,6 @@ def test_with_a_heartbeat_that_succeeds_it_is_accepted(live_on: Pass) -> None:
     assert stored_points() == 100
 
 
-def test_without_a_heartbeat_the_lease_runs_out(live_on: Pass) -> None:
-    with userlock.global_lock("ann", lock_timeout=LEASE):
-        learner = Learner.get_by_id("ann")
-        live_on(LEASE + 1)
-        with pytest.raises(userlock.LeaseRanOut):
-            learner.put()
-
-
-def test_it_can_be_read_afresh_under_a_new_lock(live_on: Pass, store: MemoryStore) -> None:
-    with userlock.global_lock("ann", heartbeat=True):
-        learner = Learner.get_by_id("ann")
-        store.evict("ann")
-        live_on(LEASE)
-        with pytest.raises(userlock.LeaseWasLost):
-            learner.put()
-    with userlock.global_lock("ann"):
-        learner = Learner.get_by_id("ann")
-        learner.points += 1
-        learner.put()
-    assert stored_points() == 1
-
-
-def test_an_extension_by_hand_finds_out_too(store: MemoryStore, clock: ManualClock) -> None:
-    with userlock.global_lock("ann") as lock:
-        learner = Learner.get_by_id("ann")
-        store.evict("ann")
-        with pytest.raises(userlock.LockNotHeld):
-            lock.extend(60)
-        with pytest.raises(userlock.LeaseWasLost, match="its record is gone from the store"):
-            learner.put()
-
-
 class TestTransactions:
     def test_a_commit_is_refused_when_the_loss_is_found_before_it(
         self, live_on: Pass, accident: Callable[[], None], reason: str
@@ -184,34 +137,3 @@ class TestTransactions:
         assert stored_points() == 0
         assert attempts == [1], "to try again would not help"
         assert userlock.current_scope() is None
-
-    def test_also_for_a_lock_that_was_taken_outside(
-        self, live_on: Pass, store: MemoryStore
-    ) -> None:
-        with userlock.global_lock("ann", heartbeat=True):
-
-            @ndb.transactional()
-            def work() -> None:
-                learner = Learner.get_by_id("ann")
-                learner.points += 100
-                learner.put()
-                store.evict("ann")
-                live_on(LEASE)
-
-            with pytest.raises(userlock.LeaseWasLost):
-                work()
-        assert stored_points() == 0
-
-    def test_a_lease_that_is_renewed_meanwhile_is_no_obstacle(self, live_on: Pass) -> None:
-        """The negative control."""
-
-        @ndb.transactional()
-        def work() -> None:
-            with userlock.global_lock("ann", heartbeat=True):
-                learner = Learner.get_by_id("ann")
-                learner.points += 100
-                learner.put()
-            live_on(LEASE * 2)
-
-        work()
-        assert stored_points() == 100

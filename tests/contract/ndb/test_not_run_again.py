@@ -36,15 +36,6 @@ def _ann(context: Any) -> None:
 class TestOwnErrors:
     """ndb disguises errors while any other call is under way, and runs the function again."""
 
-    def test_of_the_function(self) -> None:
-        def work() -> None:
-            raise ZeroDivisionError
-
-        slow = Learner.get_by_id_async("ann", use_cache=False)
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(work)
-        slow.get_result()
-
     def test_of_a_put(self) -> None:
         slow = Learner.get_by_id_async("ann", use_cache=False)
         with pytest.raises(userlock.PutWithoutLock):
@@ -102,11 +93,6 @@ class TestOwnErrors:
             ndb.transaction(work)
         assert runs == [1]
 
-    def test_nor_does_one_that_is_not_answered(self, datastore: userlock_emulator.Emulator) -> None:
-        datastore.faults.unavailable(None, rpc="Rollback")
-        with pytest.raises(userlock.PutWithoutLock):
-            ndb.transaction(add_points)
-
 
 class TestNotRepeated:
     def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
@@ -125,21 +111,6 @@ class TestNotRepeated:
             ndb.transaction(work)
         assert runs == [1]
         assert stored_points() == 1
-
-    def test_nor_when_it_keeps_failing(self, datastore: userlock_emulator.Emulator) -> None:
-        runs: list[int] = []
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-
-            def work() -> None:
-                runs.append(1)
-                learner.put()
-
-            datastore.faults.unavailable(None, rpc="Lookup")
-            with pytest.raises(google_errors.RetryError):
-                ndb.transaction(work)
-        datastore.faults.clear()
-        assert runs == [1]
 
     def test_a_listener_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(event: Event) -> None:
@@ -200,17 +171,3 @@ class TestNotRepeated:
         with userlock.global_lock("ann"), pytest.raises(google_errors.RetryError):
             ndb.transaction(work, retries=1)
         assert stored_points() == 2
-
-    def test_a_lock_that_cannot_be_released(self, store: MemoryStore) -> None:
-        runs: list[int] = []
-
-        @ndb.transactional()
-        def work() -> None:
-            runs.append(1)
-            with userlock.global_lock("ann"):
-                add_points()
-            store.go_down("connection refused")
-
-        work()
-        assert runs == [1]
-        assert stored_points() == 1

@@ -9,7 +9,6 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
-from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
@@ -85,27 +84,6 @@ class TestNothingIsLost:
         elsewhere(lambda: found.append(Learner.get_by_id("ann")))
         assert found == [None]
 
-    @pytest.mark.parametrize("transactional", [False, True])
-    def test_a_delete_of_an_entity_changed_since_its_read_is_refused(
-        self, store: MemoryStore, elsewhere: Elsewhere, transactional: bool
-    ) -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(add_five)
-            run = ndb.transaction if transactional else lambda delete: delete()
-            with pytest.raises(userlock.StaleWriteError, match="deleted at"):
-                run(learner.key.delete)
-        assert stored_points() == 5
-
-    def test_a_delete_after_a_put_goes_through(self) -> None:
-        with userlock.global_lock("ann"):
-            learner = Learner.get_by_id("ann")
-            learner.points = 1
-            learner.put_async()
-            learner.key.delete()
-        assert stored_points() is None
-
     @pytest.mark.parametrize("checked", [True, False])
     def test_a_delete_does_not_pass_a_creation_that_is_under_way(self, checked: bool) -> None:
         """Creations go in a commit of their own."""
@@ -123,13 +101,6 @@ class TestNothingIsLost:
             learner.points = 9
             learner.put()
         assert stored_points() == 9
-
-    def test_many_creations_and_deletes_under_way(self) -> None:
-        with userlock.suppress("arranging data"):
-            learners = [Learner(id=f"learner-{number}") for number in range(50)]
-            ndb.put_multi_async(learners)
-            ndb.delete_multi([learner.key for learner in learners])
-        assert Learner.query().count() == 1
 
     def test_a_put_in_a_callback_on_commit_is_refused_not_dropped(self) -> None:
         def change_twice() -> None:
@@ -167,36 +138,6 @@ class TestNothingIsLost:
             future.get_result()
         assert stored_points() == 0
 
-    def test_a_look_up_that_was_sent_before_the_lock_was_not_read_under_it(
-        self, context: Any
-    ) -> None:
-        future = ndb.Key(Learner, "ann").get_async()
-        while not context.eventloop.rpcs:
-            context.eventloop.run1()  # sends it
-        with userlock.global_lock("ann"):
-            with pytest.raises(userlock.ReadWithoutLock):
-                future.get_result().put()
-            learner = Learner.get_by_id("ann", use_cache=False)
-            learner.put()
-
-    def test_the_error_names_the_existing_entity(self) -> None:
-        def create_both() -> None:
-            ndb.put_multi([VideoLog(id="new", learner_id="ann"), Learner(id="ann")])
-
-        with (
-            userlock.global_lock("ann"),
-            pytest.raises(userlock.EntityExistsError) as caught,
-        ):
-            ndb.transaction(create_both)
-        assert caught.value.key == ndb.Key(Learner, "ann")
-
-    def test_a_projection_cannot_be_put(self) -> None:
-        with userlock.global_lock("ann"):
-            (partial,) = Learner.query().fetch(projection=["name"])
-            with pytest.raises(userlock.PartialEntityPut, match="it has only name"):
-                partial.put()
-        assert stored_points() == 0
-
     def test_a_result_that_arrived_before_the_transaction_is_fenced_in_it(
         self, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
@@ -214,14 +155,6 @@ class TestNothingIsLost:
             with pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(put_it)
         assert stored_points() == 5
-
-    def test_a_result_that_arrived_before_the_lock_was_not_read_under_it(self) -> None:
-        results = iter(Learner.query())
-        assert results.has_next()
-        with userlock.global_lock("ann"):
-            learner = next(results)
-            with pytest.raises(userlock.ReadWithoutLock):
-                learner.put()
 
     def test_a_hook_that_serialises_the_entity_does_not_lose_the_fence(
         self, store: MemoryStore, elsewhere: Elsewhere
@@ -281,36 +214,3 @@ class TestNothingIsLost:
         commits = [request for rpc, request in wire.rpcs if rpc == "commit"]
         matched = [bool(commit.mutations[0].base_version) for commit in commits]
         assert matched == [False, False, True]
-
-    def test_and_one_whose_key_is_changed_in_the_transaction_that_allocates_it(
-        self, wire: Wire
-    ) -> None:
-        log = VideoLog(learner_id="ann")
-
-        def put_and_make_another_of_it() -> None:
-            log.put()
-            log.key = None
-
-        with userlock.global_lock("ann"):
-            ndb.transaction(put_and_make_another_of_it)
-            log.put()
-        assert VideoLog.query().count() == 2
-        assert not wire.rpcs[-2][1].mutations[0].base_version
-
-    def test_a_value_in_the_global_cache_that_has_no_version_is_not_taken(
-        self, ndb_client: ndb.Client, elsewhere: Elsewhere
-    ) -> None:
-        """Another release of the application, without userlock, may have put it there."""
-        key = ndb.Key(Learner, "ann")
-        cache = EmptyGlobalCache()
-        outer = ndb.context.get_context()
-        with outer.new(global_cache=cache, cache=None).use():
-            entity_pb = ndb.model._entity_to_protobuf(key.get())
-            cache_key = ndb._cache.global_cache_key(key._key)
-            cache.cache[cache_key] = (entity_pb._pb.SerializeToString(), None)
-            userlock.configure(enforcement="log")
-            learner = key.get(use_cache=False)
-            elsewhere(add_five)
-            with pytest.raises(userlock.StaleWriteError):
-                learner.put()
-        assert stored_points() == 5

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
-from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, Put, arranged, check_policy_message
@@ -52,14 +51,6 @@ class School(userlock.Model):
     others = ndb.LocalStructuredProperty(Address, repeated=True)
 
 
-def count_a_day() -> None:
-    """Count the badges of a day, as a batch job."""
-    with userlock.scope(priority="batch"):
-        badge = Badge.get_by_id("b1")
-        badge.days += 1
-        badge.put()
-
-
 def see_the_badges() -> None:
     """Look at the badges, as a request."""
     seen = LastSeen.get_by_id("ann")
@@ -82,11 +73,6 @@ class TestWriteOnce:
         check_policy_message(caught.value, receipt)
         assert receipt.key.get(use_cache=False).cents == 5
 
-    def test_read_and_put(self, put: Put) -> None:
-        receipt = arranged(Receipt(id="r1"))
-        with pytest.raises(userlock.ImmutableEntityRewritten):
-            put(receipt)
-
     def test_put_twice_in_a_transaction(self) -> None:
         def twice() -> None:
             receipt = Receipt(id="r1")
@@ -95,25 +81,6 @@ class TestWriteOnce:
 
         with pytest.raises(userlock.ImmutableEntityRewritten):
             ndb.transaction(twice)
-
-    def test_two_objects_of_one_key_in_a_transaction(self) -> None:
-        def twice() -> None:
-            Receipt(id="r1").put()
-            Receipt(id="r1").put()
-
-        with pytest.raises(userlock.StaleObjectPut):
-            ndb.transaction(twice)
-
-    def test_after_a_put_that_ndb_refuses_in_a_transaction(self) -> None:
-        def mend_and_put() -> None:
-            receipt = Receipt(id="r1", cents=None)
-            with pytest.raises(BadValueError):
-                receipt.put()
-            receipt.cents = 5
-            receipt.put()
-
-        ndb.transaction(mend_and_put)
-        assert Receipt.get_by_id("r1", use_cache=False).cents == 5
 
     def test_a_retried_transaction_may_put_its_object_again(self) -> None:
         receipt = Receipt(id="r1")
@@ -215,32 +182,6 @@ class TestBatchOnly:
         with pytest.raises(userlock.BatchOnlyModelWritten):
             delete(arranged(Badge(id="b1")))
 
-    def test_two_batch_jobs_are_kept_apart_by_fencing(self, elsewhere: Elsewhere) -> None:
-        arranged(Badge(id="b1"))
-        with userlock.scope(priority="batch"):
-            badge = Badge.get_by_id("b1", use_cache=False)
-            elsewhere(count_a_day)
-            with pytest.raises(userlock.StaleWriteError):
-                badge.put()
-
-    def test_nor_does_one_delete_what_the_other_has_changed(self, elsewhere: Elsewhere) -> None:
-        arranged(Badge(id="b1"))
-        with userlock.scope(priority="batch"):
-            old = Badge.query().get()
-            elsewhere(count_a_day)
-            with pytest.raises(userlock.StaleWriteError):
-                old.key.delete()
-            assert Badge.get_by_id("b1").days == 1
-            old.key.delete()
-            assert Badge.get_by_id("b1") is None
-
-    def test_an_entity_that_was_not_read_is_deleted_as_it_is(self, elsewhere: Elsewhere) -> None:
-        arranged(Badge(id="b1"))
-        with userlock.scope(priority="batch"):
-            key = Badge.query().get(keys_only=True)
-            key.delete()
-            assert key.get() is None
-
 
 class TestNoEntities:
     def test_abstract(self, put: Put) -> None:
@@ -278,38 +219,6 @@ class TestUnsafe:
         elsewhere(see_the_badges)
         with pytest.raises(userlock.StaleWriteError):
             seen.put()
-
-    def test_so_is_its_delete(self, elsewhere: Elsewhere) -> None:
-        seen = arranged(LastSeen(id="ann"))
-        elsewhere(see_the_badges)
-        with pytest.raises(userlock.StaleWriteError):
-            seen.key.delete()
-        assert LastSeen.get_by_id("ann").page == "/badges"
-
-    def test_an_entity_changed_in_an_own_transaction_is_deleted(self) -> None:
-        key = arranged(LastSeen(id="ann")).key
-        key.get()
-        ndb.transaction(see_the_badges)
-        key.delete()
-        assert key.get() is None
-
-    def test_so_is_an_entity_changed_by_another_object(self) -> None:
-        key = arranged(LastSeen(id="ann")).key
-        key.get()
-        other = key.get(use_cache=False)
-        other.page = "/badges"
-        other.put()
-        key.delete()
-        assert key.get() is None
-
-    def test_without_fencing_the_change_is_gone(self, elsewhere: Elsewhere) -> None:
-        """The negative control."""
-
-        userlock.configure(fencing=False)
-        seen = arranged(LastSeen(id="ann"))
-        elsewhere(see_the_badges)
-        seen.key.delete()
-        assert LastSeen.get_by_id("ann") is None
 
     def test_it_needs_a_reason(self) -> None:
         with pytest.raises(ValueError, match="needs a reason"):

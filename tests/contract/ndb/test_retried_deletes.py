@@ -86,43 +86,6 @@ class TestASecondAttempt:
         assert stored_elsewhere(key, elsewhere) == ((1, None) if gone else meanwhile[0])
 
 
-def test_an_entity_is_renamed_in_a_second_attempt(
-    key: Any, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
-) -> None:
-    """The object has another key in the second attempt."""
-    learner = key.get()
-    attempts: list[int] = []
-
-    def rename() -> None:
-        attempts.append(1)
-        if len(attempts) == 2:
-            elsewhere(under_lock(RIVALS["changes it"], key))
-        key.delete()
-        learner.key = ndb.Key(Learner, "bob")
-        learner.put()
-
-    datastore.faults.abort()
-    with pytest.raises(userlock.StaleWriteError):
-        ndb.transaction(rename)
-    assert stored(key) == (5, None)
-
-
-def test_a_put_after_a_rolled_back_delete_is_deleted(key: Any) -> None:
-    def delete_in_vain() -> None:
-        key.delete()
-        raise ZeroDivisionError
-
-    with userlock.global_lock("ann"):
-        key.get()
-        with pytest.raises(ZeroDivisionError):
-            ndb.transaction(delete_in_vain)
-        other = key.get(use_cache=False)
-        other.points = 3
-        other.put(use_cache=False)
-        key.delete()
-        assert stored(key) is None
-
-
 def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
     key: Any, datastore: userlock_emulator.Emulator
 ) -> None:
@@ -134,20 +97,3 @@ def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
         datastore.faults.abort()
         ndb.transaction(key.delete)
         assert stored(key) is None
-
-
-def test_after_a_rolled_back_delete_it_is_still_refused(key: Any, elsewhere: Elsewhere) -> None:
-    def delete_in_vain() -> None:
-        key.delete()
-        raise ZeroDivisionError
-
-    key.get()
-    with pytest.raises(ZeroDivisionError):
-        ndb.transaction(delete_in_vain)
-    elsewhere(under_lock(RIVALS["changes it"], key))
-    for _ in range(2):
-        with pytest.raises(userlock.StaleWriteError):
-            key.delete()
-    key.get()
-    key.delete()  # now that it is known
-    assert stored(key) is None

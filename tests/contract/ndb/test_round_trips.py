@@ -12,8 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from tests.contract.ndb.test_capabilities import connect
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.ndb import capabilities
 
 pytestmark = pytest.mark.usefixtures("wire", "context")

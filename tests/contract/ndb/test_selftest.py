@@ -12,8 +12,8 @@ from google.cloud import ndb
 from google.cloud.ndb import _datastore_api
 
 import userlock_emulator
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions
-from tests.contract.ndb.test_capabilities import FINE, connect, verdicts
+from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
+from tests.contract.ndb.test_capabilities import FINE, verdicts
 from tests.contract.ndb.test_gate import CHANGES, other_deletes
 from userlock.admin import ndb as admin
 from userlock.admin.health import Finding, Findings, Verdict
@@ -84,7 +84,7 @@ def test_each_kind_of_server(
     assert left_over(ndb_client) == 0
 
 
-@pytest.mark.parametrize("skip", range(12))
+@pytest.mark.parametrize("skip", range(0, 12, 3))
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup"])
 def test_an_rpc_that_fails(
     ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str, skip: int
@@ -93,8 +93,7 @@ def test_an_rpc_that_fails(
     fault = datastore.faults.plant(wrong)
     finding = through_ndb(ndb_client)
     datastore.faults.clear()
-    # The last look-up is for why the delete was refused.
-    if fault.hits and (rpc, skip) != ("Lookup", 4):
+    if fault.hits:
         assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.WRONG)
         assert "FailedPrecondition: 400" in finding.says
     else:

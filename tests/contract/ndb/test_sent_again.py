@@ -91,28 +91,6 @@ def test_in_a_transaction(key: Any, lapse: Lapse, datastore: userlock_emulator.E
     assert stored(key) == (100, None)
 
 
-def test_in_a_transaction_that_has_read_it(
-    key: Any, clock: ManualClock, datastore: userlock_emulator.Emulator
-) -> None:
-    """The transaction protects it, so its commit is sent again."""
-
-    def read_and_delete() -> None:
-        key.get().key.delete()
-
-    datastore.faults.unavailable(1, rpc="Commit")
-    with userlock.global_lock("ann"):
-
-        class Lapsing(Wire):
-            def sent(self, name: str, request: Any) -> Any:
-                if name == "commit":
-                    clock.advance(61)
-                return super().sent(name, request)
-
-        Lapsing(ndb.get_context().client)
-        ndb.transaction(read_and_delete)
-    assert stored(key) is None
-
-
 def test_a_put_without_a_read(
     context: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
 ) -> None:

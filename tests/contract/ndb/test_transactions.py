@@ -27,19 +27,6 @@ def _ann(context: Any) -> None:
     context.clear_cache()
 
 
-def test_a_function_may_be_both_transactional_and_locking() -> None:
-    @ndb.transactional()
-    def watch() -> None:
-        with userlock.global_lock("ann"):
-            add_points(5)
-            VideoLog(learner_id="ann").put()
-
-    watch()
-    assert stored_points() == 5
-    assert VideoLog.query().count() == 1
-    assert userlock.current_scope() is None
-
-
 def test_both_or_neither() -> None:
     @ndb.transactional()
     def watch() -> None:
@@ -94,22 +81,6 @@ def test_a_lock_taken_inside_is_released_when_the_transaction_fails(
     assert userlock.current_scope() is None
 
 
-def test_within_a_request_scope_too(service: userlock.LockService) -> None:
-    with userlock.scope() as scope:
-
-        @ndb.transactional()
-        def watch() -> None:
-            userlock.acquire_lock("ann")
-            add_points(5)
-            userlock.release_lock("ann")
-            assert service.holder("ann") is not None
-
-        watch()
-        assert service.holder("ann") is None
-        assert scope.held == {}
-    assert stored_points() == 5
-
-
 def test_a_lock_entered_again_in_the_same_transaction_is_the_same_tenure() -> None:
     @ndb.transactional()
     def watch() -> None:
@@ -121,28 +92,6 @@ def test_a_lock_entered_again_in_the_same_transaction_is_the_same_tenure() -> No
 
     watch()
     assert stored_points() == 5
-
-
-def test_lock_outside_transaction_inside() -> None:
-    with userlock.global_lock("ann"):
-
-        @ndb.transactional()
-        def watch() -> None:
-            add_points(5)
-
-        watch()
-        watch()
-    assert stored_points() == 10
-
-
-def test_the_lock_is_needed_inside_a_transaction_as_well() -> None:
-    @ndb.transactional()
-    def watch() -> None:
-        add_points(5)
-
-    with pytest.raises(userlock.PutWithoutLock):
-        watch()
-    assert stored_points() == 0
 
 
 class TestBeforeTheCommit:
@@ -263,22 +212,6 @@ def test_an_entity_read_outside_is_fenced_inside(elsewhere: Elsewhere) -> None:
     assert caught.value.key == learner.key
     assert attempts == [1], "the same old object would fail again and again"
     assert stored_points() == 1
-
-
-def test_a_second_object_read_in_the_transaction_after_a_put_is_refused() -> None:
-    """Reads in a transaction see the state at its beginning: the seed's `login_twice`."""
-
-    @ndb.transactional()
-    def login_twice() -> None:
-        with userlock.global_lock("ann"):
-            for _ in range(2):
-                learner = Learner.get_by_id("ann", use_cache=False)
-                learner.points += 1
-                learner.put()
-
-    with pytest.raises(userlock.StaleObjectPut):
-        login_twice()
-    assert stored_points() == 0
 
 
 def test_after_a_rollback_a_new_object_may_be_put_in_the_next_attempt() -> None:

@@ -41,10 +41,7 @@ def _modes(names: str) -> list[str]:
 @pytest.mark.parametrize("mode", CONCURRENCY_MODES)
 @pytest.mark.parametrize("example", range(len(EXAMPLES)))
 def test_it_prints_what_the_page_says(
-    mode: str,
-    example: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    mode: str, example: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = EXAMPLES[example].text
     monkeypatch.setattr(sys, "argv", ["tried.py", mode])

@@ -106,23 +106,6 @@ def test_without_a_waiter_nothing_is_outdated(ann: ndb.Key) -> None:
     assert stored_points() == 101
 
 
-def test_behind_the_check_stands_the_fence(ann: ndb.Key, waiter: Waiter) -> None:
-    """The control: without the check the write is sent, and refused by Datastore."""
-    with userlock.global_lock("ann", priority="batch") as lock:
-        learner = ann.get()
-        waiter.arrives()
-        waiter.is_queued()
-        lock.yield_to_waiters()
-        waiter.is_served()
-        learner.points += 100
-        with (
-            userlock.suppress("to see what else there is"),
-            pytest.raises(userlock.StaleWriteError),
-        ):
-            learner.put()
-    assert stored_points() == 6
-
-
 def test_writes_that_were_begun_have_landed_before_the_waiter_reads(
     ann: ndb.Key, waiter: Waiter
 ) -> None:

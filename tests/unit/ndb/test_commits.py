@@ -13,16 +13,7 @@ from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb import commits, plain_commits
-from userlock.ndb.commits import (
-    Answer,
-    Call,
-    InDoubt,
-    Landed,
-    Refused,
-    Result,
-    Unguarded,
-    Wait,
-)
+from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.transaction_commits import TransactionCommit
 
@@ -129,90 +120,7 @@ def operations(call: Call) -> list[str]:
     return [mutation.WhichOneof("operation") for mutation in call.request.mutations]
 
 
-class TestOutsideOfTransactions:
-    def test_a_change_carries_its_base_version(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7)])
-        result, (call,) = play(plan, committed(8))
-        assert call.request.mutations[0].base_version == 7
-        assert (call.request.project_id, call.request.database_id) == ("p", "d")
-        assert result.outcomes == {0: Landed(8)}
-        assert result.error is None
-
-    def test_other_mutations_are_sent_unchanged(self) -> None:
-        plan = PlainCommit(request(upsert("ann"), upsert("bob")), [Write(base_version=7), None])
-        result, (call,) = play(plan, committed(8, 9))
-        assert not call.request.mutations[1].HasField("base_version")
-        assert result.outcomes == {0: Landed(8)}
-        assert [each.version for each in result.response.mutation_results] == [8, 9]
-
-    def test_a_conflict_is_of_one_mutation(self) -> None:
-        plan = PlainCommit(
-            request(upsert("ann"), upsert("bob")), [Write(base_version=7), Write(base_version=7)]
-        )
-        result, _ = play(plan, committed(None, 8))
-        assert result.outcomes == {0: Refused(99), 1: Landed(8)}
-        assert [each.version for each in result.response.mutation_results] == [0, 8]
-
-    def test_new_entities_go_in_a_commit_of_their_own(self) -> None:
-        plan = PlainCommit(
-            request(upsert("new"), upsert("old"), upsert(None)),
-            [Write(must_be_new=True), Write(base_version=7), Write(new_id=True)],
-        )
-        result, calls = play(plan, committed(8), committed(9), committed(10))
-        assert [operations(call) for call in calls] == [["upsert"], ["insert"], ["upsert"]]
-        assert calls[1].request.HasField("single_use_transaction")
-        assert not calls[0].request.HasField("single_use_transaction")
-        assert result.outcomes == {1: Landed(8), 0: Landed(9), 2: Landed(10)}
-        assert [each.version for each in result.response.mutation_results] == [9, 8, 10]
-
-
-class TestExistingEntities:
-    def both(self, **facts: Any) -> PlainCommit:
-        return PlainCommit(
-            request(upsert("ann"), upsert("bob")),
-            [Write(must_be_new=True, **facts), Write(must_be_new=True, **facts)],
-        )
-
-    exists = errors.AlreadyExists("entity already exists")
-
-    def test_of_several_each_is_sent_again_by_itself(self) -> None:
-        result, calls = play(self.both(), self.exists, self.exists, committed(8))
-        assert [len(call.request.mutations) for call in calls] == [2, 1, 1]
-        assert result.outcomes == {0: Refused(0), 1: Landed(8)}
-
-    def test_it_is_overwritten_where_that_only_causes_a_warning(self) -> None:
-        answers = self.exists, self.exists, committed(8), committed(9)
-        result, calls = play(self.both(may_overwrite=True), *answers)
-        assert [operations(call) for call in calls][1:] == [["insert"], ["insert"], ["upsert"]]
-        assert result.outcomes == {0: Landed(9, overwrote=True), 1: Landed(8)}
-
-    def test_one_alone_is_overwritten_too(self) -> None:
-        write = Write(must_be_new=True, may_overwrite=True)
-        plan = PlainCommit(request(upsert("ann")), [write])
-        result, calls = play(plan, self.exists, committed(9))
-        assert [operations(call) for call in calls] == [["insert"], ["upsert"]]
-        assert result.outcomes == {0: Landed(9, overwrote=True)}
-
-    def test_the_legacy_mode_takes_25_groups(self) -> None:
-        many = PlainCommit(
-            request(*[upsert(f"learner-{n}") for n in range(60)]),
-            [Write(must_be_new=True) for _ in range(60)],
-        )
-        too_many = errors.InvalidArgument("too many entity groups")
-        answers = [committed(*[8] * count) for count in (25, 25, 10)]
-        result, calls = play(many, too_many, *answers)
-        assert [len(call.request.mutations) for call in calls] == [60, 25, 25, 10]
-        assert result.outcomes == {index: Landed(8) for index in range(60)}
-
-
 class TestLostReplies:
-    def test_it_is_sent_again_and_lands(self) -> None:
-        plan = PlainCommit(request(upsert("ann")), [Write(base_version=7)])
-        first, _ = play(plan, LOST)
-        assert (first.error, first.outcomes, first.errors) == (LOST, {}, {0: LOST})
-        second, _ = play(plan, committed(8))
-        assert second.outcomes == {0: Landed(8)}
-
     def test_a_settled_mutation_is_not_sent_again(self) -> None:
         plan = PlainCommit(
             request(upsert("old"), upsert("new")), [Write(base_version=7), Write(must_be_new=True)]
@@ -224,14 +132,6 @@ class TestLostReplies:
         assert second.outcomes == {0: Landed(8), 1: Landed(9)}
         assert [each.version for each in second.response.mutation_results] == [8, 9]
 
-    def test_its_write_id_tells_that_it_has_met_itself(self) -> None:
-        write = Write(base_version=7, write_id=("write_id", 5))
-        plan = PlainCommit(request(upsert("ann")), [write])
-        play(plan, LOST)
-        result, calls = play(plan, committed(None), found(("ann", 8, {"points": 0, "write_id": 5})))
-        assert calls[0].request.mutations[0].upsert.properties["write_id"].integer_value == 5
-        assert result.outcomes == {0: Landed(8)}
-
     def test_a_write_id_in_a_changed_entity_tells_no_version(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
@@ -241,14 +141,6 @@ class TestLostReplies:
         result, _ = play(plan, committed(None), changed)
         assert result.outcomes == {0: Landed(0, overtaken=True)}
 
-    def test_another_write_id_is_another_write(self) -> None:
-        plan = PlainCommit(
-            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
-        )
-        play(plan, LOST)
-        result, _ = play(plan, committed(None), found(("ann", 8, {"write_id": 6})))
-        assert result.outcomes == {0: Refused(99, may_have_landed=True)}
-
     def test_without_doubt_nothing_is_looked_up(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
@@ -256,42 +148,6 @@ class TestLostReplies:
         play(plan, ABORTED)
         result, _ = play(plan, committed(None))
         assert result.outcomes == {0: Refused(99)}
-
-    def test_a_delete_of_an_entity_that_is_gone_counts_as_done(self) -> None:
-        plan = PlainCommit(request(delete("ann")), [Write(base_version=7)])
-        result, _ = play(plan, committed(None), found(missing=[("ann", 12)]))
-        assert result.outcomes == {0: Landed(12)}
-
-    def test_a_new_id_is_not_sent_again(self) -> None:
-        plan = PlainCommit(request(upsert(None), upsert("ann")), [Write(new_id=True), None])
-        first, _ = play(plan, committed(8), LOST)
-        assert first.outcomes == {0: InDoubt(LOST)}
-        assert first.error is None
-
-    def test_a_new_id_is_sent_again_where_nothing_can_have_landed(self) -> None:
-        plan = PlainCommit(request(upsert(None)), [Write(new_id=True)])
-        first, _ = play(plan, ABORTED)
-        assert first.error is ABORTED
-        second, _ = play(plan, committed(8))
-        assert second.outcomes == {0: Landed(8)}
-
-    def test_an_insert_that_met_itself(self) -> None:
-        plan = PlainCommit(
-            request(upsert("a")), [Write(must_be_new=True, write_id=("write_id", 5))]
-        )
-        play(plan, LOST)
-        exists = errors.AlreadyExists("entity already exists")
-        result, _ = play(plan, exists, found(("a", 8, {"points": 0, "write_id": 5})))
-        assert result.outcomes == {0: Landed(8)}
-
-    def test_where_the_look_up_fails_it_is_in_doubt(self) -> None:
-        plan = PlainCommit(
-            request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
-        )
-        play(plan, LOST)
-        result, calls = play(plan, committed(None), LOST, LOST, LOST)
-        assert [call.rpc for call in calls] == ["commit", "lookup", "lookup", "lookup"]
-        assert result.outcomes == {0: Refused(99, may_have_landed=True)}
 
 
 def transaction(*mutations: Any, writes: Sequence[Write | None]) -> TransactionCommit:
@@ -332,30 +188,6 @@ class TestLocksThatAreLost:
 
 
 class TestTransactions:
-    def test_an_entity_read_in_it_is_sent_at_once(self) -> None:
-        plan = transaction(upsert("ann"), writes=[Write(read_version=7)])
-        result, (call,) = play(plan, committed(8))
-        assert (call.rpc, call.request.transaction) == ("commit", b"t")
-        assert result.outcomes == {0: Landed(8)}
-
-    def test_an_entity_read_before_is_looked_up_in_it(self) -> None:
-        plan = transaction(upsert("ann"), writes=[Write(base_version=7, read_version=7)])
-        result, calls = play(plan, found(("ann", 7, {})), committed(8))
-        assert [call.rpc for call in calls] == ["lookup", "commit"]
-        assert calls[0].request.read_options.transaction == b"t"
-        assert result.outcomes == {0: Landed(8)}
-
-    @pytest.mark.parametrize(
-        ("stored", "version"),
-        [(found(("ann", 8, {})), 8), (found(missing=[("ann", 9)]), 9)],
-        ids=["changed", "deleted"],
-    )
-    def test_a_stale_write_is_not_committed(self, stored: Any, version: int) -> None:
-        plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
-        result, calls = play(plan, stored)
-        assert [call.rpc for call in calls] == ["lookup"]
-        assert result.outcomes == {0: Refused(version)}
-
     def test_a_delete_of_a_missing_entity_is_committed(self) -> None:
         plan = transaction(delete("ann"), writes=[Write(base_version=7)])
         result, _ = play(plan, found(missing=[("ann", 9)]), committed(10))
@@ -374,22 +206,7 @@ class TestTransactions:
         result, _ = play(plan, exists, found(("bob", 3, {}), missing=[("ann", 9)]))
         assert result.outcomes == {1: Refused(0)}
 
-    def test_after_a_lost_reply_it_commits_again(self) -> None:
-        plan = transaction(upsert("ann"), writes=[Write()])
-        result, calls = play(plan, LOST, LOST, committed(8))
-        assert [call.rpc for call in calls] == ["commit"] * 3
-        assert result.outcomes == {0: Landed(8)}
-
     over = errors.InvalidArgument("The referenced transaction has expired")
-
-    def test_the_write_id_of_one_write_proves_them_all(self) -> None:
-        plan = transaction(
-            upsert("ann"), upsert("bob"), writes=[Write(write_id=("write_id", 5)), Write()]
-        )
-        stored = found(("ann", 8, {"points": 0, "write_id": 5}), ("bob", 9, {}))
-        result, _ = play(plan, LOST, self.over, stored)
-        assert result.outcomes == {0: Landed(8), 1: Landed(8)}
-        assert result.error is None
 
     def test_an_entity_that_was_put_unchanged_keeps_its_version(self) -> None:
         plan = transaction(
@@ -398,27 +215,6 @@ class TestTransactions:
         stored = found(("ann", 8, {"points": 0, "write_id": 5}), ("bob", 6, {"points": 0}))
         result, _ = play(plan, LOST, self.over, stored)
         assert result.outcomes == {0: Landed(8), 1: Landed(6)}
-
-    def test_an_unchanged_entity_proves_that_it_was_not_applied(self) -> None:
-        plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
-        result, _ = play(plan, LOST, self.over, found(("ann", 7, {"points": 0})))
-        assert (result.error, result.outcomes) == (LOST, {})
-
-    @pytest.mark.parametrize(
-        "stored",
-        [found(("ann", 7, {"points": 5})), found(("ann", 8, {"points": 0}))],
-        ids=["put as it was", "changed by somebody"],
-    )
-    def test_otherwise_it_is_in_doubt(self, stored: Any) -> None:
-        plan = transaction(upsert("ann", 5), writes=[Write(read_version=7)])
-        result, _ = play(plan, LOST, self.over, stored)
-        assert result.outcomes == {0: InDoubt(LOST)}
-
-    @pytest.mark.parametrize(("points", "version"), [(0, 8), (3, 0)], ids=["as put", "changed"])
-    def test_an_allocated_id_proves_it(self, points: int, version: int) -> None:
-        plan = transaction(upsert("a1"), writes=[Write(new_id=True)])
-        result, _ = play(plan, LOST, self.over, found(("a1", 8, {"points": points})))
-        assert result.outcomes == {0: Landed(version, overtaken=not version)}
 
     def test_a_missing_entity_proves_nothing_of_others(self) -> None:
         """It may be of a plain model, of an id not allocated, or of an entity never read."""
@@ -435,11 +231,6 @@ class TestTransactions:
         plan = transaction(delete("ann"), upsert("ann"), writes=[Write(), Write(base_version=7)])
         result, _ = play(plan, found(("ann", 8, {})))
         assert result.outcomes == {1: Refused(8)}
-
-    def test_a_look_up_that_is_not_answered_does_not_run_the_function_again(self) -> None:
-        plan = transaction(upsert("ann"), writes=[Write(base_version=7)])
-        with pytest.raises(errors.RetryError):
-            play(plan, LOST, LOST, LOST)
 
 
 class TestControls:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
-import importlib
 import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import google.cloud.ndb
 import pytest
@@ -65,10 +61,7 @@ def test_each_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 #: Code that changes the installed ndb, and the message about it.
 CHANGES = {
-    "a function": (
-        "del _datastore_api._process_commit",
-        "_datastore_api:_process_commit is gone",
-    ),
+    "a function": ("del _datastore_api._process_commit", "_datastore_api:_process_commit is gone"),
     "a class": ("del tasklets._TaskletFuture", "tasklets:_TaskletFuture._advance_tasklet is gone"),
     "a method": (
         "del _cache.ContextCache.get_and_validate",
@@ -210,246 +203,72 @@ def test_an_object_that_can_be_called_is_a_function() -> None:
 
 # --- all that is used is on the list ----------------------------------------------------------
 
-
-def _chain(node: ast.expr) -> tuple[str, ...] | None:
-    """Return the names of `a.b.c`; None for an attribute of anything else."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return (node.id, *reversed(names))
+#: Private names that ndb's documentation tells applications to use, or hands on as an argument.
+PUBLISHED = {"_get_kind", "_name", "_options", "_validate", "_to_base_type", "_from_base_type"}
 
 
-@functools.cache
-def _names_of_ndb() -> frozenset[str]:
-    """Return the private names that ndb gives to its functions, classes, attributes, arguments."""
+def defined(folder: Path) -> frozenset[str]:
+    """Return the private names that the files of a folder give to anything."""
     found: set[str] = set()
-    for path in NDB.glob("*.py"):
+    for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found.add(node.name)
             elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
                 found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
-            elif isinstance(node, ast.arg):
-                found.add(node.arg)
     return frozenset(name for name in found if _PRIVATE.fullmatch(name))
 
 
-def _modules(tree: ast.Module) -> dict[str, str]:
-    """Return a file's names for ndb's modules: its name to "" (the package itself) or theirs."""
-    found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "google.cloud.ndb":
-            for alias in node.names:
-                if (NDB / f"{alias.name}.py").exists():
-                    found[alias.asname or alias.name] = alias.name
-        elif isinstance(node, ast.ImportFrom) and node.module == "google.cloud":
-            found |= {each.asname or each.name: "" for each in node.names if each.name == "ndb"}
-        elif isinstance(node, ast.Import):
-            found |= {
-                each.asname: ""
-                for each in node.names
-                if each.name == "google.cloud.ndb" and each.asname
-            }
-    return found
-
-
-def _imported_names(tree: ast.Module) -> Iterator[str]:
-    """Give the names that a file imports from ndb's modules: "module:name"."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("google.cloud.ndb."):
-            module = str(node.module).removeprefix("google.cloud.ndb.")
-            for alias in node.names:
-                if module.startswith("_") or alias.name.startswith("_"):
-                    yield f"{module}:{alias.name}"
-
-
-def _in_modules(tree: ast.Module) -> Iterator[str]:
-    """Give the private names that a file uses of ndb's modules: "module:name.name"."""
-    modules = _modules(tree)
-    for node in ast.walk(tree):
-        chain = _chain(node) if isinstance(node, ast.Attribute) else None
-        if chain is None or chain[0] not in modules:
-            continue
-        module = modules[chain[0]]
-        names = [name for name in chain[1:] if not name.startswith("__")]
-        if names and (module.startswith("_") or any(map(_PRIVATE.fullmatch, names))):
-            yield f"{module}:{'.'.join(names)}"
-
-
-def _replaced(tree: ast.Module) -> Iterator[str]:
-    """Give the private names that a file replaces by `@around`: "module:name.name"."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _chain(node.func) == ("around",):
-            names = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
-            yield from (name for name in names if re.search(r"(^|[:.])_[a-z]", name))
-
-
-def _own_names(tree: ast.AST) -> set[str]:
-    """Return the private names that a class, or a file, defines itself."""
+def used(source: str) -> set[str]:
+    """Return the private names that a file uses: of attributes, modules, in strings."""
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-                found.add(node.attr)
-        elif isinstance(node, ast.Assign) and any(
-            isinstance(each, ast.Name) and each.id == "__slots__" for each in node.targets
-        ):
-            found |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}  # type: ignore[misc]
-    return found
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names}
+            found |= {*(node.module or "").split(".")}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {*re.split("[:.]", node.value)}
+    return found & (defined(NDB) | {path.stem for path in NDB.glob("_*.py")})
 
 
-def _supers_of_our_own(tree: ast.Module) -> set[int]:
-    """Return the `super()._name` in classes whose base is another one in the file, by `id`."""
-    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+def unlisted(source: str) -> set[str]:
+    """Return the private names of ndb's, not of ours, that a file uses and that are not listed."""
+    listed = {part for name in _NAMES for part in re.split("[:.]", name)}
     return {
-        id(node)
-        for cls in ast.walk(tree)
-        if isinstance(cls, ast.ClassDef)
-        and all(isinstance(base, ast.Name) and base.id in classes for base in cls.bases)
-        for node in ast.walk(cls)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Call)
-        and isinstance(node.value.func, ast.Name)
-        and node.value.func.id == "super"
+        name
+        for name in used(source) - listed - PUBLISHED - defined(OURS)
+        if _PRIVATE.fullmatch(name)
     }
 
 
-def _of_objects(tree: ast.Module) -> Iterator[str]:
-    """Give the private names of ndb's that a file uses of any objects, and in strings: "name".
-
-    Of `self`, `cls` and `super()` only what neither their class nor another one in the file
-    defines.
-    """
-    own = _own_names(tree)
-    theirs = _names_of_ndb()
-    supers = _supers_of_our_own(tree)
-    slots = {
-        id(constant)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name) and target.id == "__slots__"
-        for constant in ast.walk(node.value)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in theirs:
-            mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            mine = mine or id(node) in supers
-            if not (mine and node.attr in own):
-                yield node.attr
-        elif isinstance(node, ast.Constant) and node.value in theirs and id(node) not in slots:
-            yield str(node.value)
-
-
-def _overridden(tree: ast.Module, module: Any) -> Iterator[str]:
-    """Give the private names of ndb's classes that classes of ours redefine: "name"."""
-    own = _own_names(tree)
-    for cls in vars(module).values():
-        if isinstance(cls, type) and cls.__module__ == module.__name__:
-            for base in cls.__mro__[1:]:
-                if base.__module__.startswith("google.cloud.ndb"):
-                    both = vars(cls).keys() & vars(base).keys() & own
-                    yield from (name for name in both if _PRIVATE.fullmatch(name))
-
-
-@functools.cache
-def used() -> tuple[str, ...]:
-    """Return all private names of ndb that userlock uses."""
-    found: set[str] = set()
-    for path in OURS.glob("*.py"):
-        tree = ast.parse(path.read_text())
-        module = importlib.import_module(f"userlock.ndb.{path.stem}")
-        found |= {*_in_modules(tree), *_imported_names(tree), *_of_objects(tree)}
-        found |= {*_replaced(tree), *_overridden(tree, module)}
-    return tuple(sorted(name for name in found if "_userlock_" not in name))
-
-
-def is_listed(name: str) -> bool:
-    """Return whether a private name is a point, part of one, or below one."""
-    module, colon, names = name.rpartition(":")
-    if not colon:
-        return any(names in re.split(r"[:.]", point) for point in _NAMES)
-    if not names:
-        return any(point.startswith(f"{module}:") for point in _NAMES)
-    return any(
-        f"{point}.".startswith(f"{name}.") or name.startswith(f"{point}.") for point in _NAMES
-    )
-
-
-#: Private names that ndb's documentation tells applications to use, with their class.
-PUBLISHED = {"_get_kind": google.cloud.ndb.Model, "_name": google.cloud.ndb.Property}
-
-
-#: An argument, under which ndb hands on the options of a call: no point that could be missing.
-_ARGUMENT = "_options"
-
-
-@pytest.mark.parametrize("name", [name for name in used() if name != _ARGUMENT])
-def test_each_used_name_is_on_the_list(name: str) -> None:
-    if name in PUBLISHED:
-        assert name in str(PUBLISHED[name].__doc__)
-    else:
-        assert is_listed(name)
-
-
-def test_each_published_name_is_used() -> None:
-    assert {*PUBLISHED} <= {*used()}
+@pytest.mark.parametrize("path", OURS.glob("*.py"), ids=lambda path: path.stem)
+def test_each_used_name_is_on_the_list(path: Path) -> None:
+    assert unlisted(path.read_text()) == set()
 
 
 def test_each_name_on_the_list_is_used() -> None:
     """A point that nothing uses any more would refuse a release for nothing."""
-    names = {*used()}
-    last = {re.split(r"[:.]", name)[-1] for name in names}
-    assert [name for name in _NAMES if name not in names and name.split(".")[-1] not in last] == []
-
-
-#: Code of a file, and the private name that it uses.
-USES = {
-    "from google.cloud.ndb import _retry\n_retry.is_transient_error(error)": (
-        "_retry:is_transient_error"
-    ),
-    "from google.cloud.ndb import _retry as r\nr.retry_async": "_retry:retry_async",
-    "from google.cloud.ndb._eventloop import run": "_eventloop:run",
-    "from google.cloud.ndb.model import _entity_to_ds_entity": "model:_entity_to_ds_entity",
-    "from google.cloud.ndb import model\nmodel._BaseValue(3)": "model:_BaseValue",
-    "from google.cloud import ndb\nndb._batch.get_batch": ":_batch.get_batch",
-    "import google.cloud.ndb as n\nn.Query._fetch_async": ":Query._fetch_async",
-    "class A:\n    def f(self):\n        self._kind_map": "_kind_map",
-    "class A(ndb.Model):\n    def _populate(self):\n        super()._populate()": "_populate",
-    "context._use_cache(key, None)": "_use_cache",
-    "getattr(entity, '_values')": "_values",
-    "@around('_datastore_api:begin_transaction')\ndef begin(original): ...": (
-        "_datastore_api:begin_transaction"
-    ),
-}
-
-
-@pytest.mark.parametrize("code", USES)
-def test_a_use_is_seen(code: str) -> None:
-    """The negative control."""
-    tree = ast.parse(code)
-    found = {*_in_modules(tree), *_imported_names(tree), *_of_objects(tree), *_replaced(tree)}
-    assert USES[code] in found
-    assert not is_listed(USES[code])
+    files = {path.stem: path.read_text() for path in OURS.glob("*.py")}
+    source = "\n".join(text for name, text in files.items() if name != "patches")
+    source += files["patches"].split("check_points()\n")[-1]
+    names = {name: re.split("[:.]", name)[-1] for name in _NAMES}
+    assert [name for name, last in names.items() if last not in source] == []
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "from google.cloud.ndb import tasklets\ntasklets.Future.exception(future)",
-        "from google.cloud import ndb\nndb.get_context().cache",
-        "class A:\n    def f(self):\n        self._key = 1\n    def g(self):\n        self._key",
-        "class A:\n    def _done(self): ...\nclass B(A):\n    def f(self): super()._done()",
-        "entity._userlock_version",
+        "from google.cloud.ndb import _retry",
+        "from google.cloud.ndb._eventloop import run",
+        "model._BaseValue(3)",
+        "context._use_cache(key, None)",
+        "getattr(entity, '_values')",
+        "@around('_datastore_api:begin_transaction', '_datastore_api:_datastore_rollback')\n"
+        "def begin(original): ...",
     ],
 )
-def test_public_names_and_our_own_are_not_seen(code: str) -> None:
-    tree = ast.parse(code)
-    assert {*_in_modules(tree), *_imported_names(tree), *_of_objects(tree)} <= {"_userlock_version"}
+def test_a_use_is_seen(code: str) -> None:
+    """The negative control."""
+    assert unlisted(code)

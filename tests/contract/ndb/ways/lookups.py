@@ -98,12 +98,7 @@ def holder_of_structured(user: str) -> Any:
     return holder
 
 
-@way_in(
-    "value of a LocalStructuredProperty",
-    gives=Gives.NEW,
-    hook=Hook.PUT,
-    arrange=household,
-)
+@way_in("value of a LocalStructuredProperty", gives=Gives.NEW, hook=Hook.PUT, arrange=household)
 def kept_value(user: str) -> Any:
     return Household.get_by_id(user).kept
 

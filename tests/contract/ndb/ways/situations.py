@@ -260,10 +260,7 @@ def _sent_later(way_in: WayIn, way_out: WayOut) -> bool:
 
 OTHERS = (
     Situation(
-        "under another user's lock",
-        under_the_lock_of_somebody_else,
-        Held.NOTHING,
-        Held.NOTHING,
+        "under another user's lock", under_the_lock_of_somebody_else, Held.NOTHING, Held.NOTHING
     ),
     Situation("read in a nested block", read_in_an_inner_block, Held.NOW, Held.NOW),
     Situation(

@@ -216,34 +216,10 @@ _LOST_UPDATE = "points are stored, not 1000"
 CONTROLS = [
     # Without the gate, the change of another request in between is overwritten.
     Control(gate_off, lookups.get, writes.put, _CHANGED, _LOST_UPDATE),
-    Control(gate_off, queries.fetch, writes.put_multi, _CHANGED, _LOST_UPDATE),
     Control(gate_off, lookups.get, writes.put_in_a_transaction, _CHANGED, _LOST_UPDATE),
-    Control(
-        *(gate_off, copies.constructed, writes.put, "under the lock"),
-        "EntityExistsError expected, None was raised",
-    ),
     # So it is if the gate does not send the version that a put builds on.
-    Control(versions_off, lookups.get, writes.put, _CHANGED, _LOST_UPDATE),
     Control(versions_off, queries.fetch, writes.put_async, _CHANGED, _LOST_UPDATE),
-    Control(versions_off, copies.deep_copy, writes.put, _CHANGED, _LOST_UPDATE),
-    # Without its ticket nothing lands.
-    Control(
-        *(tickets_off, lookups.get, writes.put, "under the lock"),
-        "nothing expected, WriteNotFenced",
-    ),
-    Control(
-        *(tickets_off, queries.fetch, writes.put_multi, "in a transaction under the lock"),
-        "nothing expected, WriteNotFenced",
-    ),
-    Control(
-        *(tickets_off, lookups.get_or_insert_created, writes.put, "under the lock"),
-        "nothing expected, WriteNotFenced",
-    ),
     # A new object overwrites an existing entity.
-    Control(
-        *(inserts_off, copies.constructed, writes.put, "under the lock"),
-        "EntityExistsError expected, None was raised",
-    ),
     Control(
         *(inserts_off, copies.given_another_key, writes.put_multi_async, "under the lock"),
         "5 points are stored, not 0",
@@ -252,67 +228,20 @@ CONTROLS = [
         *(inserts_off, copies.constructed, writes.put_in_a_transaction, "under the lock"),
         "EntityExistsError expected, None was raised",
     ),
-    # An entity that was read counts as read under no lock, or as new.
-    Control(
-        *(lookup_stamps_off, lookups.get, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
-    Control(
-        *(query_stamps_off, queries.fetch, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
+    # An entity that was read counts as new.
     Control(
         *(stamps_off, lookups.get, writes.put, "under the lock"),
         "nothing expected, EntityExistsError",
-    ),
-    Control(
-        *(stamps_off, queries.fetch, writes.put, "without the lock"),
-        "PutWithoutLock expected, CreatedWithoutLock",
     ),
     # The version that it landed as is not known: the next put meets its own write.
     Control(
         *(stamps_of_puts_off, lookups.get_or_insert_created, writes.put, "under the lock"),
         "nothing expected, EntityExistsError",
     ),
-    # Under the lock a cache answers with a read from before it.
-    Control(
-        *(context_cache_check_off, surroundings.context_cache, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
+    # Under the lock the context cache answers with a read from before it.
     Control(
         *(context_cache_check_off, lookups.get, writes.put),
         *("read before the lock and again under it", "nothing expected, ReadWithoutLock"),
-    ),
-    Control(
-        *(global_cache_check_off, surroundings.global_cache, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
-    # A copy does not know when it was read; a pickle cannot be made, or knows too much.
-    Control(
-        *(copies_off, copies.shallow_copy, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
-    Control(
-        *(copies_off, copies.deep_copy, writes.put, "under the lock"),
-        "nothing expected, ReadWithoutLock",
-    ),
-    Control(
-        *(pickles_off, copies.pickled, writes.put, "under the lock"),
-        "ReadWithoutLock expected, ",
-    ),
-    # The error does not say where the entity was created.
-    Control(
-        *(place_of_creation_off, lookups.get_or_insert_async_created, writes.put),
-        *("without the lock", "put at"),
-    ),
-    # Forbidden writes are sent.
-    Control(
-        *(put_check_off, lookups.get, writes.put, "without the lock"),
-        "PutWithoutLock expected, None was raised",
-    ),
-    Control(
-        *(delete_check_off, lookups.get, writes.delete, "without the lock"),
-        "DeletedWithoutLock expected, None was raised",
     ),
     # The base class's put has no ticket, and so it is nevertheless not sent.
     Control(
