@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import gc
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -26,14 +25,6 @@ def is_checked() -> bool:
     except userlock.PutWithoutLock:
         return True
     return False
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """Check that no block is left open after a test."""
-    yield
-    gc.collect()
-    assert not enforcement._open_blocks()
 
 
 def on_an_exit_stack() -> None:
