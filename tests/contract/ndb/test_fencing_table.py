@@ -109,7 +109,6 @@ def check(key: Any, write: Callable[[Any], Any], elsewhere: Elsewhere, learner: 
     assert stored_elsewhere(key, elsewhere) == before
 
 
-@EACH_MODE
 @EACH_RIVAL
 @EACH_WRITE
 @pytest.mark.parametrize("locked", [True, False], ids=["evicted", "no lock"])
@@ -199,11 +198,19 @@ class TestEachLapse:
             check(key, write, elsewhere, learner)
 
 
+@EACH_MODE
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
-def test_deletes_of_entities_put_before(key: Any, delete: Callable[[Any], Any]) -> None:
+def test_a_delete_builds_on_the_put_before_it(
+    key: Any, delete: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
+) -> None:
     with userlock.global_lock("ann"):
         learner = key.get()
         learner.points = 7
-        learner.put_async()
-        delete(learner)
+        learner.put()
+        store.evict("ann")
+        elsewhere(under_lock(RIVALS["changes it"], key))
+        check(key, delete, elsewhere, learner)
+        again = key.get()
+        again.put_async()
+        delete(again)
     assert stored(key) is None
