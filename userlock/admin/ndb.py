@@ -29,6 +29,7 @@ from userlock.ndb.capabilities import (
     installed_release,
     probe,
 )
+from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
 #: Another one than `capabilities.KIND`, which is written without a model.
@@ -123,11 +124,6 @@ def through_ndb(found: Findings, client: Any) -> None:
 
 def _fault(client: Any, name: str) -> str:
     """Return which write was carried out or refused by mistake; "" if none was."""
-    try:
-        # Not before it is needed: it hooks into ndb, which fails where ndb lacks something.
-        from userlock.ndb.model import Model
-    except ImportError as error:
-        return str(error)
 
     class Probe(Model):
         """Protected by nothing but fencing."""

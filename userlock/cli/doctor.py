@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from typing import Any
 
-from userlock.admin.health import Finding, Verdict, examine
+from userlock.admin.health import Finding, Findings, Verdict, examine
 from userlock.cli.command import (
     FINE,
     NO,
@@ -61,7 +61,14 @@ def examine_datastore(name: str) -> list[Finding]:
     Args:
         name: PROJECT/DATABASE; the environment supplies missing parts.
     """
-    from userlock.admin.ndb import examine as examine_connected  # importing ndb takes long
+    try:
+        from userlock.admin.ndb import examine as examine_connected  # importing ndb takes long
+    except ImportError as error:
+        if error.name is not None:
+            raise  # ndb itself is missing
+        found = Findings("datastore")
+        found.wrong("ndb", str(error), "Writes are not protected with this release.", fenced=False)
+        return found
 
     project, _, database = name.partition("/")
     return examine_connected(project or None, None if database == "(default)" else database or None)

@@ -1,7 +1,7 @@
 """The private points of google-cloud-ndb that userlock needs, and how its functions are replaced.
 
 Written for google-cloud-ndb 2.3 to 2.7. Each point is checked at import: if the
-installed release lacks one, the import of any name of userlock fails and names
+installed release lacks one, the import of `userlock.ndb` fails and names
 the point. A write that takes another way through ndb has no ticket, and the
 gate refuses it (`stub`).
 """
