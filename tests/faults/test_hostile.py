@@ -209,6 +209,21 @@ def test_each_hostile_reply_is_an_outage_in_time(
     assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
 
 
+@pytest.mark.usefixtures("_user")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reply_to_another_command_is_an_outage(request: pytest.FixtureRequest, kind: str) -> None:
+    """The quick ones of the table above."""
+    replies = hostile.REDIS if kind == "redis" else hostile.MEMCACHED
+    with hostile_server(request, kind) as server, store_on(server, kind) as store:
+        found = {
+            f"{step}: {reply.name}": meet(server, store, step, reply)
+            for step in STEPS
+            for reply in replies
+            if step.kind == kind and not step.new and reply.framed
+        }
+    assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
+
+
 # --- the negative controls ----------------------------------------------------------------------
 
 
