@@ -1,4 +1,4 @@
-"""How many packets each verb sends over a connection that stands."""
+"""The number of packets that each verb sends over a connection that stands."""
 
 from __future__ import annotations
 

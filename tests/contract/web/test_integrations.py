@@ -1,4 +1,4 @@
-"""What Flask, WSGI and Django do alike: scope, priority, release and answers. Table by table."""
+"""Flask, WSGI and Django alike: scope, priority, release and answers. Table by table."""
 
 from __future__ import annotations
 

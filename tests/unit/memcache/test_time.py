@@ -1,4 +1,4 @@
-"""What time does to items. Replies are compared with a real memcached in tests/contract."""
+"""The effects of time on items. Replies are compared with a real memcached in tests/contract."""
 
 from __future__ import annotations
 
