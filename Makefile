@@ -3,7 +3,7 @@
 # make test      the above, real servers, official clients, a browser, the model, a short fault trial: 8 minutes
 # make test-some a part of test-all: fault trials with controls, oldest releases, other Pythons: a quarter of an hour
 # make test-all  the rest: all fault trials, load, oldest releases, other Pythons
-# make test-long  what takes longer still: 10^5 deletions, killed transactions of pessimistic mode
+# make test-long  what takes longer still: long fault trials, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH and of pyenv: PYTHONS="3.12 3.13"
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
 # make docs      the documentation as a site, in build/site

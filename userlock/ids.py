@@ -13,7 +13,7 @@ A hash is the first 16 digits of HMAC-SHA256 over the SHA-256 of the id. Its key
 is a secret of the app, the same in all its processes and for its operators
 (`id_key=` or the environment variable USERLOCK_ID_KEY). Without a key anybody
 could try all ids. `userlock holder ID` prints the hash of an id, `userlock
-watch` those of listed locks, also of locks that the store names by the SHA-256
+locks` those of listed locks, also of locks that the store names by the SHA-256
 of their id.
 
 Limits: attributes (`error.lock_id`, `event.lock_id`), the keys in the store and

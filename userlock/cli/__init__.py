@@ -1,4 +1,4 @@
-"""Run the command line: show a lock, break it, watch contention, check the server, keep a baseline.
+"""Run the command line: locks, jobs, requests, quotas, unique values, the server, the baseline.
 
 Each command is a module; `userlock.cli.entry` chooses among them.
 """
