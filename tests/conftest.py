@@ -15,7 +15,7 @@ from google.cloud import ndb
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-from tests.kinds import kinds_of  # noqa: E402
+from tests.kinds import kinds_for  # noqa: E402
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock import ids  # noqa: E402
 from userlock.lock.configuration import defaults  # noqa: E402
@@ -92,8 +92,8 @@ def _fresh_defaults() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def module_kinds(request: pytest.FixtureRequest) -> dict[str, type[ndb.Model]]:
-    """Provide the kinds of the tests of a module."""
-    return kinds_of(request.module.__name__)
+    """Provide the kinds that the tests of a module use: its own, and those of its helpers."""
+    return kinds_for(request.module)
 
 
 @pytest.fixture(autouse=True)

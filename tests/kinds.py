@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 
 from google.cloud import ndb
+
+
+def kinds_for(module: ModuleType) -> dict[str, type[ndb.Model]]:
+    """Return the classes of a module of tests, of its conftest files, and those it imports."""
+    packages = module.__name__.split(".")[:-1]
+    conftests = [".".join([*packages[:depth], "conftest"]) for depth in range(len(packages) + 1)]
+    imported = {
+        each._get_kind(): each  # type: ignore[attr-defined]
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, ndb.Model)
+    }
+    return kinds_of(*conftests) | imported | kinds_of(module.__name__)
 
 
 def kinds_of(*modules: str) -> dict[str, type[ndb.Model]]:

@@ -1,4 +1,4 @@
-"""The memory of each entity's stamp: at most 150 bytes, and gone with it."""
+"""The memory of each entity's stamp: little beside the entity, and gone with it."""
 
 from __future__ import annotations
 
@@ -80,11 +80,10 @@ def bytes_of_each(model: Any) -> float:
     return bytes_of_all / _TOGETHER
 
 
-def test_an_entity_takes_at_most_150_bytes_more() -> None:
-    """In fact none: its attributes share ndb's storage, and its result is lighter than ndb's."""
+def test_an_entity_takes_at_most_a_tenth_more() -> None:
     tracked, plain = bytes_of_each(LockedLearner), bytes_of_each(PlainLearner)
     assert plain > 1_000
-    assert tracked - plain <= 150
+    assert tracked <= plain * 1.1
 
 
 def growth(reads: int) -> int:

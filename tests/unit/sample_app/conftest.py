@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
 
 @pytest.fixture(scope="module")
 def module_kinds() -> dict[str, type[ndb.Model]]:
-    """Provide the kinds of the sample app."""
+    """Provide the kinds of the sample app, which imports its models when it is opened."""
+    importlib.import_module("sample_app.app")
     return kinds_of("sample_app")
 
 
