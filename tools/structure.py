@@ -10,6 +10,7 @@ other.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -33,13 +34,16 @@ def sources(folder: str) -> dict[str, Path]:
     return {module_of(path): path for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the names that a source file imports, anywhere and for any purpose."""
+@functools.cache
+def imported(path: Path) -> tuple[str, ...]:
+    """Return the names that a source file imports, anywhere and for any purpose."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
 
 
 def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
