@@ -1,7 +1,7 @@
 # make run       the sample app with all that it needs, on this machine
-# make check     lint, types, unit tests of the library: 20 seconds
-# make test      the above, real servers, official clients, a browser, the model, a short fault trial: 8 minutes
-# make test-some a part of test-all: fault trials with controls, oldest releases, other Pythons: a quarter of an hour
+# make check     lint, types, unit tests of the library: half a minute
+# make test      the above, real servers, official clients, a browser, the model, a short fault trial: ten minutes
+# make test-some a part of test-all: fault trials with controls, oldest releases, other Pythons: five minutes
 # make test-all  the rest: all fault trials, load, oldest releases, other Pythons
 # make test-long  what takes longer still: long fault trials, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH and of pyenv: PYTHONS="3.12 3.13"
