@@ -87,6 +87,11 @@ def test_the_control_is_free_before_the_commit(datastore: userlock_emulator.Emul
 # --- what it loads ------------------------------------------------------------------------------
 
 NO_NDB = "assert not [name for name in sys.modules if name.startswith('google.cloud')]"
+NO_COMPANIONS = """
+found = [name for name in sys.modules if name.startswith(("userlock.outbox", "userlock.idempotency",
+    "userlock.contrib.inspector", "userlock.admin"))]
+assert not found, found
+"""
 HOOKED = """
 from google.cloud.ndb import _transaction
 assert hasattr(_transaction.transaction_async_, "__wrapped__")
@@ -115,10 +120,15 @@ with userlock.global_lock("ann") as lock:
         pytest.param("from userlock import *; global_lock, UserModel", HOOKED, id="all names"),
         pytest.param("import userlock.ndb.wire", HOOKED, id="module of the model layer"),
         pytest.param("import userlock.contrib.flask", HOOKED, id="web integration"),
+        pytest.param(
+            "from userlock.contrib import asgi, django, flask, wsgi; flask.UserLock()",
+            NO_COMPANIONS,
+            id="web integrations, without jobs, requests and the inspector",
+        ),
         pytest.param("import userlock.outbox", HOOKED, id="outbox"),
     ],
 )
-def test_ndb_is_loaded_only_with_the_gate(program: str, afterwards: str) -> None:
+def test_what_is_loaded(program: str, afterwards: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\nimport sys\n{afterwards}"],
         capture_output=True,

@@ -6,10 +6,11 @@ Needs the extra `flask` (`pip install userlock[flask]`).
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 try:
     import flask
@@ -18,22 +19,7 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
-from werkzeug import Response
-from werkzeug.exceptions import HTTPException
-
-from userlock import idempotency
-from userlock.contrib.idempotent_requests import (
-    HEADER,
-    IdempotentView,
-    ViewOptions,
-    check_options,
-    headers_of,
-    key_of,
-    parameters_of,
-    refuse_stream,
-)
-from userlock.contrib.inspector.pages import Authorise, Inspector
-from userlock.contrib.outbox_endpoints import OutboxEndpoints
+from userlock.contrib.hooks import on_demand
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
@@ -44,15 +30,18 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
-from userlock.idempotency import Answer, Flow, Request
-from userlock.idempotency.answers import kept
 from userlock.ids import are_plain
 from userlock.lock.api import global_lock
-from userlock.lock.lease import Priority, PriorityName, check_lock_id
+from userlock.lock.lease import Priority, PriorityName
+from userlock.lock.service import LockService
 from userlock.words import meant
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from userlock.contrib.idempotent_requests.flask import Flows as Flows
+else:
+    __getattr__ = on_demand(__name__, Flows="userlock.contrib.idempotent_requests.flask")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -60,6 +49,14 @@ _R = TypeVar("_R")
 #: The key of a request's stack in its WSGI environment. Not in `flask.g`, which requests that an
 #: app makes to itself share.
 _STACK = "userlock.stack"
+
+
+class Pages(Protocol):
+    """Pages for operators: `userlock.contrib.inspector.Inspector`."""
+
+    def init_app(self, app: flask.Flask, service: LockService | None, *outboxes: Any) -> None:
+        """Add them to an app."""
+        ...
 
 
 class UserLock:
@@ -114,11 +111,13 @@ class UserLock:
         self,
         app: flask.Flask | None = None,
         *,
-        inspector: Inspector | Authorise | None = None,
+        inspector: Pages | Callable[[flask.Request], bool | str | None] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
-        if inspector is not None and not isinstance(inspector, Inspector):
-            inspector = Inspector(inspector)
+        if inspector is not None and not hasattr(inspector, "init_app"):
+            # By name: an app without these pages does not load them.
+            pages = importlib.import_module("userlock.contrib.inspector")
+            inspector = cast(Pages, pages.Inspector(inspector))
         self._inspector = inspector
         self._scope = RequestScope(**options)
         if app is not None:
@@ -131,10 +130,8 @@ class UserLock:
             app.wsgi_app = self._answer_by_hook(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
-            outboxes = [
-                each.outbox for each in self._scope.hooks if isinstance(each, OutboxEndpoints)
-            ]
-            self._inspector.init_app(app, self._scope.service, *outboxes)
+            served = (hook.outbox for hook in self._scope.hooks)
+            self._inspector.init_app(app, self._scope.service, *served)
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)
@@ -293,173 +290,3 @@ def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) 
         raise _no_argument(str(source), problem, arguments)
     lock_id: str | int = arguments[source]
     return lock_id
-
-
-class Flows(idempotency.Flows):
-    """Requests that happen once, for views of Flask. Options: as `userlock.idempotency.Flows`."""
-
-    def idempotent(
-        self,
-        *,
-        user: Callable[[], str | int],
-        key: Callable[[], str | None] | None = None,
-        final: tuple[type[Exception], ...] = (),
-        **options: Unpack[ViewOptions],
-    ) -> Callable[[Callable[..., Any]], Callable[..., flask.Response]]:
-        """Let a view run once for each `Idempotency-Key`, however often its request is sent.
-
-            @app.post("/rides")
-            @flows.idempotent(user=lambda: flask.g.user.id)
-            def create_ride(flow): ...
-
-        The view gets a `Flow` before its other arguments. It answers in
-        `flow.last()`, or by what it returns. An answer below 500 is stored with
-        the headers that are not of one request alone, and given again with
-        `Idempotent-Replayed: true`.
-
-        Args:
-            user: returns the user, the owner of the key, in the request.
-            key: returns the idempotency key, in the request: a field of a form, as browsers send
-                no header of a page's choice. By default that in the header.
-            final: errors of the view that are answers, by the app's error handlers: refusals. So
-                are those of `flask.abort()`.
-            options: see below.
-
-        Options, which the integrations share:
-
-        - `on_busy`: the same request is running: `wait` for it, or `refuse` (409).
-        - `wait_timeout`: the longest wait for the user's lock, in seconds.
-        - `keep_hours`: how long the answer is kept, by default as long as the others.
-        - `methods`: those that need a key, by default POST and PATCH. A request of another one
-          is an error.
-        - `completable`: whether the server may complete a request whose client does not come
-          again. Its parameters are stored. The view takes all it needs from its flow and
-          the arguments of its route, since there is no request then, and answers in
-          `flow.last()` or with a response object.
-        - `name`: the name in the rows, by default the view's module and name.
-
-        Raises:
-            ConfigurationError: the view is a coroutine or a generator, or is completable and has
-                errors in `final`, whose handlers need a request. Raised at once.
-            IdempotencyKeyRefused: the key is missing or malformed (400). In the request.
-            IdempotencyKeyReused: the key belongs to another request (422). In the request.
-            RequestRunning: the same request is running (409). In the request.
-            NotStorable: the answer is a stream, or too long (500). In the request.
-        """
-        checked = check_options(**options)
-        refusals: tuple[type[Exception], ...] = (HTTPException, *_checked_final(final))
-
-        def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, checked)
-            if known.completable and final:
-                raise ConfigurationError(
-                    f"flow {known.name} is completable, and the handlers of its final errors need "
-                    f"a request. To fix it: answer in flow.last()"
-                )
-
-            def serve(flow: Flow, *args: Any, **kwargs: Any) -> Response | None:
-                try:
-                    returned = view(flow, *args, **kwargs)
-                except refusals as error:
-                    returned = _refusal(error)
-                return None if flow.answer is not None else _response(flow, returned, known)
-
-            def complete(flow: Flow) -> Answer | None:
-                if flask.has_request_context():
-                    raise RuntimeError(
-                        "a view is completed outside of requests, or it would take this one for "
-                        "its client's. To fix it: use complete_by_relay, `userlock flows "
-                        "complete` or the inspector"
-                    )
-                return _stored(serve(flow, **flow.arguments))
-
-            if known.completable:
-                self.register(known.name, complete, known.keep_hours)
-
-            @functools.wraps(view)
-            def once(*args: Any, **kwargs: Any) -> flask.Response:
-                known.check_method(flask.request.method)
-                known.check_arguments(args)
-                found = flask.request.headers.get(HEADER) if key is None else key()
-                request = _request(known, check_lock_id(user()), key_of(found), kwargs)
-                made: list[Response | None] = []
-
-                def run(flow: Flow) -> Answer | None:
-                    made[:] = [serve(flow, *args, **kwargs)]
-                    return _stored(made[0])
-
-                answer = known.run(self, request, run)
-                if made and made[0] is not None and not answer.replayed:
-                    return flask.make_response(made[0])  # with all of its headers
-                return flask.Response(answer.body, answer.status, headers_of(answer))
-
-            return once
-
-        return decorate
-
-
-def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
-    asked = flask.request
-    body = asked.get_data(cache=True, parse_form_data=False)
-    multipart = asked.mimetype == "multipart/form-data"
-    is_form = multipart or asked.mimetype == "application/x-www-form-urlencoded"
-    found = parameters_of(
-        asked.query_string,
-        asked.mimetype,
-        b"" if is_form else body,
-        form=list(asked.form.items(multi=True)) if is_form else (),
-        files=[
-            (field, file.filename or "", file.read())
-            for field, file in asked.files.items(multi=True)
-        ],
-    )
-    for file in asked.files.values():
-        file.seek(0)
-    return Request(
-        user_id,
-        key,
-        view.name,
-        found.value,
-        asked.method,
-        asked.path,
-        found.digest,
-        arguments if view.completable else None,
-        completable=view.completable and found.storable,
-    )
-
-
-def _refusal(error: Exception) -> Any:
-    """Return the answer to an error by the app's handler; raise it again if there is none."""
-    if flask.has_request_context():
-        return flask.current_app.handle_user_exception(error)
-    return error
-
-
-def _checked_final(final: tuple[type[Exception], ...]) -> tuple[type[Exception], ...]:
-    found = final if isinstance(final, tuple) else (final,)
-    for each in found:
-        if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise TypeError(f"final= takes classes of errors, not {each!r:.80}")
-    return found
-
-
-def _response(flow: Flow, returned: Any, view: IdempotentView) -> Response:
-    """Return what a view has returned as a response."""
-    if isinstance(returned, HTTPException):
-        returned = returned.get_response()
-    if view.completable and not isinstance(returned, Response):
-        # Without a request there is no app that makes one.
-        view.refuse_value(returned)
-    response: Response = (
-        returned if isinstance(returned, Response) else flask.make_response(returned)
-    )
-    if response.is_streamed or response.direct_passthrough:
-        refuse_stream(flow)
-    return response
-
-
-def _stored(response: Response | None) -> Answer | None:
-    """Return a response as an answer; None if the view has answered in `last()`."""
-    if response is None:
-        return None
-    return Answer(response.status_code, kept(response.headers.items()), response.get_data())

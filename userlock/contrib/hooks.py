@@ -43,7 +43,14 @@ class Answer:
 
 
 class Hook(Protocol):
-    """Answers some requests before the app; see `outbox_endpoints.OutboxEndpoints`."""
+    """Answers some requests before the app; see `outbox_endpoints.OutboxEndpoints`.
+
+    Attributes:
+        outbox: what it serves, for the inspector's pages.
+    """
+
+    @property
+    def outbox(self) -> object: ...
 
     def has(self, path: str) -> bool:
         """Return whether it answers requests to an address."""
@@ -84,3 +91,14 @@ def hooks_of(*, outbox: object) -> tuple[Hook, ...]:
         return ()
     endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
     return (endpoints.endpoints_of(outbox),)
+
+
+def on_demand(module: str, **places: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__`: it imports names from other modules when they are used."""
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(places[name]), name)
+
+    return find

@@ -314,3 +314,10 @@ def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
     except Exception:
         # Raised here, the error would replace the answer.
         log.exception("a write of %s failed after its answer", show_request(path))
+
+
+def close_chunks(chunks: Iterable[bytes]) -> None:
+    """Close the answer of a WSGI app, which need not be closable."""
+    closing = getattr(chunks, "close", None)
+    if closing is not None:
+        closing()
