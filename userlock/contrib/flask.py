@@ -51,7 +51,7 @@ _R = TypeVar("_R")
 _STACK = "userlock.stack"
 
 
-class Pages(Protocol):
+class _Pages(Protocol):
     """Pages for operators: `userlock.contrib.inspector.Inspector`."""
 
     def init_app(self, app: flask.Flask, service: LockService | None, *outboxes: Any) -> None:
@@ -111,13 +111,13 @@ class UserLock:
         self,
         app: flask.Flask | None = None,
         *,
-        inspector: Pages | Callable[[flask.Request], bool | str | None] | None = None,
+        inspector: _Pages | Callable[[flask.Request], bool | str | None] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
         if inspector is not None and not hasattr(inspector, "init_app"):
             # By name: an app without these pages does not load them.
             pages = importlib.import_module("userlock.contrib.inspector")
-            inspector = cast(Pages, pages.Inspector(inspector))
+            inspector = cast(_Pages, pages.Inspector(inspector))
         self._inspector = inspector
         self._scope = RequestScope(**options)
         if app is not None:
