@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,16 +35,48 @@ def sources(folder: str) -> dict[str, Path]:
     return {module_of(path): path for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
+class Names(NamedTuple):
+    """The names of a source file.
+
+    Attributes:
+        imported: what it imports, anywhere and for any purpose.
+        defined: the private attributes that it defines.
+        used: the private attributes of other objects that it uses, each with its line.
+    """
+
+    imported: list[str]
+    defined: set[str]
+    used: list[tuple[int, str]]
+
+
 @functools.cache
-def imported(path: Path) -> tuple[str, ...]:
-    """Return the names that a source file imports, anywhere and for any purpose."""
-    found: list[str] = []
+def names_in(path: Path) -> Names:
+    """Return the names of a source file, which is walked once."""
+    names = Names([], set(), [])
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return tuple(found)
+        match node:
+            case ast.Import():
+                names.imported.extend(alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module)):
+                names.imported.extend(f"{module}.{alias.name}" for alias in node.names)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                names.defined.add(node.name)
+            case ast.ClassDef():
+                names.defined.update(_fields(node))
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                if isinstance(node.ctx, ast.Store):
+                    names.defined.add(node.attr)
+            case ast.Attribute() if _is_private(node.attr):
+                names.used.append((node.lineno, node.attr))
+    return names
+
+
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    for each in node.body:
+        targets = each.targets if isinstance(each, ast.Assign) else []
+        if isinstance(each, ast.AnnAssign):
+            targets = [each.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
@@ -56,7 +89,7 @@ def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
     found: dict[str, set[str]] = {}
     for module, path in files.items():
-        targets = {target(name) for name in imported(path)}
+        targets = {target(name) for name in names_in(path).imported}
         found[module] = {each for each in targets if each is not None and each != module}
     return found
 
@@ -96,21 +129,17 @@ def private_accesses(files: Mapping[str, Path]) -> list[str]:
     as a package's own if it defines it anywhere; attributes that no package defines belong to
     other libraries.
     """
-    trees = {module: ast.parse(path.read_text()) for module, path in files.items()}
+    names = {module: names_in(path) for module, path in files.items()}
     defined: dict[str, set[str]] = {}
-    for module, tree in trees.items():
-        defined.setdefault(_package_of(module), set()).update(_defined(tree))
+    for module, each in names.items():
+        defined.setdefault(_package_of(module), set()).update(each.defined)
     found = []
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
-                continue
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if own or node.attr in defined[_package_of(module)]:
-                continue
-            others = [other for other, names in defined.items() if node.attr in names]
-            if others:
-                found.append(f"{module}:{node.lineno} {node.attr} ({', '.join(others)})")
+    for module, each in names.items():
+        for line, name in each.used:
+            if name not in defined[_package_of(module)]:
+                others = [other for other, theirs in defined.items() if name in theirs]
+                if others:
+                    found.append(f"{module}:{line} {name} ({', '.join(others)})")
     return found
 
 
@@ -131,24 +160,6 @@ _PUBLIC = {
 def _is_private(name: str) -> bool:
     noted = name.startswith(("__", "_userlock_"))
     return name.startswith("_") and not noted and name not in _PUBLIC
-
-
-def _defined(tree: ast.AST) -> Iterator[str]:
-    """Yield the private attributes that a file defines."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
-                yield name
-            case ast.ClassDef(body=body):
-                for each in body:
-                    targets = each.targets if isinstance(each, ast.Assign) else []
-                    if isinstance(each, ast.AnnAssign):
-                        targets = [each.target]
-                    yield from (target.id for target in targets if isinstance(target, ast.Name))
-            case _:
-                pass
 
 
 def lines_of(*patterns: str) -> int:

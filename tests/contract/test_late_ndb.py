@@ -115,6 +115,13 @@ with userlock.global_lock("ann") as lock:
             NO_NDB,
             id="command line",
         ),
+        pytest.param("import userlock.testing.plugin", NO_NDB, id="plugin of pytest"),
+        pytest.param(
+            "import sys; sys.modules['pytest'] = None\n"
+            "from userlock.testing import ManualClock, LockFaults, allow_unlocked, held_lock",
+            "",
+            id="tools for tests, without pytest",
+        ),
         pytest.param("from google.cloud import ndb" + LOCK, HOOKED, id="lock beside ndb"),
         pytest.param("import userlock; userlock.UserModel", HOOKED, id="model"),
         pytest.param("from userlock import *; global_lock, UserModel", HOOKED, id="all names"),

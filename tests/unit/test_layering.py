@@ -84,7 +84,7 @@ def modules(folder: str) -> list[str]:
 
 def imports(module: str) -> list[str]:
     """Return the imports of a module, for type checkers included."""
-    return list(structure.imported((SOURCES["userlock"] | SOURCES["emulator"])[module]))
+    return structure.names_in((SOURCES["userlock"] | SOURCES["emulator"])[module]).imported
 
 
 def within(name: str, package: str) -> bool:
