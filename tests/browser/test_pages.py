@@ -40,10 +40,7 @@ PAGES = [
     ("", "/lab/runs/RUN"),
     ("", "/lab/runs/RUN?other=OTHER"),
     ("", "/userlock/"),
-    *(
-        ("", f"/userlock/{view}")
-        for view in ("contention", "endpoints", "violations", "outages", "heartbeats")
-    ),
+    *(("", f"/userlock/{view}") for view in ("contention", "endpoints", "violations")),
 ]
 
 

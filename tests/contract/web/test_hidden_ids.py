@@ -153,7 +153,7 @@ def test_no_page_of_the_inspector_shows_one(
     held(service, store)
     inspected.post(f"/contended/{MARK}")
     inspected.get(f"/view/{MARK}")
-    for view in ("locks", "contention", "endpoints", "violations", "outages", "heartbeats"):
+    for view in ("locks", "contention", "endpoints", "violations"):
         for end in ("", ".json"):
             answer = inspected.get(f"/userlock/{view}{end}")
             assert answer.status_code == 200

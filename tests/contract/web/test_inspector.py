@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +22,7 @@ from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
-VIEWS = ["locks", "contention", "endpoints", "violations", "outages", "heartbeats"]
+VIEWS = ["locks", "contention", "endpoints", "violations"]
 
 
 class Jar(userlock.UserModel):
@@ -290,15 +289,6 @@ def test_violations_with_both_places(client: FlaskClient) -> None:
     assert __file__ in client.get("/userlock/violations").text
 
 
-def test_outages(client: FlaskClient, store: MemoryStore) -> None:
-    store.go_down("connection refused")
-    client.post("/users/ann/coins")
-    client.post("/users/ben/coins")
-    store.come_back()
-    (row,) = rows(client, "outages")
-    assert (row["degraded"], row["refused"], row["reason"]) == (2, 0, "connection refused")
-
-
 # --- masked -------------------------------------------------------------------------------------
 
 
@@ -464,26 +454,3 @@ def test_the_way_back(ndb_client: ndb.Client, service: userlock.LockService) -> 
 
 def test_without_one_there_is_no_link(client: FlaskClient) -> None:
     assert "Back to the app" not in client.get("/userlock/").text
-
-
-def test_waits_are_drawn(
-    client: FlaskClient, service: userlock.LockService, clock: ManualClock
-) -> None:
-    assert "<svg" not in client.get("/userlock/contention").text
-    lease = service.acquire("ann")
-    clock.after(0.3, lambda: service.release(lease))
-    client.post("/users/ann/coins")
-    text = client.get("/userlock/contention").text
-    assert (
-        'aria-label="Waits by length: ≤ 10ms: 0, ≤ 100ms: 0, ≤ 1.0s: 1, ≤ 5.0s: 0, &gt; 5.0s: 0"'
-        in text
-    )
-
-
-def test_outages_are_drawn(client: FlaskClient, store: MemoryStore) -> None:
-    assert "<svg" not in client.get("/userlock/outages").text
-    store.go_down()
-    client.post("/users/ann/coins")
-    text = client.get("/userlock/outages").text
-    assert re.search('aria-label="1 outage in [^"]+"', text)
-    assert text.count('<rect class="trouble"') == 1

@@ -19,7 +19,7 @@ from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
-PAGES = ("/userlock/locks", "/userlock/contention", "/userlock/outages")
+PAGES = ("/userlock/locks", "/userlock/contention")
 lock_ids = st.just("ann") | st.sampled_from(TEXTS)
 
 

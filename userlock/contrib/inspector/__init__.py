@@ -2,8 +2,8 @@
 
 UserLock(app, inspector=Inspector(operator_of))  # operator_of(request): a name, or None
 
-tally.py     counts of this process: contention, outages, outcomes of requests
-views.py     the facts of each view: locks, contention, violations, outages, heartbeats
+tally.py     counts of the waits of this process
+views.py     the facts of each view: locks, contention, violations
 origin.py    forms of other sites
 pages.py     the Flask blueprint: HTML, JSON, and breaking a lock
 jobs.py      the pages of the outbox; requests.py: of requests that happen once

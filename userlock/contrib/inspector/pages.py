@@ -51,12 +51,11 @@ _HEADERS = {
 class Inspector:
     """Pages for operators of a Flask app, under `/userlock`; for `UserLock(app, inspector=…)`.
 
-    They show holders and waiters, contention by lock and by endpoint,
-    violations with both call sites, outages and heartbeats, each also as JSON
-    (`/userlock/locks.json`), and anew every five seconds (`?refresh=5`) until
-    that is paused. An operator can break a lock, after a question;
-    that is an event (`Broken`) with the operator's name. Locks, jobs and requests
-    are those of all processes. All other facts are of the process that answers.
+    They show holders and waiters, contention by lock and by endpoint, and violations with
+    both call sites, each also as JSON (`/userlock/locks.json`), and anew every five seconds
+    (`?refresh=5`) until that is paused. An operator can break a lock, after a question;
+    that is an event (`Broken`) with the operator's name. Locks, jobs and requests are those
+    of all processes. All other facts are of the process that answers.
 
     `userlock.configure(show_ids=…)` hides lock ids, and shows requests by their
     routes. A lock can then be broken by its id, which has to be typed.
@@ -165,7 +164,7 @@ class _Pages:
         if outbox is not None:
             self._others.append(JobPages(outbox, lambda: self._service().clock, self._render))
         if flows is not None:
-            self._others.append(RequestPages(flows, service, tally, self._render))
+            self._others.append(RequestPages(flows, service, self._render))
         #: The pages of all processes, and those of the one that answers.
         self._shared = ["locks", *(each.name for each in self._others)]
         self._local = [name for name in self._views.by_name if name != "locks"]

@@ -16,9 +16,8 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import requests as reading
-from userlock.admin.tables import Column, timestamp, utc
+from userlock.admin.tables import utc
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
-from userlock.contrib.inspector.tally import Tally
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
 from userlock.idempotency.answers import FIRST_UNSTORED
@@ -35,16 +34,6 @@ _SHOWN = 300
 #: Much longer than any key that is accepted.
 _MOST_OF_KEY = 2_000
 
-#: The outcomes of `RequestServed`, in the order of their columns.
-_OUTCOMES = (
-    *("done", "resumed", "replayed", "unfinished"),
-    *("running", "taken over", "reused", "malformed"),
-)
-_OUTCOME_COLUMNS = (
-    Column("flow", "Flow", "code"),
-    *(Column(each, each.capitalize(), "count") for each in _OUTCOMES),
-)
-
 
 class RequestPages(Pages):
     """The functions of the pages.
@@ -52,17 +41,13 @@ class RequestPages(Pages):
     Args:
         flows: the app's flows.
         service: returns the lock service.
-        tally: the counts of this process.
         render: renders a template.
     """
 
-    def __init__(
-        self, flows: Flows, service: Callable[[], LockService], tally: Tally, render: Render
-    ) -> None:
+    def __init__(self, flows: Flows, service: Callable[[], LockService], render: Render) -> None:
         super().__init__("requests", "requests", flows.context, render)
         self._flows = flows
         self._service = service
-        self._tally = tally
 
     def add_to(self, pages: flask.Blueprint) -> None:
         """Add the routes. Keys are in no address: addresses are logged."""
@@ -96,9 +81,6 @@ class RequestPages(Pages):
                     ("finished", reading.FINISHED, "No answers are kept."),
                 )
             ],
-            outcomes=self._outcomes(),
-            outcome_columns=_OUTCOME_COLUMNS,
-            since=utc(self._tally.since),
             plain=plain,
         )
 
@@ -113,19 +95,7 @@ class RequestPages(Pages):
             notes=listing["notes"],
             unfinished=[shown.facts(each) for each in listing["unfinished"]],
             finished=[shown.facts(each) for each in listing["finished"]],
-            outcomes={
-                "of_this_process_only": True,
-                "since": timestamp(self._tally.since),
-                "flows": {each.pop("flow"): each for each in self._outcomes()},
-            },
         )
-
-    def _outcomes(self) -> list[dict[str, Any]]:
-        """Return the counts of this process, by flow, as rows."""
-        return [
-            {"flow": legible(flow, _SHOWN), **{each: counts.get(each, 0) for each in _OUTCOMES}}
-            for flow, counts in self._tally.outcomes()
-        ]
 
     def _listing(self) -> dict[str, Any]:
         """Return the requests of a user, or of all, with their counts."""

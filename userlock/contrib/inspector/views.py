@@ -9,20 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import flask
-from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 import userlock.ids as ids
 from userlock.admin import locks as reading
 from userlock.admin.tables import Column
-from userlock.contrib.inspector import charts
-from userlock.contrib.inspector.tally import WAIT_LIMITS, Tally, Waits
-from userlock.lock.lease import process_label
+from userlock.contrib.inspector.tally import Tally, Waits
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
-from userlock.words import counted, span
+from userlock.words import counted
 
 #: The most rows of a table. A note gives the number of the others.
 _MOST_ROWS = 200
@@ -32,7 +29,7 @@ _MOST_ASKED = 50
 #: Characters that a form does not carry as they are.
 _LOST = re.compile("[\r\n\0\ud800-\udfff]")
 
-#: The facts about a lock, an endpoint, a put site, an outage or a thread.
+#: The facts about a lock, an endpoint or a put site.
 Row = dict[str, Any]
 
 
@@ -103,29 +100,6 @@ TABLES = {
             Column("since", "First", "moment"),
         ),
     ),
-    "outages": Table(
-        "Outages",
-        "Periods in which the lock store did not answer this process. Writes were still fenced.",
-        "No outages so far.",
-        (
-            Column("since", "Start", "moment"),
-            Column("seconds", "Duration", "duration"),
-            Column("degraded", "Degraded locks", "count"),
-            Column("refused", "Refused locks", "count"),
-            Column("reason", "Reason"),
-        ),
-    ),
-    "heartbeats": Table(
-        "Heartbeats",
-        "The thread of this process that renews leases, and sends pending releases when the store "
-        "answers again.",
-        "",
-        (
-            Column("process", "Process"),
-            Column("tasks", "Tasks", "count"),
-            Column("thread", "Thread"),
-        ),
-    ),
 }
 
 
@@ -137,13 +111,11 @@ class View:
         rows: the facts.
         notes: what is missing, and other remarks.
         local: whether the facts are about this process only.
-        chart: a drawing of them, with a heading, if there is one.
     """
 
     rows: list[Row]
     notes: list[str] = dataclasses.field(default_factory=list)
     local: bool = True
-    chart: tuple[str, Markup] | None = None
 
 
 def route_of(app: flask.Flask, request: str) -> str | None:
@@ -230,17 +202,10 @@ class Views:
 
     def contention(self) -> View:
         """Return the locks that requests of this process waited for."""
-        waits = self._tally.waits.copy()
-        names = [f"≤ {span(limit)}" for limit in WAIT_LIMITS] + [f"> {span(WAIT_LIMITS[-1])}"]
-        heading = "Waits by length"
-        chart = charts.bars(heading, list(zip(names, waits, strict=True)))
-        return dataclasses.replace(
-            _contention(
-                (ids.show(lock_id), waits)
-                for lock_id, waits in self._tally.by_lock.copy().items()
-                if waits.waited or waits.rejected
-            ),
-            chart=(heading, chart) if any(waits) else None,
+        return _contention(
+            (ids.show(lock_id), waits)
+            for lock_id, waits in self._tally.by_lock.copy().items()
+            if waits.waited or waits.rejected
         )
 
     def endpoints(self) -> View:
@@ -250,34 +215,6 @@ class Views:
     def violations(self) -> View:
         """Return the put sites whose writes slipped past their lock."""
         return View([dataclasses.asdict(site) for site in violations()[:_MOST_ROWS]])
-
-    def outages(self) -> View:
-        """Return the periods without the store, and counts of other events that should be rare."""
-        outages, since, now = self._tally.outages.copy(), self._tally.since, self._tally.now
-        chart = charts.periods(
-            f"{counted(len(outages), 'outage')} in {span(now - since)}",
-            since,
-            now,
-            [(each.since, each.until) for each in outages],
-            (f"{span(now - since)} ago: this process started", "now"),
-        )
-        return View(
-            [
-                {**dataclasses.asdict(each), "seconds": each.until - each.since}
-                for each in reversed(outages)
-            ],
-            [
-                f"{name}: {count:,} since this process started."
-                for name, count in sorted(self._tally.troubles.copy().items())
-            ],
-            chart=("Outages since this process started", chart) if outages else None,
-        )
-
-    def heartbeats(self) -> View:
-        """Return the state of the renewal thread."""
-        renewals = self._service().renewals
-        thread = "running" if renewals.running else "not started"
-        return View([{"process": process_label(), "tasks": len(renewals), "thread": thread}])
 
 
 def _breakable(seen: reading.LockState) -> str:

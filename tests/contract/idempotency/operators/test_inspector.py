@@ -1,4 +1,4 @@
-"""Test the inspector's pages of requests: access, lists, outcomes, completion."""
+"""Test the inspector's pages of requests: access, lists, completion."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, docu
 from tests.contract.outbox.operators.test_inspector import OTHER_SITES, form
 from tests.contract.web.test_inspector import routes
 from userlock.admin import requests as reading
-from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import requests as pages
-from userlock.contrib.inspector.tally import Tally
-from userlock.events import RequestServed
 from userlock.idempotency import Flow
 from userlock.stores import MemoryStore
 
@@ -179,34 +176,6 @@ def test_one_request(shop: Shop, web: FlaskClient) -> None:
     for wrong in (named("nobody"), named("", ""), named("x" * 2_000), named("ann", "x" * 3_000)):
         for path in ("show", "show.json", "complete", "complete/now"):
             assert web.post(f"/userlock/requests/{path}", data=wrong).status_code == 404
-
-
-# --- outcomes -----------------------------------------------------------------------------------
-
-
-def test_outcomes_of_this_process(shop: Shop, web: FlaskClient) -> None:
-    assert "No requests so far" in web.get("/userlock/requests").text
-    shop.leave("ann")
-    shop.ask("ann")
-    shop.ask("ann")
-    shop.ask("bob")
-    found = document(web)["outcomes"]
-    assert found["of_this_process_only"] is True
-    assert {name: count for name, count in found["flows"]["sell"].items() if count} == {
-        "unfinished": 1,
-        "resumed": 1,
-        "replayed": 1,
-        "done": 1,
-    }
-
-
-def test_outcomes_are_bounded() -> None:
-    tally = Tally(SYSTEM_CLOCK, lambda: "")
-    for number in range(1_100):
-        tally.listen(RequestServed("ann", f"flow-{number}", "done", 1, 0.1))
-        tally.listen(RequestServed("ann", "busy", "replayed", 0, 0.1))
-    assert len(tally.requests) == 1_000
-    assert dict(tally.outcomes())["busy"] == {"replayed": 1_100}
 
 
 # --- completion ---------------------------------------------------------------------------------
