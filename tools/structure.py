@@ -35,30 +35,42 @@ def sources(folder: str) -> dict[str, Path]:
     return {module_of(path): path for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the tree of a source file."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imported(path: Path) -> tuple[str, ...]:
+    """Return the names that a source file imports, anywhere and for any purpose."""
+    found: list[str] = []
+    statements: list[ast.AST] = list(tree_of(path).body)
+    for node in statements:  # which grows; without the expressions, most of a tree
+        match node:
+            case ast.Import(names=names):
+                found += [alias.name for alias in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                found += [f"{module}.{alias.name}" for alias in names]
+            case _:
+                for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+                    statements += getattr(node, part, ())
+    return tuple(found)
+
+
 class Names(NamedTuple):
-    """The names of a source file.
+    """The private attributes of a source file: those that it defines, and those of other objects
+    that it uses, each with its line."""
 
-    Attributes:
-        imported: what it imports, anywhere and for any purpose.
-        defined: the private attributes that it defines.
-        used: the private attributes of other objects that it uses, each with its line.
-    """
-
-    imported: list[str]
     defined: set[str]
     used: list[tuple[int, str]]
 
 
-@functools.cache
 def names_in(path: Path) -> Names:
-    """Return the names of a source file, which is walked once."""
-    names = Names([], set(), [])
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Return the private attributes of a source file."""
+    names = Names(set(), [])
+    for node in ast.walk(tree_of(path)):
         match node:
-            case ast.Import():
-                names.imported.extend(alias.name for alias in node.names)
-            case ast.ImportFrom(module=str(module)):
-                names.imported.extend(f"{module}.{alias.name}" for alias in node.names)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 names.defined.add(node.name)
             case ast.ClassDef():
@@ -89,7 +101,7 @@ def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
     found: dict[str, set[str]] = {}
     for module, path in files.items():
-        targets = {target(name) for name in names_in(path).imported}
+        targets = {target(name) for name in imported(path)}
         found[module] = {each for each in targets if each is not None and each != module}
     return found
 

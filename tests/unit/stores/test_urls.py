@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import userlock
@@ -113,6 +113,7 @@ def test_no_error_shows_the_password(drawn: tuple[str, str]) -> None:
     assert not shows(shown_url(url), password)
 
 
+@settings(max_examples=40)
 @given(urls(), st.sampled_from(["holder", "locks", "doctor", "environ", "typo", "early", "value"]))
 def test_the_command_line_does_not_show_the_password(drawn: tuple[str, str], how: str) -> None:
     url, password = drawn

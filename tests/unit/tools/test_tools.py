@@ -217,3 +217,9 @@ def test_structure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = structure.sources("house")
     assert structure.cycles(structure.arrows(files)) == [["house.roof", "house.wall"]]
     assert structure.private_accesses(files) == ["house.wall:5 _tiles (house.roof)"]
+
+
+@pytest.mark.parametrize("package", ["emulator", "sample_app"])
+def test_there_are_no_cycles(package: str) -> None:
+    """The library's are looked for by tests/unit/test_layering.py."""
+    assert structure.cycles(structure.arrows(structure.sources(package))) == []
