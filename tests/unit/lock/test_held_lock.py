@@ -246,24 +246,6 @@ class TestStillDown:
         assert not tenure.ran_out
         assert not tenure.lost
 
-    def test_without_one_it_ends_with_its_lease(
-        self, service: LockService, clock: ManualClock, tenure: HeldLock
-    ) -> None:
-        """The negative control."""
-        live(service, clock, 60)
-        assert tenure.ran_out
-        assert len(service.renewals) == 0
-
-    def test_a_late_renewal_reports_the_end(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
-    ) -> None:
-        """The process was stopped."""
-        store.go_down()
-        tenure = scope.acquire("ann", heartbeat=True)
-        clock.advance(11)
-        service.renewals.run_due()
-        assert tenure.lost == "its lease of 10 s ran out"
-
     def test_it_is_extended_by_hand_as_it_began(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:

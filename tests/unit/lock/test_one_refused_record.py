@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Callable, Collection
 from random import Random
 
@@ -80,13 +79,13 @@ def service_on(store: Refusing, clock: ManualClock, outage: str = "optimistic") 
 def degraded_neighbours(service: LockService, clock: ManualClock) -> int:
     """Return how many locks of others are degraded or refused in the minute that follows."""
     degraded = 0
-    for number in range(40):
+    for number in range(20):
         try:
             with userlock.scope(service), userlock.global_lock(f"learner-{number % 7}") as tenure:
                 degraded += tenure.degraded
         except LockServiceUnavailable:
             degraded += 1
-        live(service, clock, 1.5)
+        live(service, clock, 3)
     return degraded
 
 
@@ -102,17 +101,12 @@ def use(service: LockService, clock: ManualClock, *, heartbeat: bool) -> None:
         pass
 
 
-some_verbs = pytest.mark.parametrize(
-    ("refused", "heartbeat"),
-    [
-        *((each, True) for count in (1, 2, 5) for each in itertools.combinations(VERBS, count)),
-        *(((each,), False) for each in VERBS),
-    ],
-    ids=lambda each: "heartbeat" if each is True else "lease" if each is False else "+".join(each),
-)
+some_verbs = pytest.mark.parametrize("refused", [*((each,) for each in VERBS), VERBS], ids="+".join)
+heartbeats = pytest.mark.parametrize("heartbeat", [True, False], ids=["heartbeat", "lease"])
 
 
 @some_verbs
+@heartbeats
 @pytest.mark.parametrize(
     ("trouble", "outage"), [(RecordRefused, "optimistic"), (RecordBusy, "fail")]
 )
@@ -132,6 +126,7 @@ def test_other_locks_do_not_notice(
 
 
 @some_verbs
+@heartbeats
 def test_a_record_that_is_spoiled_while_its_lock_is_held(
     store: Refusing, clock: ManualClock, refused: tuple[str, ...], heartbeat: bool
 ) -> None:

@@ -87,17 +87,6 @@ class TestTaking:
         taken(leases.claim(claim, found(leases), passing=False))
         assert found(leases).holder.since == pytest.approx(clock.wall())
 
-    def test_of_two_claims_one_succeeds(self, leases: LeaseProtocol) -> None:
-        lease = taken(leases.take(make_claim()))
-        one, other = make_claim(), make_claim()
-        leases.join(one)
-        leases.join(other)
-        leases.release(lease)
-        seen = found(leases)
-        taken(leases.claim(other, seen, passing=True))
-        assert leases.claim(one, seen, passing=False) is None
-        assert found(leases).holder.token == other.token
-
     def test_a_claim_on_a_changed_record_is_refused(self, leases: LeaseProtocol) -> None:
         """Otherwise a waiter that arrived meanwhile would be lost from the queue."""
         lease = taken(leases.take(make_claim()))
@@ -140,13 +129,6 @@ class TestTaking:
         with pytest.raises(StoreUnavailable):
             leases.begin(make_claim(), None)
         assert late == []
-
-    def test_one_that_another_has_begun_is_theirs(self, leases: LeaseProtocol) -> None:
-        other = make_claim()
-        taken(leases.take(other))
-        seen = found(leases)
-        assert leases.begin(make_claim(), seen) is None
-        assert found(leases).holder == other.holder
 
 
 class TestQueue:
@@ -216,14 +198,6 @@ class TestRelease:
         leases.release(lease)
         mine = taken(leases.claim(claim, found(leases), passing=False))
         assert leases.release(mine) == Released()
-        assert leases.look("learner-1") is None
-
-    def test_nor_when_those_in_line_have_left_it(self, leases: LeaseProtocol) -> None:
-        lease = taken(leases.take(make_claim()))
-        claim = make_claim()
-        leases.join(claim)
-        leases.leave(claim.lock_id, claim.token)
-        assert leases.release(lease) == Released()
         assert leases.look("learner-1") is None
 
     def test_a_waiter_that_arrives_at_the_last_moment_is_not_lost(

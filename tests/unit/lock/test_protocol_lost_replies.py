@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.leases import taken
 from userlock.lock.lease import Lease, Lost, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import Stored, StoreUnavailable
@@ -16,18 +17,8 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
-
-
-@pytest.fixture
 def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
     return LeaseProtocol(store, clock)
-
-
-def taken(lease: Lease | None) -> Lease:
-    assert lease is not None
-    return lease
 
 
 class TestReleases:

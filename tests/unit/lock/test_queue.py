@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 
 import pytest
 
@@ -284,13 +285,13 @@ def looks_in(
 
 
 class TestDelay:
-    @pytest.mark.parametrize("hold", [0.005, 0.05, 0.5, 5.0])
+    @pytest.mark.parametrize("hold", [0.005, 5.0])
     def test_the_first_in_line_looks_about_ten_times_in_a_usual_hold(self, hold: float) -> None:
         looks = looks_in(hold, UNBOUND)
         assert 3 <= len(looks) <= 12
         assert looks[-1] - hold <= 0.1 * hold, "and sees its end soon"
 
-    @pytest.mark.parametrize("hold", [0.005, 0.05, 0.5])
+    @pytest.mark.parametrize("hold", [0.005, 0.5])
     @pytest.mark.parametrize("priority", ["interactive", "batch"])
     def test_within_the_bounds_that_are_set(self, hold: float, priority: str) -> None:
         policy = LockPolicy()
@@ -299,7 +300,7 @@ class TestDelay:
         assert len(looks) <= 12 + hold / polling.most_seconds
         assert looks[-1] - hold <= max(0.1 * hold, polling.least_seconds)
 
-    @pytest.mark.parametrize("factor", [0.1, 0.5, 1.5, 3.0, 10.0, 100.0])
+    @pytest.mark.parametrize("factor", [0.1, 1.5, 3.0, 100.0])
     def test_an_unusual_hold_costs_a_part_of_itself_or_of_the_usual_one(
         self, factor: float
     ) -> None:
@@ -309,24 +310,24 @@ class TestDelay:
         assert len(looks) <= 80
 
     @pytest.mark.parametrize("position", [0, 1, 2, 10, 1000])
-    @pytest.mark.parametrize("typical", [0.0001, 0.01, 1.0, 1000.0])
-    @pytest.mark.parametrize("held", [0.0, 0.0001, 0.009, 0.01, 1.0, 1e6])
-    def test_nobody_spins_and_nobody_sleeps_for_long(
-        self, position: int, typical: float, held: float
-    ) -> None:
+    def test_nobody_spins_and_nobody_sleeps_for_long(self, position: int) -> None:
         polling = Polling(least_seconds=0.001, most_seconds=0.05)
-        seconds = delay(Look(position, typical, held), polling)
-        assert polling.least_seconds <= seconds <= 0.25
-        if position == 0:
-            assert seconds <= polling.most_seconds
+        typical = (0.0001, 0.01, 1.0, 1000.0)
+        for usual, held in itertools.product(typical, (0.0, 0.0001, 0.009, 0.01, 1.0, 1e6)):
+            seconds = delay(Look(position, usual, held), polling)
+            assert polling.least_seconds <= seconds <= 0.25
+            if position == 0:
+                assert seconds <= polling.most_seconds
+            else:
+                assert seconds >= 10 * polling.least_seconds
 
     @pytest.mark.parametrize(("position", "seconds"), [(1, 0.1), (2, 0.25), (100, 0.25)])
-    @pytest.mark.parametrize("typical", [0.001, 0.01, 10.0])
     def test_those_behind_that_are_woken_poll_only_for_the_death_of_those_ahead(
-        self, position: int, seconds: float, typical: float
+        self, position: int, seconds: float
     ) -> None:
         """With the patience of 0.25 s a dead waiter costs half a second at most."""
-        assert delay(Look(position, typical, 0.0), Polling(), woken=True) == seconds
+        for typical in (0.001, 0.01, 10.0):
+            assert delay(Look(position, typical, 0.0), Polling(), woken=True) == seconds
 
     def test_those_behind_look_the_less_often_the_further_back(self) -> None:
         seconds = [delay(Look(position, 0.01, 0.0), Polling()) for position in range(1, 60)]

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.lock.logs import Log, a_holder, names, new_nonce, read_again, reserved_by
 from userlock.lock.record import (
-    MOST_WAITERS,
     PATIENCE_SECONDS,
     BlockedOn,
     Record,
@@ -310,7 +309,7 @@ class TestSuccession:
         assert names(self.take_over(log, "newcomer", passing=True)) == []
 
     def test_many_successions_lose_no_waiter(self, log: Log) -> None:
-        everybody = [f"learner-{number}" for number in range(MOST_WAITERS)]
+        everybody = [f"learner-{number}" for number in range(40)]
         log.joined_by(*everybody)
         served = []
         while not log.record.empty:

@@ -117,20 +117,6 @@ class TestForgetting:
         assert renewals.run_due() is None
         assert calls == []
 
-    def test_entries_of_forgotten_tasks_do_not_pile_up(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        """Short locks with long leases: each leaves an entry for a much later time."""
-        kept = [Recording() for _ in range(10)]
-        for task in kept:
-            renewals.schedule(task, clock.now() + 1)
-        for _ in range(10_000):
-            renewals.schedule(Recording(), clock.now() + 3600)
-        assert len(renewals._due) < 200
-        clock.advance(2)
-        renewals.run_due()
-        assert all(len(task.calls) == 1 for task in kept)
-
     def test_entries_of_rescheduled_tasks_do_not_pile_up(
         self, renewals: RenewalThread, clock: ManualClock
     ) -> None:

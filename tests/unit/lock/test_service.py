@@ -80,13 +80,6 @@ def test_a_timeout_names_the_holder(
     assert isinstance(events[-1], TimedOut)
 
 
-def test_a_wait_of_zero_tries_once(service: LockService, clock: ManualClock) -> None:
-    service.acquire("ann")
-    with pytest.raises(LockTimeout):
-        service.acquire("ann", wait_timeout=0)
-    assert clock.sleeps == []
-
-
 def test_a_lease_that_ran_out_frees_the_lock(
     service: LockService, clock: ManualClock, events: list[Event]
 ) -> None:
@@ -148,15 +141,6 @@ class TestOutage:
         with pytest.raises(LockServiceUnavailable, match="connection refused") as caught:
             service.acquire("ann")
         assert caught.value.lock_id == "ann"
-
-    def test_a_store_that_dies_while_waiting_ends_the_wait(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        service.acquire("ann")
-        clock.after(1.0, store.go_down)
-        started = clock.now()
-        assert service.acquire("ann").degraded
-        assert clock.now() - started < 1.1
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(
