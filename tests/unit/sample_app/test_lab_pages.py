@@ -37,7 +37,6 @@ def keep(folder: Path, name: str, plan: Plan | list[Plan], *lines: object) -> No
 
 
 OVER = outcome.document(PLAN, VISITS, Outcome.of(VISITS, stored=2))
-FIRST, SECOND = "1700000000-aaaaaa", "1700000001-bbbbbb"
 
 
 def test_a_form_that_is_refused_keeps_its_values(client: FlaskClient) -> None:

@@ -13,8 +13,6 @@ from sample_app.learning import nightly
 from sample_app.pages import nightly as nightly_page
 from tests.unit.sample_app.conftest import Site
 
-FINISH = "/api/learners/{}/exercises/primes/finish"
-
 
 def shown_name(site: Site) -> str:
     """Return the name of the stored run, as the page's links have it."""
@@ -72,18 +70,6 @@ def test_no_parameter_starts_a_second_run(site: Site, step: Step, run_before: bo
     # The negative control: when none is running, the same request starts one.
     site.client.post("/nightly", query_string={"after": "never"})
     assert site.run_jobs() == 1
-
-
-def test_it_goes_on_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nightly, "PAGE", 2)
-    for number in range(4):
-        site.client.post("/api/learners", json={"id": f"learner-{number}", "name": "Somebody"})
-    for each in ("ada", "learner-3"):
-        site.client.post(FINISH.format(each))
-    report = site.nightly()
-    assert (report["learners"], report["done"], report["badges_awarded"]) == (5, 5, 2)
-    for each in ("ada", "learner-3"):
-        assert site.learner(each)["badges"] == ["first-step"]
 
 
 def test_a_run_that_failed_goes_on_where_it_was(

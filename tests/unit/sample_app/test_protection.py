@@ -6,19 +6,15 @@ same learner runs meanwhile, from beginning to end.
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from werkzeug.test import TestResponse
 
-from sample_app import create_app, demonstration
+from sample_app import demonstration
 from sample_app.config import Protection, Settings
-from sample_app.models import Project
 from sample_app.protection import lock_service
-from sample_app.stack import ports
 from tests.unit.sample_app.conftest import OpenSite, Site
 
 FINISH = "/api/learners/ada/exercises/primes/finish"
@@ -84,46 +80,3 @@ def test_without_protection_an_update_is_lost(
     first, second = race(finish(site), finish(site))
     assert (first.status_code, second.status_code) == (200, 200)
     assert site.learner()["points"] == 15, "two exercises, 15 points each"
-
-
-def projects(site: Site) -> tuple[Request, Request]:
-    """Return the forms for a project of one title, from two windows."""
-    first, second = (
-        functools.partial(site.sign_in().post, "/projects", data={"title": title})
-        for title in ("A sundial", "A SUNDIAL")
-    )
-    return first, second
-
-
-def active(site: Site) -> int:
-    return site.sign_in().get("/projects").text.count('value="archived"')
-
-
-@pytest.mark.parametrize("protection", [Protection.NONE, Protection.FENCING])
-def test_a_title_is_unique_without_the_lock(
-    unlocked: Callable[[Protection], Site], race: Race, protection: Protection
-) -> None:
-    site = unlocked(protection)
-    first, second = race(*projects(site))
-    assert (first.status_code, second.status_code) == (303, 303)
-    assert active(site) == 1
-
-
-def test_without_the_constraint_there_are_two(
-    unlocked: Callable[[Protection], Site], race: Race, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control."""
-    monkeypatch.setattr(Project, "_userlock_constraints", ())
-    site = unlocked(Protection.NONE)
-    race(*projects(site))
-    assert active(site) == 2
-
-
-def test_a_datastore_that_does_not_answer_is_a_503(datastore: object) -> None:
-    dead = f"127.0.0.1:{ports.any_free()}"
-    site = create_app({"TESTING": True, "DATASTORE_EMULATOR_HOST": dead})
-    started = time.monotonic()
-    answer = site.test_client().get("/healthz")
-    assert answer.status_code == 503
-    assert answer.get_json()["error"] == "datastore_unavailable"
-    assert time.monotonic() - started < 5

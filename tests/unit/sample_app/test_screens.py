@@ -52,25 +52,12 @@ def files(site: Site) -> list[Path]:
     return list(folder.iterdir()) if folder.exists() else []
 
 
-def test_the_same_name_is_the_next_version(ada: FlaskClient, path: str) -> None:
-    upload(ada, path, "home.png")
-    page = upload(ada, path, "home@2x.jpg", picture("JPEG", (80, 60)))
-    assert "home@2x.jpg is version 2 of the screen “home”." in page.text
-    (screen,) = screens(ada, path)
-    assert "80 by 60 pixels" in ada.get(screen).text
-    assert ada.get(f"{screen}/latest").mimetype == "image/jpeg"
-    assert ada.get(f"{screen}/1").mimetype == "image/png"
-    assert ada.get(f"{screen}/3").status_code == 404
-
-
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("", b"", "choose a picture"),
         ("empty.png", b"", "choose a picture"),
         ("page.png", b"<html><script>alert(1)</script>", "this is no picture"),
         ("half.png", picture()[:60], "this is no picture"),
-        ("half.jpg", picture("JPEG")[:200], "this is no picture"),
         ("icon.bmp", picture("BMP"), "this is no picture"),
         ("a" * 101 + ".png", picture(), "at most 100 characters"),
     ],
@@ -111,26 +98,6 @@ def test_a_duplicate_has_screens_and_files_of_its_own(
     site.run_jobs()
     assert len(files(site)) == 2
     assert ada.get(f"{home}/latest").status_code == 200
-
-
-def test_a_deletion_takes_screens_versions_and_files(
-    site: Site, ada: FlaskClient, path: str
-) -> None:
-    for colour in ("red", "blue"):
-        upload(ada, path, "home.png", picture(colour=colour))
-    upload(ada, path, "about.png")
-    assert "Its 2 screens, with all versions, go with it." in ada.get(f"{path}/delete").text
-    page = ada.post(f"{path}/delete", follow_redirects=True)
-    progress = page.request.path
-    assert 'http-equiv="refresh"' in page.text
-    assert progress in ada.get("/projects").text
-    site.run_jobs()
-    page = ada.get(progress)
-    assert "All of it is deleted" in page.text
-    assert "5 parts below it" in page.text
-    assert 'http-equiv="refresh"' not in page.text
-    assert files(site) == []
-    assert progress not in ada.get("/projects").text
 
 
 def test_a_file_whose_upload_was_not_completed_is_swept(

@@ -8,16 +8,6 @@ from tests.unit.sample_app.conftest import Site
 FINISH = "/api/learners/{}/exercises/primes/finish"
 
 
-def test_the_job_awards_earned_badges_only_once(site: Site) -> None:
-    site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
-    site.client.post(FINISH.format("ada"))
-    first = site.nightly()
-    assert (first["learners"], first["badges_awarded"], first["skipped"]) == (2, 1, 0)
-    assert site.learner("ada")["badges"] == ["first-step"]
-    assert site.learner("bruno")["badges"] == []
-    assert site.nightly()["badges_awarded"] == 0
-
-
 def test_a_locked_learner_is_skipped(site: Site) -> None:
     site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
     for each in ("ada", "bruno"):
