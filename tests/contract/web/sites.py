@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import flask
-import pytest
 import werkzeug.test
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
@@ -89,7 +88,6 @@ def django_site(stack: ExitStack, view: View, **options: Any) -> Ask:
 
 
 SITES = {"flask": flask_site, "wsgi": wsgi_site, "django": django_site}
-EACH_SITE = pytest.mark.parametrize("kind", SITES)
 
 
 @contextmanager
