@@ -98,9 +98,8 @@ def seen_by_node(running: userlock_emulator.Emulator) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.parametrize("example", EXPECTED)
-def test_node(seen_by_node: dict[str, Any], example: str) -> None:
-    assert seen_by_node[example] == EXPECTED[example]
+def test_node(seen_by_node: dict[str, Any]) -> None:
+    assert seen_by_node == EXPECTED
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -108,8 +107,7 @@ def test_python(datastore_client: datastore.Client, example: str) -> None:
     assert EXAMPLES[example](datastore_client) == EXPECTED[example]
 
 
-def test_no_example_is_left_out(seen_by_node: dict[str, Any]) -> None:
-    assert set(seen_by_node) == set(EXPECTED)
+def test_no_example_is_left_out() -> None:
     # The Python client has no merge, takes null for 0.0, and checks keys by itself.
     without = {"merge", "average_of_nothing", "incomplete_requests"}
     assert set(EXPECTED) - set(EXAMPLES) == without

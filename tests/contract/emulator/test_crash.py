@@ -25,7 +25,7 @@ from userlock_emulator.datastore.protos import (
 )
 
 CLIENTS = 4
-MOMENTS = 60
+MOMENTS = 24
 SIDE_BY_SIDE = 4
 # The number of entities of each commit, which are stored all or none.
 GROUP = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from google.cloud import datastore
-from google.cloud.datastore.query import PropertyFilter
 from google.cloud.datastore.query_profile import ExplainOptions
 
 
@@ -27,32 +26,6 @@ def test_a_transaction_that_begins_with_its_first_read(datastore_client: datasto
         transaction.put(datastore.Entity(client.key("Task", 2)))
     assert client.get(client.key("Task", 2)) is not None
     client.reserve_ids_sequential(client.key("Task", 1), 3)
-
-
-def test_databases_are_kept_apart(datastore_client: datastore.Client) -> None:
-    other = datastore.Client(database="other")
-    put(other, "Task", 1)
-    assert list(datastore_client.query(kind="Task").fetch()) == []
-    (found,) = other.query(kind="Task").fetch()
-    assert found.key == other.key("Task", 1)
-
-
-def test_the_documented_metadata_queries(datastore_client: datastore.Client) -> None:
-    client = datastore_client
-    put(client, "Account", 1)
-    put(client, "Task", 3)
-    for kind, expected in (("__namespace__", [1]), ("__kind__", ["Account", "Task"])):
-        query = client.query(kind=kind)
-        query.keys_only()
-        assert [entity.key.id_or_name for entity in query.fetch()] == expected
-    properties = client.query(kind="__property__", ancestor=client.key("__kind__", "Task"))
-    found = {entity.key.name: entity["property_representation"] for entity in properties.fetch()}
-    assert found == {"done": ["BOOLEAN"], "priority": ["INT64"]}
-    first = client.key("__kind__", "Task", "__property__", "priority")
-    from_priority = client.query(kind="__property__")
-    from_priority.keys_only()
-    from_priority.add_filter(filter=PropertyFilter("__key__", ">=", first))
-    assert [entity.key for entity in from_priority.fetch()] == [first]
 
 
 def test_plans_and_statistics(datastore_client: datastore.Client) -> None:

@@ -54,16 +54,13 @@ def asked(
     "act",
     [
         lambda engine: engine.lookup(key("K", 50)),
-        lambda engine: engine.lookup(key("K", 10**9)),
         lambda engine: engine.put(entity(key("K", 60), n=-1, g=-1)),
-        lambda engine: engine.delete(key("K", 61)),
         lambda engine: engine.run(asked((("n", "=", 50),))),
         lambda engine: engine.run(asked((("n", ">", 10), ("n", "<", 31)))),
         lambda engine: engine.run(asked((("g", "=", 3),), ("-n",))),
         lambda engine: engine.run(asked(orders=("-n",), limit=20)),
-        lambda engine: engine.run(asked(limit=20)),
     ],
-    ids=["found", "missing", "put", "delete", "equal", "range", "both", "order", "keys"],
+    ids=["found", "put", "equal", "range", "both", "order"],
 )
 def test_a_small_result(sizes: tuple[Subject, Subject], act: Callable[[Subject], object]) -> None:
     small, large = (steps(engine, act) for engine in sizes)
@@ -76,11 +73,9 @@ def test_a_small_result(sizes: tuple[Subject, Subject], act: Callable[[Subject],
         asked((("a", "=", 1),), ("c",), limit=5),
         asked((("a", "=", 1), ("b", "=", 2)), limit=5),
         asked(orders=("a", "-b", "c"), limit=5),
-        asked((("b", "=", 2),), ("a", "c"), limit=5),
         asked((("a", "=", 1), ("c", ">", 2)), limit=5),
         asked((("b", "in", [1, 2]),), ("c",), limit=5),
         asked((("c", "!=", 5),), ("c", "a"), limit=5),
-        asked((("a", "=", 1),), ("c",), ("c",), limit=5),
         asked(shown=("c", "a"), limit=5),
     ],
 )
@@ -116,10 +111,8 @@ def test_a_page_of_many_matches(
 @pytest.mark.parametrize(
     ("filters", "orders"),
     [
-        ((), ()),
         ((), ("-__key__",)),
         ((("all", "=", 1),), ()),
-        ((), ("-all",)),
         ((), ("a", "c")),
         ((("all", "=", 1),), ("-a", "b")),
         ((("__key__", ">", key("K", 900)),), ()),

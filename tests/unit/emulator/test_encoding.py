@@ -110,19 +110,19 @@ def test_descendants_are_the_keys_in_the_ancestor_range() -> None:
     assert inside == [encode_key(item) for item in KEYS_IN_ORDER[1:5]]
 
 
-@pytest.mark.parametrize("item", VALUES_IN_ORDER, ids=repr)
-def test_values_survive_a_round_trip(item: object) -> None:
-    original = value(item)
-    decoded = decode_value(encode_value(original))
-    assert decoded.meaning == 18, "a value from an index"
-    decoded.meaning = 0
-    if isinstance(item, Timestamp):
-        # A projected date is its microseconds.
-        assert decoded == Value(integer_value=item)
-    elif isinstance(item, float) and math.isnan(item):
-        assert math.isnan(decoded.double_value)
-    else:
-        assert decoded == original
+def test_values_survive_a_round_trip() -> None:
+    for item in VALUES_IN_ORDER:
+        original = value(item)
+        decoded = decode_value(encode_value(original))
+        assert decoded.meaning == 18, "a value from an index"
+        decoded.meaning = 0
+        if isinstance(item, Timestamp):
+            # A projected date is its microseconds.
+            assert decoded == Value(integer_value=item)
+        elif isinstance(item, float) and math.isnan(item):
+            assert math.isnan(decoded.double_value)
+        else:
+            assert decoded == original
 
 
 def test_root_of_is_the_first_path_element() -> None:
@@ -132,7 +132,7 @@ def test_root_of_is_the_first_path_element() -> None:
         assert root_of(root) == root
 
 
-@pytest.mark.parametrize("item", [[1, 2], {"a": 1}], ids=["array", "entity"])
-def test_composite_values_have_no_encoding(item: object) -> None:
-    with pytest.raises(DatastoreError, match="cannot be compared"):
-        encode_value(value(item))
+def test_composite_values_have_no_encoding() -> None:
+    for item in ([1, 2], {"a": 1}):
+        with pytest.raises(DatastoreError, match="cannot be compared"):
+            encode_value(value(item))

@@ -1,7 +1,5 @@
 """Reader/writer locks: the waits, their order, and the aborted ones."""
 
-from functools import partial
-
 import pytest
 
 from tests.unit.emulator.builders import key
@@ -114,16 +112,6 @@ def test_a_long_cycle_is_found(locks: LockTable) -> None:
     first.result()
 
 
-def test_many_readers_that_all_want_to_write(locks: LockTable) -> None:
-    owners = [Owner() for _ in range(20)]
-    for owner in owners:
-        locks.share(owner, [A])
-    started = [Started(partial(locks.take, owner, [A])) for owner in owners]
-    started[0].result()
-    for loser in started[1:]:
-        assert_aborted(loser)
-
-
 def owned(name: bytes, began: float = 0.0, client: str = "") -> Owner:
     transaction = Transaction(
         name * 20, ("p", ""), read_only=False, snapshot=0, began=began, last_used=began
@@ -155,28 +143,3 @@ def test_the_request_that_gives_up_names_the_transaction_that_does_not_end(
         " /viewer/transactions at the emulator's address."
     )
     assert "73737373" in caplog.text
-
-
-def test_the_view_has_holders_waiters_and_whom_they_wait_for(locks: LockTable) -> None:
-    holder, waiter, behind = owned(b"h"), owned(b"w"), Owner.ageless()
-    locks.share(holder, [A, B])
-    first = Started(lambda: locks.take(waiter, [A]))
-    wait_until_queued(locks, 1)
-    second = Started(lambda: locks.take(behind, [A]))
-    wait_until_queued(locks, 2)
-    view = locks.view([holder, waiter])
-    (holding,) = view.holdings
-    assert (holding.transaction, set(holding.shared), holding.exclusive, holding.total) == (
-        holder.transaction, {A, B}, (), 2,
-    )  # fmt: skip
-    one, two = view.waits
-    assert (one.transaction, one.entities, one.exclusive) == (waiter.transaction, (A,), True)
-    assert one.blockers == (holder.transaction,)
-    assert two.transaction is None
-    assert len(two.blockers) == 2
-    assert all(each in two.blockers for each in (holder.transaction, waiter.transaction))
-    locks.release(holder)
-    first.result()
-    locks.release(waiter)
-    second.result()
-    assert locks.view([holder, waiter]) == ((), ())

@@ -1,22 +1,15 @@
 """Whole numbers of any length, in text that clients send."""
 
-import pytest
-
 from userlock_emulator.port.numbers import whole_number
 
 NINES = "9" * 5000
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("0", 0), ("7", 7), ("0" * 5000 + "7", 7), ("10", 10), ("11", None), (NINES, None),
-        ("", None), ("-1", None), ("+1", None), ("1.0", None), (" 1", None), ("1\n", None),
-        ("\u0663", None), ("1_0", None), ("0x1", None),
-    ],
-)  # fmt: skip
-def test_a_number_up_to_ten(text: str, number: int | None) -> None:
-    assert whole_number(text, most=10) == number
+def test_a_number_up_to_ten() -> None:
+    good = {"0": 0, "7": 7, "0" * 5000 + "7": 7, "10": 10}
+    assert {text: whole_number(text, most=10) for text in good} == good
+    for bad in ("11", NINES, "", "-1", "+1", "1.0", " 1", "1\n", "\u0663", "1_0", "0x1"):
+        assert whole_number(bad, most=10) is None, bad[:9]
 
 
 def test_signs_and_clipping() -> None:

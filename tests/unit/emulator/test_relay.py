@@ -43,10 +43,6 @@ class Bench:
         for _ in range(count):
             assert self.relay.step()
 
-    def take(self) -> socket.socket:
-        _, (descriptor,), _, _ = socket.recv_fds(self.ours, 1, 1)
-        return self.clients.enter_context(socket.socket(fileno=descriptor))
-
     def close(self) -> None:
         self.clients.close()
         for _ in range(5):  # the relay closes its ends
@@ -72,22 +68,6 @@ def test_a_client_that_does_not_begin_is_hung_up_on(bench: Bench, begin: bytes) 
     assert bench.relay.connections == 0
     with contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""
-
-
-def test_all_sorts_count_together(bench: Bench) -> None:
-    bench.connect(b"GET / HTTP/1.1\r\n")
-    bench.take()
-    bench.connect(PREFACE)
-    bench.now = 1000.0  # who has begun is not hung up on
-    bench.connect(b"P")
-    assert bench.relay.connections == 3
-    refused = bench.connect(b"GET / HTTP/1.1\r\n")
-    assert refused.recv(100).startswith(b"HTTP/1.1 503 ")
-    assert bench.relay.connections == 3
-    # The emulator reports that the first has ended.
-    bench.ours.send(b".")
-    bench.steps()
-    assert bench.relay.connections == 2
 
 
 def test_it_ends_with_the_emulator(bench: Bench) -> None:

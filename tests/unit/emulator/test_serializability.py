@@ -257,35 +257,3 @@ def test_without_validation_they_are_not() -> None:
     assert aborted == 0
     with pytest.raises(NotSerializable, match="did not read what it was written on"):
         check(history)
-
-
-def history(change: str = "") -> list[Ran]:
-    """Return the history of two writers and a reader; `change` makes it impossible."""
-    writers = [
-        Ran(name, began, [], {"a1": (n, name)}, n, began + 1)
-        for n, (name, began) in enumerate((("first", 0.0), ("second", 2.0)), 1)
-    ]
-    if change == "unseen":
-        writers[1].reads.append((lambda state: "a1" in state, False))
-    elif change == "one version":
-        writers[1].version = 1
-    elif change == "against time":
-        writers[0].began, writers[0].ended = 5, 6
-    first_was_there: Question = lambda state: state.get("a1", (0, ""))[1] == "first"  # noqa: E731
-    began = 4.0 if change == "late" else 0.0
-    return [*writers, Ran("reader", began, [(first_was_there, True)], ended=6)]
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ("unseen", "second did not read what it was written on"),
-        ("one version", "have one version"),
-        ("against time", "second had ended before first began"),
-        ("late", "reader did not read any state"),
-    ],
-)
-def test_the_checker_finds(change: str, found: str) -> None:
-    check(history())
-    with pytest.raises(NotSerializable, match=found):
-        check(history(change))

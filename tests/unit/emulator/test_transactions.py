@@ -17,7 +17,6 @@ from userlock_emulator.datastore.engine import ControlFactory
 from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
     Message,
@@ -210,19 +209,6 @@ class TestReads:
         transaction = getattr(engine.engine, rpc)(request_).transaction
         engine.put(entity(KEY, n=1))
         assert_aborted(engine, transaction)
-
-    def test_a_past_state(self, engine: Subject) -> None:
-        engine.put(entity(KEY, n=1))
-        then = engine.lookup(KEY).read_time
-        engine.put(entity(KEY, n=2))
-        request = LookupRequest(project_id=PROJECT, keys=[KEY])
-        request.read_options.read_time.CopyFrom(then)
-        response = engine.engine.lookup(request)
-        assert response.found[0].entity.properties["n"].integer_value == 1
-        assert response.read_time == then
-        begin = BeginTransactionRequest(project_id=PROJECT)
-        begin.transaction_options.read_only.read_time.CopyFrom(then)
-        assert n_of(engine, engine.engine.begin_transaction(begin).transaction) == 1
 
     @pytest.mark.parametrize(
         ("shift_seconds", "nanos", "code", "text"),

@@ -65,8 +65,8 @@ def test_counts_and_times() -> None:
 @pytest.mark.parametrize(
     ("status", "ends"),
     [
-        *((status, True) for status in (200, 201, 204, 299)),
-        *((status, False) for status in (199, 300, 302, 400, 404, 409, 429, 500, 503, 599)),
+        *((status, True) for status in (200, 299)),
+        *((status, False) for status in (199, 300, 404, 429, 503)),
     ],
 )
 def test_success_ends_it_and_anything_else_is_retried(status: int, ends: bool) -> None:
@@ -82,7 +82,6 @@ def test_success_ends_it_and_anything_else_is_retried(status: int, ends: bool) -
 @pytest.mark.parametrize(
     ("retry", "seconds_between", "attempts"),
     [
-        ({"max_attempts": 1}, 0, 1),
         ({"max_attempts": 3}, 1000, 3),
         ({"max_attempts": 3, "max_retry_duration": 100}, 10, 11),  # both have to be reached
         ({"max_attempts": 3, "max_retry_duration": 10}, 100, 3),
@@ -199,22 +198,6 @@ class TestRestart:
             after.create("done")
         with pytest.raises(RpcError, match="Queue already exists"):
             after.create_queue()
-        after.storage.close()
-
-    def test_an_attempt_in_flight_is_repeated(self, tmp_path: Path) -> None:
-        before = Subject(tmp_path)
-        before.create_queue()
-        before.create("a")
-        before.begin("a")
-        with before.storage.look() as tables:
-            assert tables.next_task(1) is None
-        before.storage.close()  # as kill -9 would
-
-        after = Subject(tmp_path)
-        with after.storage.look() as tables:
-            row = tables.next_task(1)
-        assert row is not None
-        assert (row.id, row.dispatches) == ("a", 1)
         after.storage.close()
 
     def test_a_file_of_another_program_is_refused(self, tmp_path: Path) -> None:

@@ -84,12 +84,3 @@ class TestThrottling:
             assert subject.ready(0) == pytest.approx(SECOND / 5, abs=2)
         else:
             assert subject.ready(0) == 0
-
-    def test_success_ends_it(self) -> None:
-        subject = lane(10)
-        for _ in range(3):
-            subject.note(Answer(status=503), False, 0)
-        assert subject.ready(0) == pytest.approx(SECOND * 8 / 10, abs=2)
-        for _ in range(3):
-            subject.note(Answer(status=200), False, 0)
-        assert subject.ready(0) == pytest.approx(SECOND / 10, abs=2)

@@ -189,7 +189,7 @@ class TestList:
             if not token:
                 return names
 
-    @pytest.mark.parametrize("size", [0, 1, 2, 3, 99])
+    @pytest.mark.parametrize("size", [0, 2])
     def test_pages(self, subject: Subject, size: int) -> None:
         for name in ("b", "a", "c", "A-1"):
             subject.create_queue(f"{LOCATION}/queues/{name}")

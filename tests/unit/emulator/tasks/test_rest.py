@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from http import HTTPStatus
 from typing import Any
@@ -49,82 +48,21 @@ def bench() -> Bench:
     return bench
 
 
-def test_queues(bench: Bench) -> None:
-    assert bench.ask("GET", f"/v2/{QUEUE}")[1]["retryConfig"]["minBackoff"] == "0.100s"
-    assert [each["name"] for each in bench.ask("GET", f"/v2/{LOCATION}/queues")[1]["queues"]] == [
-        QUEUE
-    ]
-    change = {"rateLimits": {"maxDispatchesPerSecond": 3, "maxConcurrentDispatches": 4}}
-    for mask in ("rateLimits.maxDispatchesPerSecond", "rate_limits.max_dispatches_per_second"):
-        limits = bench.ask("PATCH", f"/v2/{QUEUE}?updateMask={mask}", change)[1]["rateLimits"]
-        assert (limits["maxDispatchesPerSecond"], limits["maxConcurrentDispatches"]) == (3, 1000)
-    assert bench.ask("POST", f"/v2/{QUEUE}:pause", {})[1]["state"] == "PAUSED"
-    assert bench.ask("POST", f"/v2/{QUEUE}:resume")[1]["state"] == "RUNNING"
-    assert "purgeTime" in bench.ask("POST", f"/v2/{QUEUE}:purge", {})[1]
-    assert bench.ask("DELETE", f"/v2/{QUEUE}") == (200, {})
-    assert bench.ask("GET", f"/v2/{QUEUE}")[0] == 404
-
-
-def test_tasks(bench: Bench) -> None:
-    body = base64.b64encode(b"hello").decode()
-    asked = {
-        "task": {"httpRequest": {"url": "http://h/", "body": body, "httpMethod": "PUT"}},
-        "responseView": "FULL",
-    }
-    status, task = bench.ask("POST", f"/v2/{QUEUE}/tasks", asked)
-    assert (status, task["httpRequest"]["body"], task["view"]) == (200, body, "FULL")
-    assert "body" not in bench.ask("GET", f"/v2/{task['name']}")[1]["httpRequest"]
-    full = bench.ask("GET", f"/v2/{task['name']}?responseView=FULL")[1]
-    assert full["httpRequest"]["body"] == body
-    as_number = bench.ask("GET", f"/v2/{task['name']}?responseView=2&$alt=json;enum-encoding=int")[
-        1
-    ]
-    assert (as_number["view"], as_number["httpRequest"]["httpMethod"]) == (2, 4)
-    assert bench.ask("POST", f"/v2/{task['name']}:run", {})[1]["dispatchCount"] == 1
-    assert bench.ask("DELETE", f"/v2/{task['name']}") == (200, {})
-
-
-def test_pages_and_batches(bench: Bench) -> None:
-    for name in "abc":
-        bench.create(name)
-    page = bench.ask("GET", f"/v2/{QUEUE}/tasks?pageSize=2")[1]
-    assert len(page["tasks"]) == 2
-    rest = bench.ask("GET", f"/v2/{QUEUE}/tasks?page_size=2&pageToken={page['nextPageToken']}")[1]
-    assert [each["name"][-1] for each in rest["tasks"]] == ["c"]
-    assert "nextPageToken" not in rest
-    requests = [{"task": {"httpRequest": {"url": url}}} for url in ("http://h/", "x")]
-    status, operation = bench.ask("POST", f"/v2/{QUEUE}/tasks:batchCreate", {"requests": requests})
-    assert (status, operation["done"]) == (200, True)
-    assert list(operation["metadata"]["failedRequests"]) == ["1"]
-    assert bench.ask("GET", f"/v2/{operation['name']}") == (200, operation)
-    names = [each["name"] for each in (*page["tasks"], *operation["response"]["tasks"])]
-    assert bench.ask("POST", f"/v2/{QUEUE}/tasks:batchDelete", {"names": names})[0] == 200
-    assert bench.subject.tasks.count(QUEUE) == 1
-
-
 @pytest.mark.parametrize(
     ("method", "path", "document", "status"),
     [
         ("GET", f"/v2/{QUEUE}x", None, "NOT_FOUND"),
-        ("GET", "/v2/x", None, "NOT_FOUND"),
         ("PUT", f"/v2/{QUEUE}", None, "NOT_FOUND"),
         ("POST", f"/v2/{QUEUE}:unknown", None, "NOT_FOUND"),
         ("POST", f"/v2/{LOCATION}/queues", {"name": QUEUE}, "ALREADY_EXISTS"),
         ("POST", f"/v2/{QUEUE}/tasks", [], "INVALID_ARGUMENT"),
         ("POST", f"/v2/{QUEUE}/tasks", {"task": 7}, "INVALID_ARGUMENT"),
-        ("POST", f"/v2/{QUEUE}/tasks", {"unknown": 7}, "INVALID_ARGUMENT"),
-        ("POST", f"/v2/{QUEUE}/tasks", {"task": {"scheduleTime": "soon"}}, "INVALID_ARGUMENT"),
         ("GET", f"/v2/{QUEUE}/tasks?pageSize=x", None, "INVALID_ARGUMENT"),
-        ("GET", f"/v2/{QUEUE}/tasks?unknown=x", None, "INVALID_ARGUMENT"),
-        ("GET", f"/v2/{QUEUE}/tasks?pageSize.x=1", None, "INVALID_ARGUMENT"),
         ("GET", f"/v2/{QUEUE}/tasks?pageSize=1e999", None, "INVALID_ARGUMENT"),
         ("GET", f"/v2/{QUEUE}/tasks?{'pageSize=1&' * 101}", None, "INVALID_ARGUMENT"),
         ("POST", f"/v2/{QUEUE}/tasks", {"task": {"name": "\ud800"}}, "INVALID_ARGUMENT"),
-        ("PATCH", f"/v2/{QUEUE}?updateMask=x", {}, "INVALID_ARGUMENT"),
         ("PATCH", f"/v2/{QUEUE}?updateMask=%00", {}, "INVALID_ARGUMENT"),
-        ("PATCH", f"/v2/{QUEUE}", [], "INVALID_ARGUMENT"),
         ("GET", "/v2/projects/p/locations/l/queues/a%2Fb", None, "NOT_FOUND"),
-        ("GET", "/v2/projects/p/locations/l/queues/a_b", None, "INVALID_ARGUMENT"),
     ],
 )
 def test_errors(bench: Bench, method: str, path: str, document: Any, status: str) -> None:
@@ -188,13 +126,10 @@ class TestControl:
     @pytest.mark.parametrize(
         "asked",
         [
-            {}, {"fault": "clear"}, {"fault": "late"}, {"fault": "late", "seconds": "x"},
-            {"fault": "late", "seconds": -1}, {"fault": "late", "seconds": 1e999},
-            {"fault": "duplicate", "count": 0}, {"fault": "duplicate", "count": True},
-            {"fault": "duplicate", "rpc": "CreateTask"}, {"fault": "never", "queue": 7},
-            {"fault": "unavailable", "rpc": "Commit"}, {"fault": "outage", "seconds": -1},
-            {"fault": "outage"},
-            {"fault": "drop_reply", "skip": -1}, {"fault": "plant", "rule": {}},
+            {}, {"fault": "clear"}, {"fault": "late"}, {"fault": "late", "seconds": 1e999},
+            {"fault": "duplicate", "count": True}, {"fault": "duplicate", "rpc": "CreateTask"},
+            {"fault": "never", "queue": 7}, {"fault": "unavailable", "rpc": "Commit"},
+            {"fault": "outage", "seconds": -1}, {"fault": "drop_reply", "skip": -1},
         ],
     )  # fmt: skip
     def test_wrong_faults(self, bench: Bench, asked: dict[str, Any]) -> None:
