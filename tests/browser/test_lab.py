@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from sample_app.stack import Stack
 from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
+from tests.browser.conftest import LOOKS, VIEWPORTS
 from tests.browser.pictures import photograph
 
 
@@ -39,8 +39,7 @@ def test_updates_are_lost_without_the_lock_and_none_with_it(page: Page) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", DEVICES)
+@LOOKS
 def test_all_four(
     browser: Browser, site: Stack, screenshots: Path, device: str, scheme: Any
 ) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import userlock_emulator
 from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
+from tests.browser.conftest import LOOKS, VIEWPORTS
 from tests.browser.pictures import photograph
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
@@ -48,8 +48,7 @@ def stuck(client: datastore.Client) -> Any:
     return transaction
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("device", DEVICES)
+@LOOKS
 def test_every_page(
     browser: Browser,
     emulator: userlock_emulator.Emulator,

@@ -38,9 +38,8 @@ def service(
     service.close()
 
 
-@pytest.mark.parametrize("locked", [True, False], ids=["locked", "without the lock"])
-def test_each_visit_counts_once(service: LockService, locked: bool) -> None:
-    """Without the lock, the negative control, visits are lost."""
+def visits(locked: bool) -> tuple[list[int], list[int]]:
+    """Let tasks visit the locks, and cancel some; return counted and finished visits by lock."""
     chance = random.Random(7)
     counts, finished = [0] * LOCKS, [0] * LOCKS
 
@@ -66,14 +65,22 @@ def test_each_visit_counts_once(service: LockService, locked: bool) -> None:
         assert {type(each) for each in ended} <= {asyncio.CancelledError, type(None)}
 
     asyncio.run(asyncio.wait_for(work(), 60))
-    if not locked:
-        assert counts != finished
-        return
+    return counts, finished
+
+
+def test_each_visit_counts_once(service: LockService) -> None:
+    counts, finished = visits(locked=True)
     assert counts == finished
     assert sum(counts) >= TASKS - CANCELLED
     for lock in range(LOCKS):
         assert service.holder(f"learner-{lock}") is None
         assert service.waiters(f"learner-{lock}") == []
+
+
+def test_without_the_lock_visits_are_lost() -> None:
+    """The negative control."""
+    counts, finished = visits(locked=False)
+    assert counts != finished
 
 
 def test_groups_of_anyio_that_fail_leave_no_lock(service: LockService) -> None:

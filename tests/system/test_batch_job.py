@@ -135,10 +135,3 @@ def test_no_request_waits_longer_than_one_critical_section(start_stack: StartSta
     waits = BUSY * report["longest_wait_ms"] / 1000
     assert report["seconds"] < 4 * quiet["seconds"] + waits
     assert report["seconds"] < LEARNERS * FIXED_DELAY_2016 / 10
-
-
-def test_the_job_can_be_run_twice(start_stack: StartStack) -> None:
-    stack = start_stack(Protection.LOCK)
-    learners_with_a_badge_to_come(stack)
-    assert run_job(stack)["badges_awarded"] == LEARNERS
-    assert run_job(stack)["badges_awarded"] == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,38 +77,3 @@ def test_with_the_lock_alone_the_outage_loses_updates(start_stack: StartStack) -
     lost = len(accepted) - learner(stack.app_url, "ada")["exercises_done"]
     print(f"\noutage, lock alone: {lost} of {len(accepted)} accepted updates lost")
     assert lost > 0
-
-
-def test_a_memcached_that_hangs_makes_no_answer_late(start_stack: StartStack) -> None:
-    stack = start_stack(Protection.LOCK)
-    new_learner(stack.app_url, "ada")
-    os.kill(stack.memcached.pid, signal.SIGSTOP)
-    try:
-        answers = run_clients(stack.app_url, [FINISH.format("ada")] * CLIENTS, requests_each=10)
-    finally:
-        os.kill(stack.memcached.pid, signal.SIGCONT)
-    accepted = [answer for answer in answers if answer.accepted]
-    slowest = max(answer.seconds for answer in answers)
-    print(f"\nhanging memcached: {statuses(answers)}, slowest answer {slowest:.2f} s")
-    assert learner(stack.app_url, "ada")["points"] == len(accepted) * POINTS
-    assert slowest <= WAIT_SECONDS + 1.0
-
-
-def test_the_lock_is_back_when_memcached_is(start_stack: StartStack) -> None:
-    stack = start_stack(Protection.LOCK)
-    new_learner(stack.app_url, "ada")
-    stack.memcached.kill()
-    finish = FINISH.format("ada")
-    during = run_clients(stack.app_url, [finish], requests_each=3)
-    assert [answer.lock for answer in during] == ["degraded"] * 3
-    stack.memcached.restart()
-    seen: list[Answer] = []
-
-    def confirmed() -> bool:
-        return bool(seen) and seen[-1].lock == "free"
-
-    # Both processes must notice; a breaker may delay one of them.
-    while not confirmed() and len(seen) < 2000:
-        seen += run_clients(stack.app_url, [finish], requests_each=1)
-    assert confirmed()
-    assert learner(stack.app_url, "ada")["points"] == (3 + len(seen)) * POINTS

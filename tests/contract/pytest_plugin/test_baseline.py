@@ -83,7 +83,7 @@ class TestChecking:
 
     @pytest.mark.parametrize(
         "arguments",
-        [("-k", "finish"), ("tests/test_app.py",), ("tests/test_app.py::test_finish",), ("--lf",)],
+        [("-k", "finish"), ("tests/test_app.py",), ("--lf",)],
     )
     def test_but_not_by_a_run_of_some_tests(
         self, project: Project, arguments: tuple[str, ...]

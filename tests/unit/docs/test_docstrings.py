@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 
 #: The folders whose docstrings are checked.
@@ -42,10 +40,9 @@ def sources(root: str) -> Iterator[Path]:
         yield from (folder / file for file in sorted(files) if file.endswith(".py"))
 
 
-@pytest.mark.parametrize("root", ROOTS)
-def test_no_docstring_begins_with_a_question_word(root: str) -> None:
-    paths = list(sources(root))
-    assert paths
+def test_no_docstring_begins_with_a_question_word() -> None:
+    paths = [path for root in ROOTS for path in sources(root)]
+    assert len(paths) > 500
     found = [
         f"{path.relative_to(ROOT)}:{line}: {words}"
         for path in paths
@@ -54,20 +51,7 @@ def test_no_docstring_begins_with_a_question_word(root: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        '"""What this module holds."""',
-        'class A:\n    """Who waits."""',
-        'def f():\n    """Whether it is so."""',
-        'async def f():\n    """How, in short."""',
-        'class A:\n    def f(self):\n        """Where: the place."""',
-    ],
-)
-def test_a_question_is_found(source: str) -> None:
+def test_a_question_is_found() -> None:
     """The negative control."""
-    assert list(questions(source))
-
-
-def test_a_verb_is_none() -> None:
+    assert list(questions('class A:\n    def f(self):\n        """Where: the place."""'))
     assert not list(questions('def f():\n    """Return what was found."""'))

@@ -97,9 +97,8 @@ def left_over(page: str) -> list[Block]:
     ]
 
 
-@pytest.mark.parametrize("page", pages())
-def test_each_block_is_run(page: str) -> None:
-    left = [str(block) for block in left_over(page)]
+def test_each_block_is_run() -> None:
+    left = [f"{page}: {block}" for page in pages() for block in left_over(page)]
     assert not left, (
         "blocks that no test runs. Take them in the page's module of tests (see RUN_BY and "
         "tests/documents.py), or say in NOT_RUN why they cannot be run"

@@ -27,7 +27,7 @@ IDS = [
     ["a"],
 ]
 NAMES = ["", "   ", None, 5, ["x"], "x" * 81, "a\x00b", "a\ud800"]
-NUMBERS = [
+NUMBERS: list[object] = [
     0,
     -1,
     181,
