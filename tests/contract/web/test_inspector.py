@@ -420,24 +420,7 @@ def test_names_are_escaped(client: FlaskClient, service: userlock.LockService) -
     assert "&lt;script&gt;ann" in page
 
 
-# --- looking on ---------------------------------------------------------------------------------
-
-
-def test_a_page_comes_again_until_it_is_paused(client: FlaskClient) -> None:
-    page = client.get("/userlock/contention?a=%22%3E&_scheme=x")
-    assert "Refresh" not in page.headers
-    assert 'href="?a=%22%3E&amp;_scheme=x&amp;refresh=5"' in page.text
-    page = client.get("/userlock/contention?a=b&refresh=5")
-    assert page.headers["Refresh"] == "5"
-    assert '<a href="?a=b">Pause</a>' in page.text
-    for other in ("0", "1", "5;url=https://example.com"):
-        assert "Refresh" not in client.get(f"/userlock/?refresh={other}").headers
-
-
-def test_an_answer_to_a_form_does_not(client: FlaskClient) -> None:
-    answer = client.post("/userlock/break?refresh=5", data={"lock_id": "ann"})
-    assert answer.status_code == 200
-    assert "Refresh" not in answer.headers
+# --- navigation ---------------------------------------------------------------------------------
 
 
 def test_the_navigation_tells_which_pages_are_of_this_process(client: FlaskClient) -> None:

@@ -2,12 +2,10 @@
 
 UserLock(app, inspector=Inspector(operator_of))  # operator_of(request): a name, or None
 
-tally.py     counts of the waits of this process
-views.py     the facts of each view: locks, contention, violations
-origin.py    forms of other sites
-pages.py     the Flask blueprint: HTML, JSON, and breaking a lock
+pages.py     the Flask blueprint: who may see it, headers, navigation
+locks.py     locks, contention, violations, breaking a lock; tally.py: waits of this process
 jobs.py      the pages of the outbox; requests.py: of requests that happen once
-shared.py    what these two share
+origin.py    forms of other sites; shared.py: what the pages share
 """
 
 from userlock.contrib.inspector.pages import Inspector

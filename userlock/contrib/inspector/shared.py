@@ -1,4 +1,4 @@
-"""Parts of the pages of jobs and of requests: routes, errors, forms."""
+"""Parts of the pages of all nouns: routes, errors, forms."""
 
 from __future__ import annotations
 
@@ -40,21 +40,27 @@ class Pages:
         self._context = context
         self._render = render
 
+    def add_to(self, pages: flask.Blueprint) -> None:
+        """Add the routes."""
+        raise NotImplementedError
+
     def add(
         self, to: flask.Blueprint, method: str, rule: str, endpoint: str, view: Callable[..., Any]
     ) -> None:
         """Add a route below the name."""
-        to.add_url_rule(f"/{self.name}{rule}", endpoint, self._guarded(view), methods=[method])
+        to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
     def render(self, template: str, **facts: Any) -> str:
         """Render a template."""
-        return self._render(template, name=self.name, **facts)
+        return self._render(template, **{"name": self.name, **facts})
 
     def message(self, title: str, text: str) -> str:
         """Render a title and a text."""
         return self.render("message.html", title=title, text=text, back=self._home)
 
-    def _guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a view whose errors are answered by a page."""
+
         def answered(**arguments: str) -> Any:
             try:
                 with self._context():

@@ -1,0 +1,291 @@
+"""Serve the inspector's pages of locks, contention and violations, and break a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import flask
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RequestRedirect
+
+import userlock.ids as ids
+from userlock.admin import locks as reading
+from userlock.admin.tables import Column, timestamp, utc
+from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
+from userlock.contrib.inspector.tally import Tally, Waits
+from userlock.lock.lease import check_lock_id, process_label
+from userlock.lock.service import LockService
+from userlock.lock.store import StoreUnavailable
+from userlock.reports import violations
+from userlock.words import counted, span
+
+#: The most rows of a table. A note gives the number of the others.
+_MOST_ROWS = 200
+
+#: The most locks that are read one by one, if the store lists none.
+_MOST_ASKED = 50
+#: The lock id for the form that breaks the lock. It is not in the document.
+_OF_FORM = "breaks"
+
+#: The facts about a holder, a waiter, a lock, an endpoint or a put site.
+Row = dict[str, Any]
+
+_WAITS = (
+    Column("locks", "Granted", "count"),
+    Column("waited", "Waited", "count"),
+    Column("timed_out", "Timed out", "count"),
+    Column("rejected", "Rejected", "count"),
+    Column("waited_seconds", "Total wait", "duration"),
+    Column("longest_seconds", "Longest wait", "duration"),
+)
+
+
+class Table(NamedTuple):
+    """The words and the columns of a page; the text in place of a table without rows."""
+
+    title: str
+    about: str
+    empty: str
+    columns: tuple[Column, ...]
+
+
+TABLES = {
+    "locks": Table(
+        "Locks",
+        "Holders and waiters in all processes that share the lock store. Waiters are in queue "
+        "order.",
+        "No locks are held.",
+        (
+            Column("lock_id", "Lock", "code"),
+            Column("state", "State"),
+            Column("request", "Request", "code"),
+            Column("priority", "Priority"),
+            Column("seconds", "Duration", "duration"),
+            Column("process", "Process"),
+        ),
+    ),
+    "contention": Table(
+        "Contention by lock",
+        "Locks that requests of this process waited for, the longest total wait first.",
+        "No waits so far.",
+        (Column("name", "Lock", "code"), *_WAITS),
+    ),
+    "endpoints": Table(
+        "Contention by endpoint",
+        "Endpoints that took locks in this process, the longest total wait first.",
+        "No locks so far.",
+        (Column("name", "Endpoint", "code"), *_WAITS),
+    ),
+    "violations": Table(
+        "Violations",
+        "Put sites whose writes slipped past their lock. The app's settings decide whether such "
+        "writes are refused, or only logged.",
+        "No violations so far.",
+        (
+            Column("violation", "Violation"),
+            Column("kind", "Kind"),
+            Column("count", "Count", "count"),
+            Column("put_at", "Put at", "code"),
+            Column("read_at", "Read at", "code"),
+            Column("since", "First", "moment"),
+        ),
+    ),
+}
+
+
+def route_of(app: flask.Flask, request: str) -> str | None:
+    """Return a request by its route, as POST /users/<user_id>, if the app has one for it."""
+    method, _, path = request.partition(" ")
+    try:
+        rule, _ = app.url_map.bind("localhost").match(path, method=method, return_rule=True)
+    except (HTTPException, RequestRedirect, ValueError):
+        return None
+    return f"{method} {rule.rule}"
+
+
+class LockPages(Pages):
+    """The functions of the pages. Lock ids and requests are shown as configured.
+
+    Args:
+        service: returns the lock service.
+        tally: the counts of this process.
+        app: its routes name requests, where their paths are hidden.
+        render: renders a template.
+    """
+
+    def __init__(
+        self, service: Callable[[], LockService], tally: Tally, app: flask.Flask, render: Render
+    ) -> None:
+        super().__init__("locks", "home", contextlib.nullcontext, render)
+        self._service = service
+        self._tally = tally
+        self._request = functools.partial(
+            ids.show_request, route_of=functools.partial(route_of, app)
+        )
+
+    def add_to(self, pages: flask.Blueprint) -> None:
+        """Add the routes."""
+        # Without a redirection from the address without the slash: that would come before the
+        # check.
+        home = self.guarded(lambda: self._page("locks"))
+        pages.add_url_rule("/", "home", home, strict_slashes=False)
+        pages.add_url_rule("/<name>", "page", self.guarded(self._page))
+        pages.add_url_rule("/<name>.json", "document", self.guarded(self._document))
+        pages.add_url_rule("/break", "ask", self.guarded(self._ask), methods=["POST"])
+        pages.add_url_rule("/break/now", "break_", self.guarded(self._break), methods=["POST"])
+
+    # --- lists --------------------------------------------------------------------------------
+
+    def _page(self, name: str) -> str:
+        rows, notes = self._rows(name)
+        return self.render(
+            "view.html",
+            name=name,
+            table=TABLES[name],
+            rows=rows,
+            notes=notes,
+            can_break=name == "locks" and ids.are_plain(),
+            since=utc(self._tally.since),
+        )
+
+    def _document(self, name: str) -> flask.Response:
+        rows, notes = self._rows(name)
+        for row in rows:
+            row.pop(_OF_FORM, None)
+        return flask.jsonify(
+            view=name,
+            process=process_label(),
+            since=timestamp(self._tally.since),
+            of_this_process_only=name != "locks",
+            notes=notes,
+            rows=rows,
+        )
+
+    def _rows(self, name: str) -> tuple[list[Row], list[str]]:
+        """Return the rows of a table, and what is missing."""
+        tally = self._tally
+        notes: list[str] = []
+        match name:
+            case "locks":
+                rows, notes = self._locks()
+            case "contention":
+                locks = tally.by_lock.copy().items()
+                waits = {ids.show(each): row for each, row in locks if row.waited or row.rejected}
+                rows = _longest_first(waits)
+            case "endpoints":
+                rows = _longest_first(tally.by_endpoint.copy())
+            case "violations":
+                rows = [dataclasses.asdict(site) for site in violations()]
+            case _:
+                flask.abort(404)
+        if len(rows) > _MOST_ROWS:
+            notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
+        return rows[:_MOST_ROWS], notes
+
+    def _locks(self) -> tuple[list[Row], list[str]]:
+        """Return holders and waiters, the lock with the longest wait first."""
+        service = self._service()
+        try:
+            sample = reading.take(service, [], service.clock.wall())
+            notes = [f"Not complete: {sample.note}."] if sample.note else []
+            if notes and not sample.locks:
+                # At least the locks that this process has waited for.
+                known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
+                sample = reading.take(service, known, sample.wall) if known else sample
+        except StoreUnavailable as trouble:
+            return [], [f"The lock store does not answer: {trouble.reason}."]
+        found = sample.select(everything=True)
+        return [row for each in found for row in self._rows_of(each, sample.wall)], notes
+
+    def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Row]:
+        record = seen.record
+        if record is None:
+            return
+        if not record.free:
+            facts = reading.holder_facts(record, wall)
+            blocked = record.blocked_on
+            waiting = "" if blocked is None else f", waiting for {ids.show(blocked.lock_id)}"
+            yield {
+                "lock_id": seen.shown,
+                "state": f"holder{waiting}",
+                "request": self._request(record.holder.request),
+                "priority": facts.get("priority", ""),
+                "seconds": facts.get("held_seconds"),
+                "process": facts["process"],
+                _OF_FORM: "" if reading.is_foreign(record) else _breakable(seen),
+            }
+        for number, waiter in enumerate(record.waiters(), start=1):
+            yield {
+                "lock_id": seen.shown,
+                "state": f"waiter {number}" + (" (aged)" if waiter.aged else ""),
+                "request": self._request(waiter.request),
+                "priority": waiter.priority,
+                "seconds": max(wall - waiter.since, 0.0),
+                "process": waiter.process,
+            }
+
+    # --- breaking a lock ----------------------------------------------------------------------
+
+    def _ask(self) -> Answer:
+        """Show the holder, and what breaking the lock means."""
+        lock_id = flask.request.form.get("lock_id", "")
+        try:
+            record = self._service().look(check_lock_id(lock_id))
+        except ValueError as error:
+            return self.message("Not a lock id", str(error)), 400
+        if record is None or record.free:
+            return self.message("Lock not held", f"Nobody holds the lock “{ids.show(lock_id)}”.")
+        holder = record.holder
+        facts = None
+        if not reading.is_foreign(record):
+            held = reading.held_seconds(holder, self._service().clock.wall())
+            facts = {
+                "holder": holder.process,
+                "request": self._request(holder.request) or "(not known)",
+                "priority": holder.priority,
+                "held for": span(held),
+                "waiters": f"{len(record.waiters())}",
+            }
+        return self.render(
+            "break.html",
+            lock=ids.show(lock_id),
+            # If ids are hidden, it is typed again.
+            lock_id=lock_id if ids.are_plain() else "",
+            token=holder.token,
+            facts=facts,
+        )
+
+    def _break(self) -> Answer:
+        form = flask.request.form
+        lock_id, token = form.get("lock_id", ""), form.get("token", "")
+        operator = f"{flask.g.userlock_operator}, in the inspector"
+        try:
+            broken = self._service().break_lock(lock_id, by=operator, token=token)
+        except ValueError as error:
+            return self.message("Not a lock id", str(error)), 400
+        if broken is None:
+            text = "The holder that you saw no longer holds the lock. Nothing was broken."
+            return self.message("Lock has changed hands", text), 409
+        text = (
+            f"The lease of the lock “{ids.show(lock_id)}” has ended. Its holder notices at its "
+            "next renewal, extension or release. Datastore refuses its stale writes."
+        )
+        return self.message("Lock broken", text)
+
+
+def _breakable(seen: reading.LockState) -> str:
+    """Return the lock id for the form that breaks the lock; empty if it carries none."""
+    short = not seen.hashed and len(seen.name) <= ids.MAX_CHARACTERS
+    return seen.name if short and ids.are_plain() and is_carried(seen.name) else ""
+
+
+def _longest_first(waits: Mapping[str, Waits]) -> list[Row]:
+    """Return waits by names as rows, the longest total wait first."""
+    ordered = sorted(waits.items(), key=lambda item: -item[1].waited_seconds)
+    return [
+        {"name": name or "(not in a request)", **dataclasses.asdict(each)} for name, each in ordered
+    ]
