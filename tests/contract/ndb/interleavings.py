@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +13,6 @@ from tests.contract.ndb.models import Learner
 
 Key = Any
 Entity = Any
-
-
-@ndb.tasklet
-def _get_in_tasklet(key: Key) -> Any:
-    entity = yield key.get_async()
-    return entity
 
 
 def _put_before(key: Key) -> Entity:
@@ -45,30 +38,15 @@ def _query() -> Any:
     return Learner.query(Learner.points == 0)
 
 
-#: An entity that exists, with no points: how it is had under its lock.
+#: How an entity, with no points, is read under its lock; the table in `ways` has more.
 READS: dict[str, Callable[[Key], Entity]] = {
-    "get": lambda key: key.get(),
-    "get_async": lambda key: key.get_async().get_result(),
-    "get_multi": lambda key: ndb.get_multi([key])[0],
-    "get_by_id": lambda key: Learner.get_by_id(key.id()),
-    "get_or_insert": lambda key: Learner.get_or_insert(key.id()),
-    "context cache": lambda key: [key.get(), key.get()][1],
-    "query fetch": lambda key: _query().fetch()[0],
-    "query get": lambda key: _query().get(),
-    "query iter": lambda key: next(iter(_query())),
-    "query map": lambda key: _query().map(lambda entity: entity)[0],
-    "query fetch_async": lambda key: _query().fetch_async().get_result()[0],
-    "keys only, then get": lambda key: _query().fetch(keys_only=True)[0].get(),
     "eventually consistent": lambda key: key.get(read_consistency=ndb.EVENTUAL, use_cache=False),
     "eventually consistent query": lambda key: _query().fetch(read_consistency=ndb.EVENTUAL)[0],
-    "tasklet": lambda key: _get_in_tasklet(key).get_result(),
     "earlier transaction": lambda key: ndb.transaction(key.get),
     "read-only transaction": lambda key: ndb.transaction(key.get, read_only=True),
     "put before": _put_before,
     "put in a transaction before": _committed_before,
     "deleted and created again": _deleted_and_created_again,
-    "copy": lambda key: copy.copy(key.get(use_cache=False)),
-    "deep copy": lambda key: copy.deepcopy(key.get(use_cache=False)),
     "pickle": lambda key: pickle.loads(pickle.dumps(key.get(use_cache=False))),  # noqa: S301
 }
 

@@ -14,7 +14,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, Note, VideoLog
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("context")
+pytestmark = pytest.mark.usefixtures("key")
 
 
 class Signed(Learner):
@@ -25,13 +25,6 @@ class Signed(Learner):
     @classmethod
     def _get_kind(cls) -> str:
         return "TestedSigned"
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann", name="Ann").put()
-    context.clear_cache()
 
 
 class TestLegitimateCode:

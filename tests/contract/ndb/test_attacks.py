@@ -129,9 +129,7 @@ def test_a_key_that_changes_after_the_put_was_checked() -> None:
     assert Moving.query().count() == 0
 
 
-@pytest.mark.parametrize(
-    "apart", [{}, {"batches": None}, {"eventloop": None}, {"eventloop": None, "batches": None}]
-)
+@pytest.mark.parametrize("apart", [{}, {"eventloop": None, "batches": None}])
 def test_two_objects_in_one_transaction_in_contexts_of_their_own(
     key: Any, apart: dict[str, None]
 ) -> None:
@@ -179,10 +177,8 @@ def test_get_or_insert_returns_no_other_entity(monkeypatch: pytest.MonkeyPatch) 
 
 
 _IN_A_HOOK: list[Callable[[Any], object]] = [
-    lambda key: key.get(),
     lambda key: key.get(use_cache=False),
     lambda key: key.get().put(),
-    lambda key: key.get(use_cache=False).put(),
 ]
 
 

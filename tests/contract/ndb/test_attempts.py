@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from google.api_core import exceptions as google_errors
@@ -19,14 +18,7 @@ from userlock.ndb.fencing import Ticket
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann").put()
-    context.clear_cache()
+pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
 
 
 class TestEachAttempt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,7 @@ import userlock
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner
 
-pytestmark = pytest.mark.usefixtures("context")
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann", name="Ann").put()
-    context.clear_cache()
+pytestmark = pytest.mark.usefixtures("key")
 
 
 class TestCopies:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from google.cloud import ndb
 
@@ -13,14 +11,7 @@ from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("context")
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann").put()
-    context.clear_cache()
+pytestmark = pytest.mark.usefixtures("key")
 
 
 def test_the_error_tells_the_facts(
@@ -146,13 +137,6 @@ class TestCreation:
             7,
         ]
         assert VideoLog.query().count() == 2
-
-    def test_a_model_may_allow_to_overwrite(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.create_bob(7)
-        monkeypatch.setattr(Learner, "_overwrites", True)
-        with userlock.global_lock("bob"):
-            Learner(id="bob", points=1).put()
-        assert Learner.get_by_id("bob", use_cache=False).points == 1
 
     def test_but_not_from_an_object_that_the_context_cache_does_not_have(self) -> None:
         self.create_bob(1)

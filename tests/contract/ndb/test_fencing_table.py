@@ -26,10 +26,15 @@ EACH_MODE = pytest.mark.parametrize(
     indirect=True,
     scope="session",
 )
-WRITES = {**PUTS, **DELETES}
 EACH_PUT = pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-EACH_WRITE = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-EACH_RIVAL = pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS)
+PUT_AND_DELETE = pytest.mark.parametrize(
+    "write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"]
+)
+#: Outside of transactions and in them; the table in `ways` has the others.
+WRITES = {
+    **{name: PUTS[name] for name in ("put", "put in a batch", "put in a transaction")},
+    **{name: DELETES[name] for name in ("delete", "delete in a transaction")},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +43,7 @@ def _others_may_be_written() -> None:
     userlock.configure(enforcement="off")
 
 
-@EACH_PUT
+@pytest.mark.parametrize("put", [PUTS["put"], PUTS["put in a transaction"]])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_stale_write_is_refused(
     key: Any,
@@ -81,7 +86,7 @@ def test_the_next_put_builds_on_the_one_that_landed(
     assert stored(key) == (5, None)
 
 
-@EACH_WRITE
+@PUT_AND_DELETE
 def test_without_fencing_an_update_is_lost(
     key: Any, write: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
 ) -> None:
@@ -109,9 +114,18 @@ def check(key: Any, write: Callable[[Any], Any], elsewhere: Elsewhere, learner: 
     assert stored_elsewhere(key, elsewhere) == before
 
 
-@EACH_RIVAL
-@EACH_WRITE
-@pytest.mark.parametrize("locked", [True, False], ids=["evicted", "no lock"])
+@pytest.mark.parametrize(
+    ("rival", "write", "locked"),
+    [
+        *(
+            pytest.param(rival, write, True, id=f"{name}-{how}")
+            for name, rival in RIVALS.items()
+            for how, write in WRITES.items()
+        ),
+        pytest.param(RIVALS["changes it"], PUTS["put"], False, id="put without a lock"),
+        pytest.param(RIVALS["changes it"], DELETES["delete"], False, id="delete without a lock"),
+    ],
+)
 def test_each_rival(
     key: Any,
     rival: Callable[[Any], None],
@@ -153,7 +167,7 @@ def _restarted(store: MemoryStore, clock: ManualClock) -> None:
     store.come_back()
 
 
-@pytest.mark.parametrize("write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"])
+@PUT_AND_DELETE
 class TestEachLapse:
     @pytest.mark.parametrize("lapse", [_ran_out, _extended, _found_lost, _broken, _restarted])
     def test_a_lease_that_is_gone(

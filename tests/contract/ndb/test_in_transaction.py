@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Put, arranged, check_policy_message
+from tests.contract.ndb.actions import arranged, check_policy_message
 
 pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
@@ -26,34 +26,34 @@ def course(context: Any) -> Course:
     return course
 
 
-def test_read_and_put_in_one_transaction(course: Course, put: Put) -> None:
+def test_read_and_put_in_one_transaction(course: Course) -> None:
     def enrol() -> None:
         found = course.key.get()
         found.seats += 1
-        put(found)
-        put(found)
+        found.put()
+        found.put()
 
     ndb.transaction(enrol)
     assert course.key.get(use_cache=False).seats == 1
 
 
-def test_no_transaction_at_all(course: Course, put: Put) -> None:
+def test_no_transaction_at_all(course: Course) -> None:
     with pytest.raises(userlock.NotInTransaction) as caught:
-        put(course)
+        course.put()
     check_policy_message(caught.value, course)
     assert "actions.py" in str(caught.value.read_at)
 
 
-def test_read_outside_put_inside(course: Course, put: Put) -> None:
+def test_read_outside_put_inside(course: Course) -> None:
     with pytest.raises(userlock.WrongTransaction, match="outside of any") as caught:
-        ndb.transaction(lambda: put(course))
+        ndb.transaction(course.put)
     check_policy_message(caught.value, course)
 
 
-def test_read_in_one_and_put_in_another(course: Course, put: Put) -> None:
+def test_read_in_one_and_put_in_another(course: Course) -> None:
     read = ndb.transaction(course.key.get)
     with pytest.raises(userlock.WrongTransaction, match="in another one"):
-        ndb.transaction(lambda: put(read))
+        ndb.transaction(read.put)
 
 
 def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None:
@@ -108,11 +108,11 @@ def test_an_object_of_a_failed_attempt_put_in_the_next(course: Course) -> None:
     assert len(kept) == 2
 
 
-def test_new_entities(put: Put) -> None:
-    put(Course())
+def test_new_entities() -> None:
+    Course().put()
     with pytest.raises(userlock.NotInTransaction):
-        put(Course(id="maths"))
-    ndb.transaction(lambda: put(Course(id="maths")))
+        Course(id="maths").put()
+    ndb.transaction(Course(id="maths").put)
 
 
 def test_get_or_insert() -> None:
@@ -120,10 +120,10 @@ def test_get_or_insert() -> None:
     assert Course.get_or_insert("maths", seats=4).seats == 3
 
 
-def test_deletes(course: Course, delete: Put) -> None:
+def test_deletes(course: Course) -> None:
     with pytest.raises(userlock.NotInTransaction) as caught:
-        delete(course)
+        course.key.delete()
     check_policy_message(caught.value, course)
     assert "deleted at" in str(caught.value)
-    ndb.transaction(lambda: delete(course))
+    ndb.transaction(course.key.delete)
     assert course.key.get(use_cache=False) is None

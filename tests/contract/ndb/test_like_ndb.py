@@ -29,7 +29,7 @@ from userlock.ndb.context import Attempt
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
 a_few = settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -94,8 +94,8 @@ def internal(datastore: userlock_emulator.Emulator) -> Fault:
 LOSSES = [drop_reply, out_of_time, internal]
 
 
-@pytest.mark.parametrize("lose", LOSSES)
 class TestApplied:
+    @pytest.mark.parametrize("lose", LOSSES)
     def test_is_recognised_by_a_write_id(
         self,
         datastore: userlock_emulator.Emulator,
@@ -108,23 +108,19 @@ class TestApplied:
         assert (stored(Marked), stored(Learner)) == (5, 5)
 
     def test_is_recognised_by_an_id_that_was_allocated_for_it(
-        self,
-        datastore: userlock_emulator.Emulator,
-        lose: Callable[[userlock_emulator.Emulator], Fault],
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         work = Work(add_to_unmarked, log_it)
-        lose(datastore)
+        drop_reply(datastore)
         work.under_lock()
         assert work.runs == 1
         assert (VideoLog.query().count(), stored(Learner)) == (1, 5)
 
     def test_is_done_where_all_its_entities_are_gone(
-        self,
-        datastore: userlock_emulator.Emulator,
-        lose: Callable[[userlock_emulator.Emulator], Fault],
+        self, datastore: userlock_emulator.Emulator
     ) -> None:
         work = Work(delete_it)
-        lose(datastore)
+        drop_reply(datastore)
         work.under_lock()
         assert work.runs == 1
         assert stored(Learner) is None
@@ -133,11 +129,10 @@ class TestApplied:
     def test_is_in_doubt_otherwise_and_not_run_again(
         self,
         datastore: userlock_emulator.Emulator,
-        lose: Callable[[userlock_emulator.Emulator], Fault],
         step: Callable[[], None],
     ) -> None:
         work = Work(step)
-        lose(datastore)
+        drop_reply(datastore)
         with pytest.raises(userlock.CommitInDoubt) as caught:
             work.under_lock()
         assert work.runs == 1
@@ -146,10 +141,7 @@ class TestApplied:
         assert "test_lost_commits.py" in str(caught.value.put_at)
 
 
-@pytest.mark.parametrize("lose", [drop_reply, internal])
-def test_with_plain_models_ndb_applies_it_twice(
-    datastore: userlock_emulator.Emulator, lose: Callable[[userlock_emulator.Emulator], Fault]
-) -> None:
+def test_with_plain_models_ndb_applies_it_twice(datastore: userlock_emulator.Emulator) -> None:
     """The negative control: the same with models that are not watched."""
 
     def add() -> None:
@@ -158,7 +150,7 @@ def test_with_plain_models_ndb_applies_it_twice(
         plain.put()
 
     work = Work(add)
-    lose(datastore)
+    drop_reply(datastore)
     work.under_lock()
     assert work.runs == 2
     assert Plain.get_by_id("ann", use_cache=False).number == 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from google.cloud import ndb
@@ -16,16 +15,9 @@ from userlock.events import Event, LeaseLost, Violation
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-pytestmark = pytest.mark.usefixtures("context")
+pytestmark = pytest.mark.usefixtures("key")
 
 LEASE = 10.0
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann").put()
-    context.clear_cache()
 
 
 Pass = Callable[[float], None]
@@ -115,6 +107,7 @@ def test_with_a_heartbeat_that_succeeds_it_is_accepted(live_on: Pass) -> None:
 
 
 class TestTransactions:
+    @pytest.mark.parametrize("accident", [forget], indirect=True)
     def test_a_commit_is_refused_when_the_loss_is_found_before_it(
         self, live_on: Pass, accident: Callable[[], None], reason: str
     ) -> None:

@@ -8,7 +8,6 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Put
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -59,10 +58,10 @@ class TestPuts:
     @pytest.mark.parametrize(
         ("value", "gives"), [(None, "None"), ("", "''")], ids=["none", "empty"]
     )
-    def test_a_property_that_is_not_set(self, value: str | None, gives: str, put: Put) -> None:
+    def test_a_property_that_is_not_set(self, value: str | None, gives: str) -> None:
         loan = Loan(id="new", reader=value)
         with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing) as caught:
-            put(loan)
+            loan.put()
         assert isinstance(caught.value, userlock.LockIdError)
         assert f"'reader' gives {gives}" in caught.value.reason
         assert caught.value.reason in str(caught.value)
@@ -71,17 +70,17 @@ class TestPuts:
         assert caught.value.put_at is not None
         assert loan.key.get(use_cache=False) is None
 
-    def test_a_rule_that_fails(self, put: Put) -> None:
+    def test_a_rule_that_fails(self) -> None:
         with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
-            put(Shelf(key=nobodys()))
+            Shelf(key=nobodys()).put()
 
 
 class TestDeletes:
-    def test_a_rule_that_fails(self, delete: Put) -> None:
+    def test_a_rule_that_fails(self) -> None:
         arranged()
         shelf = nobodys().get()
         with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
-            delete(shelf)
+            shelf.key.delete()
         assert nobodys().get(use_cache=False) is not None
 
 
@@ -94,18 +93,18 @@ def _let_pass(request: pytest.FixtureRequest) -> None:
 class TestToleratedWrites:
     """Data from before there was a lock is written as before, and fenced."""
 
-    def test_puts(self, put: Put) -> None:
+    def test_puts(self) -> None:
         arranged()
         for entity in (Loan.get_by_id("old"), nobodys().get()):
             entity.populate(**{name: 2 for name in ("days", "books") if hasattr(entity, name)})
-            put(entity)
+            entity.put()
         assert Loan.get_by_id("old", use_cache=False).days == 2
         assert nobodys().get(use_cache=False).books == 2
 
-    def test_deletes(self, delete: Put) -> None:
+    def test_deletes(self) -> None:
         arranged()
         for entity in (Loan.get_by_id("old"), nobodys().get()):
-            delete(entity)
+            entity.key.delete()
             assert entity.key.get(use_cache=False) is None
 
 

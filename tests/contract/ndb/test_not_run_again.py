@@ -23,14 +23,7 @@ from userlock.stores import MemoryStore
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann").put()
-    context.clear_cache()
+pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
 
 
 class TestOwnErrors:

@@ -13,7 +13,7 @@ from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("context")
+pytestmark = pytest.mark.usefixtures("key")
 
 
 class Sized(userlock.UserModel):
@@ -27,13 +27,6 @@ class Sized(userlock.UserModel):
     def _pre_put_hook(self) -> None:
         self.owner = str(self.key.id())
         self.size = len(ndb.model._entity_to_protobuf(self)._pb.SerializeToString())
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann", name="Ann").put()
-    context.clear_cache()
 
 
 class TestNothingIsLost:
@@ -185,18 +178,6 @@ class TestNothingIsLost:
             Sized(id="ann").put()
             with pytest.raises(userlock.CreatedWithoutLock, match="'zed'"):
                 Sized(id="zed", owner="ann").put()
-
-    def test_an_object_whose_key_was_changed_is_a_new_one(self) -> None:
-        """Entities of one commit have one version, so the version alone would match."""
-        with userlock.suppress("arranging data"):
-            learners = [Learner(id="cid", points=1), Learner(id="dee", points=77)]
-            ndb.transaction(lambda: ndb.put_multi(learners))
-        with userlock.global_lock("cid"), userlock.global_lock("dee"):
-            cid = Learner.get_by_id("cid")
-            cid.key = ndb.Key(Learner, "dee")
-            with pytest.raises(userlock.EntityExistsError):
-                cid.put()
-        assert stored_points("dee") == 77
 
     @pytest.mark.parametrize("name", ["another", None])
     def test_so_is_one_whose_key_was_changed_after_its_id_was_allocated(

@@ -26,14 +26,12 @@ def _others_may_be_written() -> None:
     userlock.configure(enforcement="off")
 
 
-@pytest.mark.parametrize("locked", [True, False], ids=["under the lock", "without"])
 @pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
 class TestASecondAttempt:
     def test_of_a_delete(
         self,
         key: Any,
         rival: Callable[[Any], None],
-        locked: bool,
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
@@ -49,7 +47,7 @@ class TestASecondAttempt:
                 raise google_errors.Aborted("contention")
 
         gone = rival is RIVALS["deletes it"]
-        with userlock.global_lock("ann") if locked else nullcontext():
+        with userlock.global_lock("ann"):
             key.get()
             with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(attempt)
@@ -59,7 +57,6 @@ class TestASecondAttempt:
         self,
         key: Any,
         rival: Callable[[Any], None],
-        locked: bool,
         datastore: userlock_emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
@@ -78,7 +75,7 @@ class TestASecondAttempt:
             Learner(key=key, points=1).put()
 
         gone = rival is RIVALS["deletes it"]
-        with userlock.global_lock("ann") if locked else nullcontext():
+        with userlock.global_lock("ann"):
             key.get()
             datastore.faults.abort()
             with nullcontext() if gone else pytest.raises(userlock.StaleWriteError):

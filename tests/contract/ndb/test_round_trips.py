@@ -11,7 +11,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
+from tests.contract.ndb.models import Learner, Marked, VideoLog
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.ndb import capabilities
 
@@ -27,13 +27,8 @@ def key(context: Any, wire: Wire) -> Any:
     return ndb.Key(Learner, "ann")
 
 
-@pytest.mark.parametrize("fencing", [True, False])
 class TestAsManyAsWithout:
-    """The counts are the same with fencing and without it."""
-
-    @pytest.fixture(autouse=True)
-    def _fencing(self, fencing: bool) -> None:
-        userlock.configure(fencing=fencing)
+    """ndb alone needs as many."""
 
     def test_get_and_put(self, key: Any, wire: Wire) -> None:
         with userlock.global_lock("ann"):
@@ -181,15 +176,14 @@ MANY: dict[str, Callable[[list[Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("model", [Learner, Plain])
 @pytest.mark.parametrize("do", MANY.values(), ids=MANY)
 def test_calls_per_entity_do_not_grow_with_the_context_cache(
-    context: Any, model: Any, do: Callable[[list[Any]], object]
+    context: Any, do: Callable[[list[Any]], object]
 ) -> None:
     per_entity = []
     with userlock.suppress("arranging data"):
         for count in (20, 100):
-            entities = [model(id=f"{count}-{number}") for number in range(count)]
+            entities = [Learner(id=f"{count}-{number}") for number in range(count)]
             context.clear_cache()
             per_entity.append(calls_of(functools.partial(do, entities)) / count)
     assert per_entity[1] < 1.1 * per_entity[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -17,14 +15,7 @@ from userlock.ndb.fencing import Ticket
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.testing import ManualClock
 
-pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
-
-
-@pytest.fixture(autouse=True)
-def _ann(context: Any) -> None:
-    with userlock.global_lock("ann"):
-        Learner(id="ann").put()
-    context.clear_cache()
+pytestmark = [pytest.mark.usefixtures("key"), EACH_MODE]
 
 
 def test_both_or_neither() -> None:

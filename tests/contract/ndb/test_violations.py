@@ -218,17 +218,6 @@ class TestAllowed:
 
 @pytest.mark.usefixtures("ann")
 class TestModes:
-    def test_log_lets_it_pass_and_logs_it(
-        self, caplog: pytest.LogCaptureFixture, events: list[Event]
-    ) -> None:
-        userlock.configure(enforcement="log")
-        with caplog.at_level(logging.WARNING, logger="userlock"):
-            add_points_and_put(read_ann())
-        assert stored_points() == 5
-        assert "PutWithoutLock" in caplog.text
-        assert "add_points_and_put" in caplog.text
-        assert [event.enforced for event in events if isinstance(event, Violation)] == [False]
-
     def test_off_checks_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         userlock.configure(enforcement="off")
         with caplog.at_level(logging.WARNING, logger="userlock"):

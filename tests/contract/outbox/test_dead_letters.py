@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 import userlock
-from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Mailbox, rows
 from userlock.errors import LockTimeout
 from userlock.outbox import Outbox
@@ -99,33 +96,6 @@ def test_a_busy_owner_is_waited_for(
         outbox.dead.redrive(job_key(dead[0]))
     service.release(lease)
     assert outbox.dead.redrive(job_key(dead[0]))
-
-
-@EACH_MODE
-def test_all_of_a_cause_resumed_after_an_end_midway(
-    outbox: Outbox, mailbox: Mailbox, errors: Errors, clock: ManualClock, ran: list[str]
-) -> None:
-    @outbox.job(name="work", never_retry=[Exception])
-    def work(user_id: str) -> None:
-        if errors:
-            raise ValueError
-        ran.append(user_id)
-
-    owners = [f"learner-{number}" for number in range(12)]
-    for owner in owners:
-        work.stage_now(owner)
-    mailbox.deliver_all()
-    errors.clear()
-    first = outbox.dead.redrive_all("work ValueError", rate=10)
-    began = clock.now()
-    assert len(list(itertools.islice(first, 6))) == 6
-    assert clock.now() - began == pytest.approx(0.5, abs=0.1), "ten a second"
-    del first
-    assert outbox.dead.count() == 6
-    assert len(list(outbox.dead.redrive_all("work ValueError", rate=1000))) == 6
-    mailbox.deliver_all()
-    assert sorted(ran) == sorted(owners)
-    assert rows() == []
 
 
 def test_purged_they_are_gone_but_not_those_redriven_meanwhile(

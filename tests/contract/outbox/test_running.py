@@ -56,7 +56,6 @@ def failed_first(call: int) -> BaseException | None:
 # --- under the lock -----------------------------------------------------------------------------
 
 
-@EACH_MODE
 def test_it_holds_its_owners_lock(box: Box) -> None:
     seen = []
 
@@ -75,7 +74,6 @@ def test_it_holds_its_owners_lock(box: Box) -> None:
     assert box.outbox.run(staged.key) is Outcome.NOTHING, "a second message"
 
 
-@EACH_MODE
 def test_a_busy_owner_costs_no_attempt(box: Box, calls: list[str]) -> None:
     staged = adding(box, calls).stage_now("ann")
     box.mailbox.messages.clear()
@@ -316,7 +314,6 @@ class UnsayableError(Exception):
         raise RuntimeError
 
 
-@EACH_MODE
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize(
     "error",

@@ -163,23 +163,21 @@ class TestDedupe:
         assert seen == ["ann", "ann"]
         assert rows() == []
 
-    @pytest.mark.parametrize("wrong", ["", 1, b"x"])
-    def test_a_name_is_a_text(self, note: Any, wrong: Any) -> None:
-        with pytest.raises(JobArgumentsRefused, match="dedupe"):
-            note.stage_now("ann", dedupe=wrong)
+    def test_a_name_is_a_text(self, note: Any) -> None:
+        for wrong in ("", 1, b"x"):
+            with pytest.raises(JobArgumentsRefused, match="dedupe"):
+                note.stage_now("ann", dedupe=wrong)
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(
-        "value",
-        [
+    def test_what_json_would_change_is_refused(self, note: Any) -> None:
+        values: list[Any] = [
             *(b"bytes", object(), {1: "number"}, {"a": {2}}, math.nan, math.inf, [[-math.inf]]),
             *(NAIVE, 1j, Learner, range(3)),
-        ],
-    )
-    def test_what_json_would_change_is_refused(self, note: Any, value: Any) -> None:
-        with pytest.raises(JobArgumentsRefused, match=r"argument 2.*To fix it"):
-            note.stage_now("ann", value)
+        ]
+        for value in values:
+            with pytest.raises(JobArgumentsRefused, match=r"argument 2.*To fix it"):
+                note.stage_now("ann", value)
         assert rows() == []
 
     def test_900_kb_go_and_more_do_not(self, note: Any, mailbox: Mailbox, ran: list[Any]) -> None:
@@ -200,19 +198,17 @@ class TestBadInput:
         assert ran == [(owner, owner)]
         assert rows() == []
 
-    @pytest.mark.parametrize(
-        ("owner", "options"),
-        [
+    def test_owners_and_options_of_no_use(self, note: Any) -> None:
+        calls: list[tuple[Any, dict[str, Any]]] = [
             *((owner, {}) for owner in ("", None, 1.5, "x" * 1501)),
             *(("ann", {"delay": delay}) for delay in (-1, math.nan, 31 * 86_400, "soon")),
             ("ann", {"due": NAIVE}),
             ("ann", {"due": datetime.datetime.now(datetime.UTC), "delay": 1}),
             ("ann", {"tier": "fast"}),
-        ],
-    )
-    def test_owners_and_options_of_no_use(self, note: Any, owner: Any, options: Any) -> None:
-        with pytest.raises((TypeError, ValueError)):
-            note.stage_now(owner, **options)
+        ]
+        for owner, options in calls:
+            with pytest.raises((TypeError, ValueError)):
+                note.stage_now(owner, **options)
         assert rows() == []
 
     def test_a_call_that_the_function_does_not_take(self, outbox: Outbox) -> None:

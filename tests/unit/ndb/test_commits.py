@@ -277,3 +277,15 @@ def test_it_does_not_import_ndb() -> None:
         "assert not [name for name in sys.modules if 'ndb' in name], sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_answers_of_several_commits_are_put_together() -> None:
+    plain, last = (_messages.CommitResponse.pb(_messages.CommitResponse()) for _ in range(2))
+    plain.index_updates, last.index_updates = 2, 3
+    last.commit_time.seconds = 7
+    result = _messages.MutationResult.pb(_messages.MutationResult(version=5))
+    for answers in ([plain, last], [last, plain]):
+        together = commits.put_together(answers, {1: result}, 2)
+        assert (together.index_updates, together.commit_time.seconds) == (5, 7)
+        assert [each.version for each in together.mutation_results] == [0, 5]
+    assert not commits.put_together([plain], {}, 0).HasField("commit_time")

@@ -58,7 +58,7 @@ def test_without_flows_there_are_no_pages(
     assert not ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
 
 
-@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)
+@pytest.mark.parametrize("headers", [{}, *OTHER_SITES], ids=str)
 def test_forms_of_other_sites_complete_nothing(
     shop: Shop, web: FlaskClient, headers: dict[str, str]
 ) -> None:
@@ -69,13 +69,14 @@ def test_forms_of_other_sites_complete_nothing(
     assert shop.sold == ([] if refused else ["ann"])
 
 
-@pytest.mark.parametrize("stamp", [None, "", "x", "0" * 64, "\ud800", "²"])
-def test_without_the_stamp_nothing_is_done(shop: Shop, web: FlaskClient, stamp: str | None) -> None:
+def test_without_the_stamp_nothing_is_done(shop: Shop, web: FlaskClient) -> None:
     shop.leave("ann")
-    data = named()
-    if stamp is not None:
-        data["stamp"] = stamp.encode("utf-8", "surrogatepass")
-    assert web.post(NOW, data=data).status_code == 409
+    stamps: list[str | None] = [None, "", "x", "0" * 64, "\ud800", "²"]
+    for stamp in stamps:
+        data = named()
+        if stamp is not None:
+            data["stamp"] = stamp.encode("utf-8", "surrogatepass")
+        assert web.post(NOW, data=data).status_code == 409
     assert shop.sold == []
 
 

@@ -8,22 +8,21 @@ from typing import Any
 
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Open, Person
-from tests.contract.ndb.ways.tables import Gives, Hook, way_in
+from tests.contract.ndb.ways.tables import Gives, way_in
 
 
-@way_in("copy.copy", hook=Hook.COPY)
+@way_in("copy.copy")
 def shallow_copy(user: str) -> Any:
     return copy.copy(key_of(user).get())
 
 
-@way_in("copy.deepcopy", hook=Hook.COPY)
+@way_in("copy.deepcopy")
 def deep_copy(user: str) -> Any:
     return copy.deepcopy(key_of(user).get())
 
 
 @way_in(
     "copy.deepcopy of an Expando",
-    hook=Hook.COPY,
     model=Open,
     arrange=lambda user: [Open(id=user, name=user, mood="good")],
 )
@@ -31,17 +30,17 @@ def deep_copy_of_an_expando(user: str) -> Any:
     return copy.deepcopy(Open.get_by_id(user))
 
 
-@way_in("pickled", gives=Gives.UNLOCKED, hook=Hook.PICKLE)
+@way_in("pickled", gives=Gives.UNLOCKED)
 def pickled(user: str) -> Any:
     return pickle.loads(pickle.dumps(key_of(user).get()))  # noqa: S301 (our own)
 
 
-@way_in("constructor from to_dict", "Model.to_dict", gives=Gives.NEW, hook=Hook.PUT)
+@way_in("constructor from to_dict", "Model.to_dict", gives=Gives.NEW)
 def constructed(user: str) -> Any:
     return Person(id=user, **key_of(user).get().to_dict())
 
 
-@way_in("populate from to_dict", "Model.populate", gives=Gives.NEW, hook=Hook.PUT)
+@way_in("populate from to_dict", "Model.populate", gives=Gives.NEW)
 def populated(user: str) -> Any:
     other = Person(key=key_of(user))
     other.populate(**key_of(user).get().to_dict())
@@ -58,7 +57,6 @@ def populated_itself(user: str) -> Any:
 @way_in(
     "given another key",
     gives=Gives.NEW,
-    hook=Hook.PUT,
     arrange=lambda user: [Person(id=name, name=name) for name in (user, f"{user}'s twin")],
 )
 def given_another_key(user: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from google.cloud import ndb
 
 from tests.contract.ndb.ways.models import Household, Open, Person, Pupil
-from tests.contract.ndb.ways.tables import Gives, Hook, way_in
+from tests.contract.ndb.ways.tables import Gives, way_in
 
 
 def key_of(user: str) -> Any:
@@ -58,12 +58,12 @@ def _nothing(user: str) -> list[Any]:
     return []
 
 
-@way_in("get_or_insert, created", gives=Gives.CREATED, hook=Hook.PUT, arrange=_nothing)
+@way_in("get_or_insert, created", gives=Gives.CREATED, arrange=_nothing)
 def get_or_insert_created(user: str) -> Any:
     return Person.get_or_insert(user, name=user)
 
 
-@way_in("get_or_insert_async, created", gives=Gives.CREATED, hook=Hook.CREATION, arrange=_nothing)
+@way_in("get_or_insert_async, created", gives=Gives.CREATED, arrange=_nothing)
 def get_or_insert_async_created(user: str) -> Any:
     return Person.get_or_insert_async(user, name=user)
 
@@ -98,7 +98,7 @@ def holder_of_structured(user: str) -> Any:
     return holder
 
 
-@way_in("value of a LocalStructuredProperty", gives=Gives.NEW, hook=Hook.PUT, arrange=household)
+@way_in("value of a LocalStructuredProperty", gives=Gives.NEW, arrange=household)
 def kept_value(user: str) -> Any:
     return Household.get_by_id(user).kept
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from google.cloud import ndb
 
-from tests.contract.ndb.ways import tables
 from tests.contract.ndb.ways.lookups import household
 from tests.contract.ndb.ways.models import Being, Home, Household, Person, Pupil
-from tests.contract.ndb.ways.tables import Gives, Hook
-
-way_in = partial(tables.way_in, hook=Hook.QUERY)
+from tests.contract.ndb.ways.tables import Gives, way_in
 
 
 def query(user: str) -> Any:
@@ -105,7 +101,7 @@ def query_without_a_kind(user: str) -> Any:
     return ndb.Query(ancestor=ndb.Key(Person, user)).fetch()
 
 
-@tables.way_in("keys_only, then get")
+@way_in("keys_only, then get")
 def keys_only(user: str) -> Any:
     return query(user).get(keys_only=True).get()
 

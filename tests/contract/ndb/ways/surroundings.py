@@ -10,7 +10,7 @@ from google.cloud import ndb
 from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
-from tests.contract.ndb.ways.tables import Gives, Hook, by_somebody_else, in_thread, way_in
+from tests.contract.ndb.ways.tables import Gives, by_somebody_else, in_thread, way_in
 
 # --- caches ---------------------------------------------------------------------------------
 
@@ -19,14 +19,12 @@ def read_into_the_context_cache(user: str) -> Any:
     return key_of(user).get()
 
 
-@way_in("context cache", hook=Hook.CONTEXT_CACHE, prepare=read_into_the_context_cache)
+@way_in("context cache", prepare=read_into_the_context_cache)
 def context_cache(user: str) -> Any:
     return key_of(user).get()
 
 
-@way_in(
-    "query from the context cache", hook=Hook.CONTEXT_CACHE, prepare=read_into_the_context_cache
-)
+@way_in("query from the context cache", prepare=read_into_the_context_cache)
 def context_cache_by_a_query(user: str) -> Any:
     return Person.query(Person.name == user).get()
 
@@ -46,7 +44,6 @@ def read_into_the_global_cache(user: str) -> None:
 
 @way_in(
     "global cache",
-    hook=Hook.GLOBAL_CACHE,
     around=with_a_global_cache,
     prepare=read_into_the_global_cache,
 )
@@ -56,7 +53,6 @@ def global_cache(user: str) -> Any:
 
 @way_in(
     "global cache, async",
-    hook=Hook.GLOBAL_CACHE,
     around=with_a_global_cache,
     prepare=read_into_the_global_cache,
     is_async=True,
@@ -121,7 +117,7 @@ def non_transactional(user: str) -> Any:
     return ndb.transaction(read)
 
 
-@way_in("query in a transaction", hook=Hook.QUERY)
+@way_in("query in a transaction")
 def query_in_a_transaction(user: str) -> Any:
     return ndb.transaction(Person.query(Person.name == user).fetch, join=True)
 
@@ -149,7 +145,7 @@ def tasklet_with_several(user: str) -> Any:
     return read()
 
 
-@way_in("query in a tasklet", hook=Hook.QUERY, is_async=True, sent_at_once=True)
+@way_in("query in a tasklet", is_async=True, sent_at_once=True)
 def tasklet_with_a_query(user: str) -> Any:
     @ndb.tasklet
     def read() -> Any:

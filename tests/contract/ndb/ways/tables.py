@@ -29,19 +29,6 @@ class Gives(enum.Enum):
     NEW = "a new object"
 
 
-class Hook(enum.Enum):
-    """The part of userlock that a way in needs: without it its row fails."""
-
-    LOOKUP = enum.auto()
-    QUERY = enum.auto()
-    CONTEXT_CACHE = enum.auto()
-    GLOBAL_CACHE = enum.auto()
-    COPY = enum.auto()
-    PICKLE = enum.auto()
-    CREATION = enum.auto()
-    PUT = enum.auto()
-
-
 def _one(user: str) -> list[Any]:
     return [Person(id=user, name=user)]
 
@@ -53,7 +40,6 @@ class WayIn:
     Attributes:
         read: gives the object of a user, or a future of it, or a list with either.
         gives: the kind of its result.
-        hook: the part of userlock that it needs.
         model: its class.
         covers: the public names of ndb that it tries out.
         arrange: stores the entities before.
@@ -68,7 +54,6 @@ class WayIn:
     name: str
     read: Callable[[str], Any]
     gives: Gives = Gives.WHOLE
-    hook: Hook = Hook.LOOKUP
     model: Any = Person
     covers: tuple[str, ...] = ()
     arrange: Callable[[str], list[Any]] = _one

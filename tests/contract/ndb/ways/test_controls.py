@@ -23,7 +23,7 @@ from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
-from tests.contract.ndb.ways.tables import Hook, WayIn, WayOut, by_somebody_else
+from tests.contract.ndb.ways.tables import WayIn, WayOut, by_somebody_else
 from userlock.ndb import fencing, hooks, model, stub, writing
 from userlock.ndb.enforcement import suppressed
 
@@ -144,47 +144,6 @@ def base_class_off(patch: Patch) -> None:
         patch.setattr(ndb_model.Model, name, put_async)
 
 
-# --- the protection of each row ---------------------------------------------------------------
-
-#: The part of userlock that a way in needs, by its name in the way in.
-NEEDS: dict[Hook, Off] = {
-    Hook.LOOKUP: lookup_stamps_off,
-    Hook.QUERY: query_stamps_off,
-    Hook.CONTEXT_CACHE: context_cache_check_off,
-    Hook.GLOBAL_CACHE: global_cache_check_off,
-    Hook.COPY: copies_off,
-    Hook.PICKLE: pickles_off,
-    Hook.CREATION: place_of_creation_off,
-    Hook.PUT: put_check_off,
-}
-
-
-@pytest.mark.parametrize("way_in", WAYS_IN, ids=lambda way: way.name)
-def test_each_row_needs_its_protection(way_in: WayIn, monkeypatch: Patch) -> None:
-    # An object without a stamp counts as read under no lock.
-    off = stamps_off if way_in.read is surroundings.thread else NEEDS[way_in.hook]
-    off(monkeypatch)
-    assert differences(way_in, [_way_out(writes.put)], BASIC) != []
-
-
-@pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda way: way.name)
-def test_each_column_needs_its_check(way_out: WayOut, monkeypatch: Patch) -> None:
-    (delete_check_off if way_out.deletes else put_check_off)(monkeypatch)
-    assert differences(_way_in(lookups.get), [way_out], BASIC) != []
-
-
-@pytest.mark.parametrize(
-    "way_out", [way for way in WAYS_OUT if not way.holds_nothing], ids=lambda way: way.name
-)
-def test_each_column_needs_its_ticket(way_out: WayOut, monkeypatch: Patch) -> None:
-    """A write without a ticket does not land, whatever its way."""
-    tickets_off(monkeypatch)
-    found = differences(_way_in(lookups.get), [way_out], [_situation("under the lock")])
-    assert any("nothing expected, WriteNotFenced" in line for line in found), found
-    left = f"0 points are stored, not {None if way_out.deletes else 5}"
-    assert any(left in line for line in found), found
-
-
 # --- the purpose of each protection -----------------------------------------------------------
 
 
@@ -196,15 +155,15 @@ class Control:
         off: takes it away.
         read: the way in.
         write: the way out.
-        situation: the situation of the cell.
-        says: the failure.
+        situation: the situation of the cell; without one, each of the basic ones.
+        says: the failure; any, if it is not said.
     """
 
     off: Off
     read: Any
     write: Any
-    situation: str
-    says: str
+    situation: str = ""
+    says: str = ""
 
     def __str__(self) -> str:
         return f"{self.off.__name__}: {self.read.__name__}, {self.write.__name__}, {self.situation}"
@@ -248,6 +207,28 @@ CONTROLS = [
         *(base_class_off, lookups.get, writes.put_async_of_the_base_class, "under the lock"),
         "nothing expected, WriteNotFenced",
     ),
+    Control(
+        *(tickets_off, lookups.get, writes.put, "under the lock"),
+        "nothing expected, WriteNotFenced",
+    ),
+    Control(
+        *(tickets_off, lookups.get, writes.delete, "under the lock"),
+        "0 points are stored, not None",
+    ),
+    # Each part by which an object gets its stamp.
+    Control(lookup_stamps_off, lookups.get, writes.put),
+    Control(query_stamps_off, queries.fetch, writes.put),
+    Control(stamps_off, surroundings.thread, writes.put),
+    Control(context_cache_check_off, surroundings.context_cache_by_a_query, writes.put),
+    Control(global_cache_check_off, surroundings.global_cache, writes.put),
+    Control(copies_off, copies.shallow_copy, writes.put),
+    Control(copies_off, copies.deep_copy_of_an_expando, writes.put),
+    Control(pickles_off, copies.pickled, writes.put),
+    Control(place_of_creation_off, lookups.get_or_insert_async_created, writes.put),
+    # The checks.
+    Control(put_check_off, lookups.get, writes.put),
+    Control(put_check_off, copies.constructed, writes.put),
+    Control(delete_check_off, lookups.get, writes.delete),
 ]
 
 
@@ -268,7 +249,8 @@ def _situation(name: str) -> Situation:
 
 @pytest.mark.parametrize("control", CONTROLS, ids=str)
 def test_a_protection_is_missed(control: Control) -> None:
-    cell = _way_in(control.read), [_way_out(control.write)], [_situation(control.situation)]
+    situations = [_situation(control.situation)] if control.situation else BASIC
+    cell = _way_in(control.read), [_way_out(control.write)], situations
     assert differences(*cell) == []
     with pytest.MonkeyPatch.context() as patch:
         control.off(patch)

@@ -143,7 +143,7 @@ def test_an_outbox_can_be_given_by_the_integration(
 OTHER_SITES = [{"Origin": "https://localhost"}, {"Sec-Fetch-Site": "same-site"}]
 
 
-@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)
+@pytest.mark.parametrize("headers", [{}, *OTHER_SITES], ids=str)
 @pytest.mark.parametrize("action", ["redrive", "purge"])
 def test_forms_of_other_sites_change_nothing(
     shop: Shop, web: FlaskClient, action: str, headers: dict[str, str]
@@ -157,16 +157,14 @@ def test_forms_of_other_sites_change_nothing(
 
 
 @pytest.mark.parametrize("path", CHANGES)
-@pytest.mark.parametrize(
-    "token", ["", "1.1." + "0" * 64, "9" * 18 + ".1." + "0" * 64, "\ud800", "².1.x"]
-)
-def test_without_the_token_nothing_is_done(
-    shop: Shop, web: FlaskClient, path: str, token: str
-) -> None:
+def test_without_the_token_nothing_is_done(shop: Shop, web: FlaskClient, path: str) -> None:
     key = shop.kill(shop.pay, "ann")
-    for choice in ({"cause": ""}, {"cause": "pay RuntimeError"}, {"key": key}):
+    tokens = ["", "1.1." + "0" * 64, "9" * 18 + ".1." + "0" * 64, "\ud800", "².1.x"]
+    choices = ({"cause": ""}, {"cause": "pay RuntimeError"}, {"key": key})
+    for token, choice in itertools.product(tokens, choices):
         data: Any = {**choice, "number": "1", "token": token.encode("utf-8", "surrogatepass")}
         assert web.post(path, data=data).status_code == 409
+    for choice in choices:
         assert web.post(path, data={**choice, "number": "1"}).status_code == 409
     assert dead(shop) == ["ann"]
 
@@ -302,15 +300,13 @@ def test_a_request_ends_in_time(shop: Shop, web: FlaskClient, clock: ManualClock
     assert "15 left" in page
 
 
-@pytest.mark.parametrize(
-    ("typed", "left"), [("2", []), ("02", 2), ("1", 2), ("", 2), ("two", 2), ("²", 2)]
-)
-def test_a_purge_needs_the_number(shop: Shop, web: FlaskClient, typed: str, left: Any) -> None:
+def test_a_purge_needs_the_number(shop: Shop, web: FlaskClient) -> None:
     shop.put_dead(["ann", "bob"])
-    data = {**asked(web, "purge", cause="pay"), "number": typed}
-    answer = web.post(CHANGES[1], data=data)
-    assert answer.status_code == (409 if left else 200)
-    assert len(dead(shop)) == (left or 0)
+    data = asked(web, "purge", cause="pay")
+    for typed in ("02", "1", "", "two", "²", "2"):
+        answer = web.post(CHANGES[1], data={**data, "number": typed})
+        assert answer.status_code == (200 if typed == "2" else 409)
+        assert len(dead(shop)) == (0 if typed == "2" else 2)
 
 
 def test_jobs_that_die_after_the_question_are_spared(
