@@ -63,4 +63,4 @@ values = st.one_of(
     ),
 )
 
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(deadline=None, max_examples=30)

@@ -80,10 +80,8 @@ def test_another_holder_keeps_us_out(
     elsewhere.release(theirs)
 
 
-@ways
 @ends
 def test_a_free_lock_is_taken_anew_and_the_block_around_keeps_its_own(
-    enter: Enter,
     end: Callable[[ManualClock, userlock.LockService], None],
     heartbeat: bool,
     clock: ManualClock,
@@ -93,7 +91,7 @@ def test_a_free_lock_is_taken_anew_and_the_block_around_keeps_its_own(
     with userlock.scope() as scope:
         with userlock.global_lock("ann", lock_timeout=10, heartbeat=heartbeat) as outer:
             end(clock, elsewhere)
-            inner = enter()
+            inner = by_with()
             assert inner is not outer
             assert inner.lease.token != outer.lease.token
             assert (inner.held, outer.held) == (False, True)

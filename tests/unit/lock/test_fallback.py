@@ -47,7 +47,10 @@ def other(clock: ManualClock) -> MemoryStore:
     return MemoryStore(clock=clock)
 
 
-@pytest.fixture(params=["optimistic", "fail"])
+either_policy = pytest.mark.parametrize("service", ["optimistic", "fail"], indirect=True)
+
+
+@pytest.fixture
 def service(
     request: pytest.FixtureRequest,
     store: MemoryStore,
@@ -58,7 +61,11 @@ def service(
     listeners = Listeners([events.append, log_event])
     fallback = LockService(other, clock=clock, outage="fail", listeners=listeners)
     return LockService(
-        store, clock=clock, outage=request.param, fallback=fallback, listeners=listeners
+        store,
+        clock=clock,
+        outage=getattr(request, "param", "fail"),
+        fallback=fallback,
+        listeners=listeners,
     )
 
 
@@ -141,6 +148,7 @@ def test_a_lease_that_is_lost_there_is_lost(
     assert kinds(events).count(LeaseLost) == 1
 
 
+@either_policy
 def test_when_it_does_not_answer_either_the_policy_decides(
     service: LockService, clock: ManualClock, other: MemoryStore, beating: HeldLock
 ) -> None:
@@ -221,6 +229,7 @@ class TestReports:
             service.acquire("ann", wait_timeout=1)
         assert kinds(events) == [Contended, TimedOut]
 
+    @either_policy
     @pytest.mark.parametrize("whose", ["optimistic", "fail"])
     def test_a_fallback_that_does_not_answer_either(
         self,

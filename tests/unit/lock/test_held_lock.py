@@ -236,11 +236,19 @@ class TestConflict:
 
 
 class TestStillDown:
+    @pytest.mark.parametrize("entries", [[True], [False, True], [True, False]])
     def test_a_heartbeat_goes_on_as_the_lock_began(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        scope: LockScope,
+        entries: list[bool],
     ) -> None:
+        """Also one that only a later entry asks for."""
         store.go_down()
-        tenure = scope.acquire("ann", heartbeat=True)
+        for heartbeat in entries:
+            tenure = scope.acquire("ann", lock_timeout=10, heartbeat=heartbeat)
         live(service, clock, 300)
         assert tenure.degraded
         assert not tenure.ran_out

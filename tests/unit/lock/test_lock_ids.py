@@ -10,7 +10,12 @@ import pytest
 
 import userlock
 from userlock.ids import MAX_CHARACTERS
-from userlock.lock.lease import check_lock_id, check_lock_timeout, check_wait_timeout
+from userlock.lock.lease import (
+    check_lock_id,
+    check_lock_timeout,
+    check_max_waiting,
+    check_wait_timeout,
+)
 from userlock.stores import MemoryStore
 
 
@@ -40,6 +45,13 @@ def test_a_longer_one_is_refused_by_all_that_take_one(take: Callable[[Any], obje
             pytest.raises(ValueError, match="at most 1,500 characters, and this one has 1,501"),
         ):
             take(lock_id)
+
+
+def test_usable_arguments_are_returned() -> None:
+    assert check_lock_id(17) == "17"
+    assert (check_max_waiting(0), check_max_waiting(3)) == (0, 3)
+    with pytest.raises(ValueError, match="max_waiting must be at least 0, not -1"):
+        check_max_waiting(-1)
 
 
 def test_an_empty_lock_id_is_refused() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from tests.poison import TEXTS, unhurried, values
 from userlock.errors import LockError
@@ -66,7 +66,7 @@ def meet(value: bytes, lock_id: str = "ann", request: str = "") -> list[str]:
     return logged + errors
 
 
-@settings(unhurried, max_examples=30)
+@unhurried
 @given(values)
 @example(b'["4f01","interactive",1,60,"web","GET /"]\n! 4f01 ["\\ud800\\u001b[2J\\n",1,"4f05"]')
 def test_each_is_one_line_of_text(value: bytes) -> None:

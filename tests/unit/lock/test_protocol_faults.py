@@ -7,7 +7,7 @@ lease are true, and unknown outcomes are reported as unknown, so that they can b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -117,9 +117,10 @@ def check_the_release(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-@pytest.mark.parametrize("check", [check_all_but_the_release, check_the_release])
-def test_whatever_happens(scenario: Scenario, check: Callable[[Scenario], None]) -> None:
-    check(scenario)
+def test_whatever_happens(scenario: Scenario) -> None:
+    check_all_but_the_release(scenario)
+    if scenario.__name__.startswith(("take", "claim", "begin", "extend", "confirm")):
+        check_the_release(scenario)
 
 
 class TestTheTestsThemselves:

@@ -285,6 +285,9 @@ def looks_in(
 
 
 class TestDelay:
+    def test_it_looks_twice_before_the_usual_end(self) -> None:
+        assert looks_in(1.0, UNBOUND)[:2] == [0.45, 0.9]
+
     @pytest.mark.parametrize("hold", [0.005, 5.0])
     def test_the_first_in_line_looks_about_ten_times_in_a_usual_hold(self, hold: float) -> None:
         looks = looks_in(hold, UNBOUND)

@@ -47,7 +47,7 @@ def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
 class TestReservations:
     """A caller that does not wait gets a free lock although dead waiters are queued."""
 
-    @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
+    @pytest.mark.parametrize("waits", [0.0, 0.15])
     def test_the_dead_have_their_time_and_no_more(self, crowd: Crowd, waits: float) -> None:
         served = the_first_in_line_dies(crowd, waits=waits)
         first = crowd.when(served[0])
@@ -56,13 +56,12 @@ class TestReservations:
         assert crowd.violations == []
         assert crowd.store.read(LOCK) is None
 
-    @pytest.mark.parametrize("waits", [0.0, 0.05, 0.15])
     def test_without_reservations_no_caller_would_get_it(
-        self, crowd: Crowd, waits: float, monkeypatch: pytest.MonkeyPatch
+        self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
         monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
-        assert the_first_in_line_dies(crowd, waits=waits) == []
+        assert the_first_in_line_dies(crowd) == []
 
     @pytest.mark.parametrize("processes", [1, 3])
     def test_each_queued_process_has_its_time(self, crowd: Crowd, processes: int) -> None:
@@ -73,11 +72,11 @@ class TestReservations:
         crowd.passes(0.5)
         for process in dead:
             crowd.world.kill(process)
-        for number in range(200):
-            crowd.comes(f"caller-{number}", after=0.5 + 0.01 * number, wait_timeout=0)
+        for number in range(100):
+            crowd.comes(f"caller-{number}", after=0.5 + 0.02 * number, wait_timeout=0)
         crowd.ends()
         ends = 1.0 + (processes + 1) * PATIENCE_SECONDS
-        assert ends <= crowd.when(crowd.order[1]) <= ends + 0.02
+        assert ends <= crowd.when(crowd.order[1]) <= ends + 0.03
         assert crowd.violations == []
 
     def test_the_first_waiter_takes_it_despite_other_tries(self, crowd: Crowd) -> None:

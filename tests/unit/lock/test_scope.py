@@ -15,6 +15,7 @@ import pytest
 import userlock
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.scope import current_scope
+from userlock.lock.store import GRACE_SECONDS
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -363,6 +364,28 @@ class TestScopes:
         assert store.read("cid") is None
         assert current_scope() is None
 
+    @pytest.mark.parametrize("failing", [False, True])
+    def test_a_write_that_fails_at_the_end_is_raised_unless_the_block_has_failed(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: bool
+    ) -> None:
+        monkeypatch.setattr("userlock.lock.scope.participants", [Failing()])
+
+        def request() -> None:
+            with userlock.scope():
+                userlock.acquire_lock("ann").tenure.notes["write"] = 1
+                if failing:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError if failing else OSError):
+            request()
+        assert ("a write under lock 'ann' failed as well" in caplog.text) == failing
+        assert holder("ann") is None
+
+    def test_the_priority_says_whether_it_is_batch_work(self) -> None:
+        for priority in ("interactive", "batch"):
+            with userlock.scope(priority=priority) as scope:
+                assert scope.batch_work == (priority == "batch")
+
     def test_held_is_a_snapshot(self) -> None:
         """Read stamps keep it; it must not change later."""
         with userlock.scope() as scope:
@@ -395,6 +418,33 @@ class TestScopes:
         with pytest.raises(TypeError, match=error):
             userlock.Settings(**settings)
         assert defaults.settings is before
+
+
+class Failing:
+    """A participant whose writes fail."""
+
+    def leaving(self, tenure: userlock.HeldLock) -> None:
+        raise OSError
+
+    def holds(self, tenure: userlock.HeldLock) -> bool:
+        return False
+
+    def postpone(self, tenure: userlock.HeldLock, release: Callable[[], None]) -> None:
+        raise AssertionError
+
+
+def test_a_late_leave_takes_nothing_from_the_next_tenure(
+    service: userlock.LockService, clock: ManualClock
+) -> None:
+    """The lease of one thread has expired, and another thread of the scope holds the lock."""
+    with userlock.scope(service) as scope:
+        late = scope.acquire("ann", lock_timeout=1)
+        clock.advance(1 + GRACE_SECONDS)
+        late.owner = (0, 0)  # another thread's
+        tenure = scope.acquire("ann")
+        scope.leave(late)
+        assert scope.held == {"ann": tenure}
+    assert service.holder("ann") is None
 
 
 def test_finalizers_of_what_was_read_may_use_the_scope() -> None:

@@ -348,6 +348,35 @@ class TestOutages:
         service.release(service.acquire("bob"))
         assert record_of(store, "ann").empty
 
+    def test_a_position_does_not_end_with_the_lease_that_was_asked_for(
+        self, store: MemoryStore, clock: ManualClock, elsewhere: LockService
+    ) -> None:
+        service = LockService(store, clock=clock, outage="fail")
+        elsewhere.acquire("ann")
+        clock.after(0.5, lambda: store.go_down(slow=True))
+        with pytest.raises(LockServiceUnavailable):
+            service.acquire("ann", wait_timeout=5, lock_timeout=1)
+        store.come_back()
+        assert len(elsewhere.waiters("ann")) == 1
+        clock.advance(2)
+        service.release(service.acquire("another"))
+        assert elsewhere.waiters("ann") == []
+
+    def test_a_create_that_arrives_after_its_lease_would_have_ended_is_given_back(
+        self, store: MemoryStore, clock: ManualClock
+    ) -> None:
+        service = LockService(store, clock=clock, outage="fail")
+        store.delay("create")
+        store.lose_command("read")
+        with pytest.raises(LockServiceUnavailable):
+            service.acquire("ann", lock_timeout=1)
+        clock.advance(2)
+        store.arrive()
+        assert service.holder("ann") is not None
+        clock.advance(0.5)
+        service.release(service.acquire("another"))
+        assert service.holder("ann") is None
+
     def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, service: LockService, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
     ) -> None:

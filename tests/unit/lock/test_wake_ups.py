@@ -44,7 +44,7 @@ class Two:
         return late
 
 
-@pytest.mark.parametrize("hold", [0.003, 0.05, 0.4, 3.0])
+@pytest.mark.parametrize("hold", [0.003, 0.4])
 def test_a_waiter_goes_on_at_the_release(clock: ManualClock, hold: float, wakes: bool) -> None:
     """Without wake-ups, the negative control, only as polls come."""
     two = Two(clock, wakes=wakes)
@@ -77,7 +77,7 @@ class TestALostWakeUp:
         monkeypatch.setattr(two.store, "append_and_wake", two.store.append)
         return two
 
-    @pytest.mark.parametrize("hold", [0.003, 0.05, 0.4, 3.0])
+    @pytest.mark.parametrize("hold", [0.003, 0.4])
     def test_the_lock_is_found_by_polling(self, two: Two, hold: float) -> None:
         late = [two.late_after(hold) for _ in range(10)]
         assert max(late) <= 1.5 * MOST

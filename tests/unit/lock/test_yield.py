@@ -14,7 +14,7 @@ from tests.simulation.world import World
 from userlock import HeldLock, LockNotHeld, LockService
 from userlock.events import Event, Extended
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock, make_claim
+from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("configured")
 
@@ -25,12 +25,6 @@ class TestNobodyWaits:
             before = store.asked.copy()
             assert lock.yield_to_waiters() is lock
             assert store.asked - before == {"read": 1}
-
-    def test_without_a_waiter_that_may_pass(self, service: LockService, store: MemoryStore) -> None:
-        """Another batch job is queued."""
-        with userlock.global_lock("ann", priority="batch") as lock:
-            service.protocol.join(make_claim("ann", priority=userlock.Priority.BATCH))
-            assert lock.yield_to_waiters() is lock
 
     def test_a_store_that_does_not_answer_is_no_reason_to_stop(self, store: MemoryStore) -> None:
         with userlock.global_lock("ann", priority="batch") as lock:
@@ -124,20 +118,6 @@ class TestSomebodyWaits:
         world.pass_time(60, until=lambda: batch.actor.finished)
         assert sum(first) in (10, 11), "after its 30 s"
 
-    def test_an_interactive_holder_lets_pass_as_well(self, world: World) -> None:
-        seen: list[bool] = []
-
-        def work(lock: HeldLock) -> None:
-            batch.step()
-            new = lock.yield_to_waiters()
-            seen.append(interactive.served)
-            assert new.lease.priority == "interactive"
-
-        batch = Batch(world, work, priority="interactive")
-        interactive = Rival(world, "host/interactive", [Step("ann", after=0.05)])
-        world.pass_time(5, until=lambda: batch.actor.finished)
-        assert seen == [True]
-
     def test_a_dead_waiter_costs_its_patience_once(
         self, service: LockService, clock: ManualClock
     ) -> None:
@@ -182,14 +162,6 @@ class TestTheNewTenure:
             with lock:
                 pass
 
-    def test_the_scope_ends_it(self, service: LockService, store: MemoryStore) -> None:
-        with userlock.scope():
-            lock = userlock.acquire_lock("ann").tenure
-            dead_waiter(service, "ann")
-            new = lock.yield_to_waiters()
-        assert not new.held
-        assert store.read("ann") is None
-
     def test_the_old_one_names_the_new_one(self, service: LockService) -> None:
         with userlock.global_lock("ann") as lock:
             dead_waiter(service, "ann")
@@ -218,16 +190,6 @@ class TestTheNewTenure:
             lock.extend(100)
             dead_waiter(service, "ann")
             assert lock.yield_to_waiters().lease.ttl_seconds == 3
-
-    def test_without_a_heartbeat_there_is_none_afterwards(
-        self, service: LockService, clock: ManualClock
-    ) -> None:
-        with userlock.global_lock("ann", lock_timeout=3) as lock:
-            dead_waiter(service, "ann")
-            new = lock.yield_to_waiters()
-            clock.advance(2)
-            service.renewals.run_due()
-            assert new.remaining_seconds <= 1
 
     def test_callbacks_for_its_loss_are_kept(
         self, service: LockService, store: MemoryStore
