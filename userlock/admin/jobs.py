@@ -55,14 +55,14 @@ COLUMNS = (
     Column("state", "State"),
     Column("for", "For", "duration"),
     Column("attempts", "Tries", "count"),
-    Column("owner", "Owner", "code", 8),
-    Column("job", "Job", "code", 12),
+    Column("owner", "Owner", "code"),
+    Column("job", "Job", "code", 60),
     Column("key", "Key", "code"),
 )
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
-    Column("cause", "Cause", "code", 20),
+    Column("cause", "Cause", "code"),
 )
 
 

@@ -23,17 +23,17 @@ FOREIGN = "something that userlock did not write"
 
 #: The columns of a list of locks, and of the queue of one.
 COLUMNS = (
-    Column("lock", "Lock", "code", 12),
-    Column("holder", "Holder", "code", 12),
+    Column("lock", "Lock", "code"),
+    Column("holder", "Holder", "code", 40),
     Column("held", "Held", "duration"),
     Column("waiting", "Waiting", "count"),
     Column("longest", "Longest", "duration"),
-    Column("next", "Next", "code", 12),
+    Column("next", "Next", "code", 40),
 )
 QUEUE = (
     Column("number", "#", "count"),
-    Column("process", "Process", "text", 10),
-    Column("request", "Request", "code", 10),
+    Column("process", "Process", "text", 40),
+    Column("request", "Request", "code", 40),
     Column("priority", "Priority"),
     Column("waiting", "Waiting", "duration"),
 )

@@ -44,12 +44,12 @@ _SHOWN_IN_ROW = 60
 _COMMON = (
     Column("for", "For", "duration"),
     Column("attempts", "Tries", "count"),
-    Column("user", "User", "code", 8),
-    Column("flow", "Flow", "code", 12),
+    Column("user", "User", "code"),
+    Column("flow", "Flow", "code", 60),
 )
 _REQUEST = Column("request", "Request", "code")
 #: The columns of a list, which names requests by their keys; and of pages, which do not.
-COLUMNS = (Column("state", "State"), *_COMMON, Column("key", "Key", "code", 20))
+COLUMNS = (Column("state", "State"), *_COMMON, Column("key", "Key", "code"))
 UNFINISHED = (
     Column("state", "State"),
     *_COMMON,

@@ -16,13 +16,13 @@ class Column(NamedTuple):
         title: the heading.
         kind: `text`, `code`, `count`, `duration` (in seconds, or in words) or `moment` (in
             seconds since 1970).
-        least: the width to which a terminal may cut the column; None: it must not be cut.
+        most: the characters of a cell on a terminal; None: it is not cut.
     """
 
     key: str
     title: str
     kind: str = "text"
-    least: int | None = None
+    most: int | None = None
 
     @property
     def right(self) -> bool:
@@ -42,6 +42,13 @@ class Column(NamedTuple):
             case "moment":
                 return utc(value)
         return str(value)
+
+    def short(self, row: dict[str, Any]) -> str:
+        """Return the cell of a row as a terminal shows it."""
+        text = self.text(row)
+        if self.most is None or len(text) <= self.most:
+            return text
+        return f"{text[: self.most]}…"
 
 
 def timestamp(wall: float) -> str | None:

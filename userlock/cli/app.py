@@ -155,27 +155,3 @@ class Stop:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-
-
-class Progress:
-    """A line on the terminal, written again at most twice a second."""
-
-    _EVERY_SECONDS = 0.5
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._shown = console.stderr.isatty() and console.environ.get("TERM", "dumb") != "dumb"
-        self._following = console.clock.now()
-        self._drawn = False
-
-    def show(self, text: str) -> None:
-        """Show a text, unless another one was just shown."""
-        if self._shown and self._console.clock.now() >= self._following:
-            self._following = self._console.clock.now() + self._EVERY_SECONDS
-            self._drawn = True
-            self._console.note(f"\r{text}\x1b[K", end="")
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._drawn:
-            self._console.note("\r\x1b[K", end="")

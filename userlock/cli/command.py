@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
 from userlock.stores.urls import shown_url
-from userlock.words import escaped, legible, meant
+from userlock.words import escaped
 
 FINE = 0
 #: The answer is no.
@@ -50,8 +49,6 @@ _EXIT_CODES = (
 
 _EXAMPLE = "memcache://127.0.0.1:11211"
 
-_MOST_NAME = 60
-
 #: Arguments that may be repeated in an error: options, commands, numbers.
 _HARMLESS = re.compile(r"[\w.-]{0,40}", re.ASCII)
 
@@ -59,26 +56,6 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 Connect = Callable[[str, Clock], LockService]
-
-
-#: The environment variables that the command line and the library read.
-VARIABLES = (
-    *("USERLOCK_CLIENT", "USERLOCK_FLOWS", "USERLOCK_ID_KEY", "USERLOCK_OUTBOX", "USERLOCK_QUOTA"),
-    *("USERLOCK_REQUEST_SECONDS", "USERLOCK_SHOW_IDS", "USERLOCK_STORE"),
-)
-_PREFIX = "USERLOCK_"
-
-
-def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a line for each environment variable that seems to be one of ours, misspelt."""
-    known = [each.removeprefix(_PREFIX) for each in VARIABLES]
-    lines = []
-    for name in sorted(environ):
-        near = "" if name in VARIABLES else meant(name.removeprefix(_PREFIX), known, _PREFIX + "{}")
-        if name.startswith(_PREFIX) and near:
-            shown = legible(name, _MOST_NAME)
-            lines.append(f"the environment variable {shown} has no effect; {near}")
-    return lines
 
 
 class CommandError(Exception):
@@ -133,28 +110,12 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
-        ends = {"--", match[1] if match is not None else "--"}
-        before = itertools.takewhile(lambda each: each not in ends, self._given)
-        named = (each.partition("=")[0] for each in before if re.match("--?[a-zA-Z]", each))
-        unknown = next((each for each in named if each not in self._option_string_actions), None)
-        if unknown is not None and _HARMLESS.fullmatch(unknown):
-            options = [each for each in self._option_string_actions if each.startswith("--")]
-            near = meant(unknown.strip("-"), [each[2:] for each in options], "--{}")
-            message = f"there is no option {unknown}"
-            message += f"; {near}" if near else f". There are: {', '.join(options)}"
         for given in sorted(self._given, key=len, reverse=True):
             name, equals, value = given.partition("=")
             if equals and _HARMLESS.fullmatch(name):
                 message = message.replace(given, f"{name}=…").replace(repr(value), "…")
             elif not _HARMLESS.fullmatch(given) or not (are_plain() or given.startswith("-")):
                 message = message.replace(repr(given), "…").replace(given, "…")
-        match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
-        if match is not None:
-            known = [each.strip(" '") for each in match[2].split(",")]  # Python 3.14 quotes none
-            near = meant(match[1], known)
-            end = f"; {near}" if near else "."
-            message = f"there is no {match[1]!r}{end} Choose from: {', '.join(known)}"
         self.exit(USAGE, f"{self.prog}: {escaped(message)} (see {self.prog} --help)\n")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections import Counter
 from typing import Any
 
@@ -49,7 +48,7 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
         place, findings = "datastore", examine_datastore(options.datastore)
     worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
     document = {"store": place, "verdict": worst.value, "findings": list(map(_facts, findings))}
-    invocation.answer(document, _lines(invocation, findings, quiet=options.quiet))
+    invocation.answer(document, _lines(findings, quiet=options.quiet))
     if _all_down(findings):
         return UNREACHABLE
     return NO if worst is Verdict.WRONG else FINE
@@ -92,33 +91,16 @@ def _facts(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _lines(invocation: Invocation, findings: list[Finding], *, quiet: bool) -> list[str]:
-    console = invocation.console
+def _lines(findings: list[Finding], *, quiet: bool) -> list[str]:
     lines: list[str] = []
     for server in dict.fromkeys(each.server for each in findings):
         lines.append(escaped(server))
         for each in findings:
             if each.server != server or (quiet and each.verdict is Verdict.OK):
                 continue
-            word = each.verdict.value
-            gap = " " * (8 - len(word))
-            text = folded(plain_reason(each.says), 23, console.columns)
-            lines.append(f"  {console.paint(word, word)}{gap}{each.subject:12} {text}")
+            lines.append(f"  {each.verdict.value:7} {each.subject:12} {plain_reason(each.says)}")
             if each.advice:
-                lines.append(" " * 23 + "→ " + folded(escaped(each.advice), 25, console.columns))
+                lines.append(f"{'':23}→ {escaped(each.advice)}")
     counts = Counter(each.verdict for each in findings)
     lines.append(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER))
     return lines
-
-
-def folded(text: str, indent: int, columns: int) -> str:
-    """Return a text in lines that fit, all but the first indented."""
-    margin = " " * indent
-    return textwrap.fill(
-        text,
-        max(columns, indent + 20) - 1,
-        initial_indent=margin,
-        subsequent_indent=margin,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )[indent:]

@@ -32,7 +32,6 @@ from userlock.cli.command import (
     command,
     connect,
     exit_codes,
-    misspelt_variables,
 )
 from userlock.cli.console import Console
 from userlock.words import escaped
@@ -104,8 +103,6 @@ def main(
         console.note(f"userlock: {SHOW_IDS}: {error}")
         return USAGE
     before = ids.use(form)
-    for line in misspelt_variables(environ):
-        console.note(f"userlock: {line}")
     try:
         code = _run(arguments, console, connect)
         console.stdout.flush()
@@ -145,8 +142,7 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
         message = escaped(str(error))
         if invocation.json:
             console.document({"error": message})
-        prefix = console.paint_note(f"userlock {options.command}:", "wrong")
-        console.note(f"{prefix} {message}")
+        console.note(f"userlock {options.command}: {message}")
         return error.exit_code
     return code
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from userlock.admin import jobs as reading
-from userlock.cli.app import Progress, Stop, heard, opened
+from userlock.cli.app import Stop, heard, opened
 from userlock.cli.command import (
     FINE,
     INTERRUPTED,
@@ -108,12 +108,11 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     lines += [f"  not complete: {note}" for note in found.notes]
     if found.causes:
         rows = [each.facts for each in found.causes]
-        causes = table(reading.CAUSES, rows, console.columns - 3, console.paint)
+        causes = table(reading.CAUSES, rows)
         lines += [f"  {line}" for line in causes]
     late = options.late is not None and found.lag > options.late
     if late:
-        word = console.paint("late", "warning")
-        lines.append(f"{word}: the oldest job is due for more than {span(options.late)}")
+        lines.append(f"late: the oldest job is due for more than {span(options.late)}")
     invocation.answer(reading.status_facts(found), lines)
     return NO if late else FINE
 
@@ -142,7 +141,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     lines = ["no jobs"]
     if found.letters:
         rows = [reading.row(each, wall) for each in found.letters]
-        lines = table(reading.COLUMNS, rows, console.columns - 1, console.paint)
+        lines = table(reading.COLUMNS, rows)
     if found.note:
         lines.append(f"… {found.note}")
     document = {
@@ -281,12 +280,8 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     _check_choice(options)
     cause, done, skipped = options.cause or "", 0, 0
     with _opened(options, invocation) as outbox, Stop().listening() as stop:
-        progress = Progress(invocation.console)
-        total = 1 if options.key else outbox.dead.count(cause)
         for redriven in _redriven(options, outbox, stop):
             done, skipped = done + redriven, skipped + (not redriven)
-            progress.show(f"{done:,} of {total:,} redriven")
-        progress.end()
         left = skipped if options.key else outbox.dead.count(cause)
     remark = ""
     if skipped and options.key:
@@ -366,13 +361,10 @@ def purge(options: argparse.Namespace, invocation: Invocation) -> int:
             why = _refusal(options, console, outbox, total, cause)
         with Stop().listening() as stop:
             if not why:
-                progress = Progress(console)
                 for deleted in _purged(outbox, key, letter, cause, began):
                     done += deleted
-                    progress.show(f"{done:,} of {total:,} deleted")
                     if stop():
                         break
-                progress.end()
             left = total - done if key is not None else outbox.dead.count(cause)
     document = {"purged": done, "left": left, "interrupted": stop.requested, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
@@ -403,8 +395,7 @@ def _refusal(
         for each in reading.take_status(outbox, console.clock.wall()).causes[:_MOST_CAUSES]:
             if f"{each.name} ".startswith(f"{cause} ") or not cause:
                 console.note("  {dead:>7,}  {cause}".format(**each.facts))
-    answer = console.ask(f"Delete {jobs} for good? They will never run. [y/N] ")
-    if answer.lower() not in ("y", "yes"):
+    if not console.agrees(f"Delete {jobs} for good? They will never run."):
         return "you said no"
     if console.ask("Type their number to delete them: ").replace(",", "") != str(total):
         return f"there are {jobs}, and you typed another number"

@@ -23,7 +23,7 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import Paint, cut, fields, table, time_of_day
+from userlock.cli.console import fields, table, time_of_day
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken
 from userlock.ids import show, show_request
@@ -61,9 +61,8 @@ _LOCK_ID = argument(
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """List the locks, the longest wait first.
 
-    With --follow a terminal shows the latest list; a pipe gets all. The JSON document, one a
-    line, has at, listed, held, complete, note and locks (each as in `userlock holder
-    --json`), or with --follow error while the store does not answer.
+    The JSON document (with --follow one a line) has at, listed, held, complete, note and locks
+    (each as in `userlock holder --json`), or with --follow error while the store does not answer.
 
     Without IDs the store lists its locks, which costs it some work: memcached by
     `lru_crawler metadump`, Redis by SCAN over the database, Datastore by a query. A store
@@ -87,20 +86,14 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
                     "userlock locks ID …"
                 )
             found = sample.select(everything=not options.contended)
-            _show(invocation, sample, found, follow=options.follow)
+            _show(invocation, sample, found)
         if not options.follow:
             return FINE
         first = False
         console.clock.sleep(options.interval)
 
 
-def _show(
-    invocation: Invocation,
-    sample: reading.Snapshot,
-    found: list[reading.LockState],
-    *,
-    follow: bool,
-) -> None:
+def _show(invocation: Invocation, sample: reading.Snapshot, found: list[reading.LockState]) -> None:
     console = invocation.console
     if invocation.json:
         note = sample.note
@@ -122,17 +115,14 @@ def _show(
         return
     contended = sum(lock.contended for lock in sample.locks)
     counts = f"{sample.held:,} held, {contended:,} contended"
-    columns = console.columns - 1
-    lines = [cut(f"{time_of_day(sample.wall)}  {counts}  {invocation.url}", columns)]
-    most = max(console.size()[1] - 4, 1) if follow and console.live else _MOST_ROWS
+    lines = [f"{time_of_day(sample.wall)}  {counts}  {invocation.url}"]
     if found:
-        rows = [lock.row(sample.wall) for lock in found[:most]]
-        lines += table(reading.COLUMNS, rows, columns, console.paint)
-    if len(found) > most:
-        lines.append(f"… and {len(found) - most:,} more")
+        lines += table(reading.COLUMNS, [lock.row(sample.wall) for lock in found[:_MOST_ROWS]])
+    if len(found) > _MOST_ROWS:
+        lines.append(f"… and {len(found) - _MOST_ROWS:,} more")
     if sample.note:
-        lines.append(cut(f"not complete: {plain_reason(sample.note)}", columns))
-    console.say("\n".join(lines), clear=follow)
+        lines.append(f"not complete: {plain_reason(sample.note)}")
+    console.say("\n".join(lines))
 
 
 def _show_outage(invocation: Invocation, reason: str) -> None:
@@ -142,8 +132,7 @@ def _show_outage(invocation: Invocation, reason: str) -> None:
             {"at": timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
         )
     else:
-        line = f"{time_of_day(wall)}  the store does not answer: {reason}"
-        invocation.console.say(cut(line, invocation.console.columns - 1), clear=True)
+        invocation.console.say(f"{time_of_day(wall)}  the store does not answer: {reason}")
 
 
 # --- one lock -----------------------------------------------------------------------------------
@@ -167,7 +156,7 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     console = invocation.console
     facts = reading.facts(lock_id, record, console.clock.wall())
     facts["seconds_left"] = _seconds_left(record) if held else None
-    invocation.answer(facts, _describe(lock_id, record, invocation, console.paint))
+    invocation.answer(facts, _describe(lock_id, record, console.clock.wall()))
     return FINE if held else NO
 
 
@@ -185,29 +174,25 @@ def _seconds_left(record: Record | None) -> float | None:
     return None if left is None else max(left, 0.0)
 
 
-def _describe(
-    lock_id: str, record: Record | None, invocation: Invocation, paint: Paint
-) -> list[str]:
+def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
     """Return a lock in lines for people."""
     name = show(lock_id)
-    not_held = paint("not held", "ok")
     if record is None or (record.free and record.empty):
-        return [f"{name}: {not_held}, no waiters"]
-    wall = invocation.console.clock.wall()
+        return [f"{name}: not held, no waiters"]
     if record.free:
         why = "was released" if record.released else "ran out"
         if record.broken_by:
             why = f"was broken by {escaped(record.broken_by)}"
         why += ", and the first waiter may take the lock"
-        lines = [f"{name}: {not_held}; the last lease {why}"]
+        lines = [f"{name}: not held; the last lease {why}"]
     elif reading.is_foreign(record):
         lines = [
-            f"{name}: {paint('blocked', 'wrong')}: {reading.FOREIGN} is stored under its key",
+            f"{name}: blocked: {reading.FOREIGN} is stored under its key",
             "  Nobody can take the lock. Does another program use the same prefix?",
             "  To fix it: `userlock break` removes the record.",
         ]
     else:
-        lines = [f"{name}: {paint('held', 'warning')}", *_holder_lines(record, wall)]
+        lines = [f"{name}: held", *_holder_lines(record, wall)]
     waiters = record.waiters()
     if not waiters:
         return [*lines, "  waiting   nobody"]
@@ -215,12 +200,7 @@ def _describe(
     # `max_waiting` bounds the waiters of one process.
     together = f"; {most} of them in {escaped(process)}" if most > 1 else ""
     lines.append(f"  waiting   {len(waiters)}{together}")
-    queue = table(
-        reading.QUEUE,
-        reading.queue_rows(waiters, wall),
-        invocation.console.columns - 2,
-        paint,
-    )
+    queue = table(reading.QUEUE, reading.queue_rows(waiters, wall))
     if len(waiters) > reading.MOST_WAITERS:
         queue.append(f"… and {len(waiters) - reading.MOST_WAITERS:,} more")
     return lines + [f"  {line}" for line in queue]
@@ -264,15 +244,19 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
     waiters as they were before.
     """
     lock_id = usable_lock_id(options.lock_id)
-    if not options.yes and not invocation.console.can_ask:
+    console = invocation.console
+    if not options.yes and not console.can_ask:
         raise CommandError("cannot ask: standard input is not a terminal. To fix it: pass --yes")
     service = invocation.service()
     by = printable(options.by or _operator())
     record = _look(service, lock_id)
     if record is None or record.free:
         return _nothing(invocation, lock_id, record, "nobody holds it")
-    if not options.yes and not _agreed(invocation, lock_id, record):
-        return _nothing(invocation, lock_id, record, "you said no")
+    if not options.yes:
+        for line in _describe(lock_id, record, console.clock.wall()):
+            console.note(line)
+        if not console.agrees("Break the lock? The holder continues until it notices."):
+            return _nothing(invocation, lock_id, record, "you said no")
     if not _break(service, lock_id, record, by):
         why = "it changed hands or was released meanwhile"
         return _nothing(invocation, lock_id, _look(service, lock_id), why)
@@ -281,24 +265,16 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
     return FINE
 
 
-def _agreed(invocation: Invocation, lock_id: str, record: Record) -> bool:
-    console = invocation.console
-    for line in _describe(lock_id, record, invocation, console.paint_note):
-        console.note(line)
-    answer = console.ask("Break the lock? The holder continues until it notices. [y/N] ")
-    return answer.lower() in ("y", "yes")
-
-
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
     """End the lease of the record, and no other. Return whether that was done."""
     try:
-        done = service.client.call(lock_id, service.protocol.break_, lock_id, record, by)
-    except StoreUnavailable as trouble:
-        raise unreachable(trouble.reason) from trouble
-    if done:
+        broken = service.break_lock(lock_id, by=by, token=record.holder.token)
+    except LockServiceUnavailable as error:
+        raise unreachable(error.reason) from error
+    if broken is not None:
         # To the process's listeners: the command's own service has none.
-        LISTENERS.emit(Broken(lock_id, record.holder.describe(), by))
-    return done
+        LISTENERS.emit(Broken(lock_id, broken.describe(), by))
+    return broken is not None
 
 
 def _nothing(invocation: Invocation, lock_id: str, record: Record | None, why: str) -> int:

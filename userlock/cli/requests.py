@@ -75,7 +75,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
         shown = reading.Shown(flows, defaults.service, console.clock.wall())
         document = {"requests": [shown.facts(each) for each in found]}
         rows = [shown.row(each) for each in found]
-    lines = table(reading.COLUMNS, rows, console.columns - 1, console.paint)
+    lines = table(reading.COLUMNS, rows)
     invocation.answer(document, lines if rows else ["no requests"])
     return FINE
 

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any
 
-from userlock.cli.app import Progress, Stop, opened
+from userlock.cli.app import Stop, opened
 from userlock.cli.command import (
     FINE,
     INTERRUPTED,
@@ -79,7 +79,6 @@ def _audit(
     options: argparse.Namespace, invocation: Invocation, *, wait: float | None = None
 ) -> int:
     """Check; or repair, with a bound on the wait for each lock."""
-    progress = Progress(invocation.console)
     if not _NAMESPACE.fullmatch(options.namespace):
         raise CommandError(
             f"{options.namespace!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
@@ -101,10 +100,7 @@ def _audit(
                     facts = _facts(problem)
                     if invocation.json:
                         problems.append(facts)
-                    progress.end()
                     invocation.progress(_line(facts))
-                    progress.show(f"{work.entities:,} entities, {work.rows:,} claims")
-        progress.end()
     document = {
         "entities": work.entities,
         "rows": work.rows,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pty
 import select
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -103,10 +100,9 @@ class Cli:
                 process.kill()
 
     @contextlib.contextmanager
-    def on_terminal(self, *arguments: str, columns: int = 80) -> Iterator[Screen]:
-        """Run a command on a terminal of 24 lines for a block."""
+    def on_terminal(self, *arguments: str) -> Iterator[Screen]:
+        """Run a command on a terminal for a block."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(
             command(*arguments),
             cwd=ROOT,

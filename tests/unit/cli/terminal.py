@@ -66,7 +66,6 @@ class Terminal:
     def __init__(self, store: LeaseStore, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self.size = (80, 24)
         self.environ: dict[str, str] = {"USERLOCK_STORE": STORE, "TERM": "xterm"}
         self.urls: list[str] = []
         self.service = self._connect(STORE, clock)
@@ -80,7 +79,6 @@ class Terminal:
         self,
         *arguments: str,
         typed: str | None = None,
-        tty: bool = False,
         while_asked: Callable[[], object] = lambda: None,
     ) -> Outcome:
         """Run one command.
@@ -88,12 +86,11 @@ class Terminal:
         Args:
             arguments: the arguments after the program's name.
             typed: the text that is typed; None: standard input is no terminal.
-            tty: whether standard output is a terminal.
             while_asked: an action that runs before the typed text is read.
         """
         stdin = Text(typed or "", tty=typed is not None, first=while_asked)
-        stdout, stderr = Text(tty=tty), Text()
-        console = Console(stdin, stdout, stderr, self.environ, self.clock, lambda: self.size)
+        stdout, stderr = Text(), Text()
+        console = Console(stdin, stdout, stderr, self.environ, self.clock)
         code = main(arguments, console=console, connect=self._connect)
         return Outcome(code, stdout.getvalue(), stderr.getvalue())
 

@@ -107,7 +107,7 @@ def test_the_cause_of_a_failed_import_is_kept() -> None:
     ("arguments", "says"),
     [
         ([], "the following arguments are required: ACTION"),
-        (["statsu"], "did you mean status?"),
+        (["statsu"], "invalid choice: 'statsu'"),
         (["show"], "the following arguments are required: KEY"),
         (["list", "--most", "0"], "is not a number from 1 to 1000"),
         (["list", "--most", "1001"], "is not a number from 1 to 1000"),

@@ -205,7 +205,7 @@ def test_nothing_harms_the_terminal(terminal: Terminal) -> None:
         (["check", "a"], ">>>>>>> x\n", "line 1: '>>>>>>> x' names no put site"),
         (["check", "a", "--add"], "", "--add is an option of write"),
         (["write", "a", "--strict"], "", "--strict is an option of check"),
-        (["wrote", "a"], "", "there is no 'wrote'; did you mean write?"),
+        (["wrote", "a"], "", "invalid choice: 'wrote'"),
         (["write"], "", "the following arguments are required: LOG"),
     ],
 )

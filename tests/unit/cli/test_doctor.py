@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.cli.terminal import Terminal
 from userlock.admin.health import Finding, Findings, Verdict, faults_of_records, judge_latency
-from userlock.cli.doctor import folded
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -76,13 +75,6 @@ def test_it_says_what_is_wrong_and_what_to_do(doctor: Doctor) -> None:
         "advice": "Take a newer one.",
         "facts": {"v": "1.4.13"},
     }
-
-
-def test_long_texts_are_folded() -> None:
-    lines = folded("one two three four " * 10, 23, 80).split("\n")
-    assert len(lines) > 1
-    assert all(len(line) < 80 for line in lines)
-    assert all(line.startswith(" " * 23) for line in lines[1:])
 
 
 class _Careless(MemoryStore):

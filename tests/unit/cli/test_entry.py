@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 import userlock
-from tests.documents import ROOT
 from tests.unit.cli.terminal import Terminal
-from userlock.cli.command import VARIABLES, Parser, seconds
+from userlock.cli.command import Parser, seconds
 from userlock.cli.console import Console
 from userlock.cli.entry import COMMANDS, main, parser
 
@@ -29,30 +27,15 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (
-            [],
-            "is given. Choose from: locks, holder, break, doctor, baseline, outbox, ",
-        ),
-        (["holdr", "ann"], "there is no 'holdr'; did you mean holder?"),
-        (["frobnicate"], "Choose from: locks, holder, break, doctor"),
+        ([], "is given. Choose from: locks, holder, break, doctor, baseline, outbox, "),
+        (["holdr", "ann"], "invalid choice: 'holdr'"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
-        (
-            ["holder", "ann", "--jsn"],
-            "userlock holder: there is no option --jsn; did you mean --json?",
-        ),
-        (
-            ["--sotre=memory://u:pw@x", "holder", "ann"],
-            "no option --sotre; did you mean --store? (see",
-        ),
-        (["--stor", "memory://u:pw@x", "holder"], "no option --stor; did you mean --store? (see"),
-        (
-            ["outbox", "list", "--deda"],
-            "outbox list: there is no option --deda; did you mean --dead?",
-        ),
-        (["holder", "ann", "--once"], "no option --once. There are: --help, --store, --json (see"),
+        (["holder", "ann", "--jsn"], "userlock holder: unrecognized arguments: --jsn"),
+        (["--sotre=memory://u:pw@x", "holder", "ann"], "unrecognized arguments: --sotre=…"),
+        (["--stor", "memory://u:pw@x", "holder"], "invalid choice: …"),
+        (["outbox", "list", "--deda"], "outbox list: unrecognized arguments: --deda"),
         (["locks", "--interval", "-5"], "argument --interval: "),
-        (["locks", "-x"], "there is no option -x. There are: "),
         (["holder", "\x1b[2J", "\x1b[2J"], "unrecognized arguments: …"),
         (["locks", "--interval", "fast"], "'fast' is not a duration from 0.1 seconds"),
     ],
@@ -61,15 +44,6 @@ def test_a_mistyped_command_line(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in complaint(capsys, *arguments)
-
-
-@pytest.mark.parametrize("quote", ["'", ""])  # Python 3.14 quotes no choices
-def test_a_mistyped_command_on_any_python(quote: str, capsys: pytest.CaptureFixture[str]) -> None:
-    choices = ", ".join(f"{quote}{name}{quote}" for name in ("holder", "break"))
-    with pytest.raises(SystemExit):
-        Parser(prog="userlock").error(f"invalid choice: 'holdr' (choose from {choices})")
-    said = "there is no 'holdr'; did you mean holder? Choose from: holder, break"
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -186,25 +160,6 @@ def test_a_process_without_standard_streams(monkeypatch: pytest.MonkeyPatch) -> 
     assert main(["--store", "memory://", "holder", "ann"], console=console) == 1
     for stream in (console.stdin, console.stdout, console.stderr):
         stream.close()
-
-
-def test_a_misspelt_variable_is_named(terminal: Terminal) -> None:
-    del terminal.environ["USERLOCK_STORE"]
-    terminal.environ |= {"USERLOCK_STROE": "memory://u:pw@x", "USERLOCK_FALLBACK": "of the app"}
-    _, _, err = terminal.run("holder", "ann")
-    assert err.splitlines()[0] == (
-        "userlock: the environment variable USERLOCK_STROE has no effect; "
-        "did you mean USERLOCK_STORE?"
-    )
-    assert err.count("\n") == 2
-    assert "pw" not in err
-    terminal.environ = {"USERLOCK_SHOWIDS": "masked", "USERLOCK_STORE": "memory://"}
-    assert "did you mean USERLOCK_SHOW_IDS?" in terminal.run("--json", "holder", "ann").err
-
-
-def test_all_variables_of_the_library_are_known() -> None:
-    sources = [path.read_text() for path in (ROOT / "userlock").rglob("*.py")]
-    assert set(re.findall(r"USERLOCK_[A-Z_]*[A-Z]", "".join(sources))) == set(VARIABLES)
 
 
 @pytest.mark.parametrize(
