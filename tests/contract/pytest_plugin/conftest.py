@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from google.cloud import ndb
 
-import userlock.ndb  # noqa: F401  (or each inner pytest would hook into ndb again)
+import userlock._models  # noqa: F401  (or each inner pytest would import it again, and hook into ndb)
 import userlock_emulator
 from userlock.reports import REPORTS
 
