@@ -132,8 +132,7 @@ class TestAnswers:
 
 
 class TestConfirmation:
-    @OUTAGES
-    @pytest.mark.parametrize("heartbeat", [True, False])
+    @pytest.mark.parametrize(("outage", "heartbeat"), [(killed, True), (stopped, False)])
     def test_they_are_confirmed_after_it(
         self, server: Server, watched: Watched, outage: Outage, heartbeat: bool
     ) -> None:

@@ -227,11 +227,10 @@ def test_a_reply_to_another_command_is_an_outage(request: pytest.FixtureRequest,
 # --- the negative controls ----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("kind", ["meta", "redis"])
 def test_without_the_deadline_a_slow_reply_goes_on(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kind = "meta"
     monkeypatch.setattr(Stream, "_hurry", lambda _: None)
     with (
         ThreadPoolExecutor(1) as thread,
@@ -249,10 +248,10 @@ def test_without_the_deadline_a_slow_reply_goes_on(
 
 
 @pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("kind", ["meta", "redis"])
 def test_without_the_bound_a_huge_reply_is_taken(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kind = "redis"
     monkeypatch.setattr(stream, "MOST_VALUE_BYTES", 1 << 30)
     monkeypatch.setattr(stream, "MOST_BYTES", 1 << 30)
     with hostile_server(request, kind) as server, store_on(server, kind, timeout=3) as store:
@@ -292,7 +291,7 @@ def test_a_free_lock_is_granted_degraded_or_refused_in_time(
 
 @pytest.mark.usefixtures("_user")
 @pytest.mark.parametrize(
-    ("kind", "after"), [*(("meta", after) for after in range(8)), ("text", 3), ("redis", 3)]
+    ("kind", "after"), [*(("meta", after) for after in range(0, 8, 2)), ("text", 3), ("redis", 3)]
 )
 def test_a_waiter_is_answered_in_time_whichever_exchange_goes_wrong(
     request: pytest.FixtureRequest, kind: str, after: int

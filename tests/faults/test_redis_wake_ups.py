@@ -220,7 +220,7 @@ def test_a_stopped_server_is_noticed(
 def test_another_program_speaks_on_the_channel(
     connect: Callable[..., LockService], client: Any, prefix: str
 ) -> None:
-    here, there = connect(), connect()
+    here, there = connect(policy=None), connect()
     lease = there.acquire("ann")
     waiter = Waiter(here)
     wait_until(lambda: subscribers(client, prefix) == 1)

@@ -46,6 +46,11 @@ HOLD_SECONDS = 0.03
 #: margin for a busy machine.
 MOST_SECONDS = 2 * (0.1 + 0.3 + 0.1) + 0.5
 _AT_ONCE = 16
+_TIMES = 3
+
+
+class TooSlow(AssertionError):
+    """A step of A that took longer than documented, as any may on a busy machine."""
 
 
 class Sequence:
@@ -129,7 +134,8 @@ class Sequence:
         started = time.monotonic()
         result = do()
         seconds = time.monotonic() - started
-        assert seconds < most_seconds, f"{seconds:.2f} s"
+        if seconds > most_seconds:
+            raise TooSlow(f"{seconds:.2f} s")
         return result
 
     # --- the holder ---------------------------------------------------------------------------
@@ -165,6 +171,14 @@ def _run(kind: Kind, plan: dict[int, AnyFault], *, optimistic: bool) -> int:
         return packets
 
 
+def _run_until_in_time(kind: Kind, plan: dict[int, AnyFault], *, optimistic: bool) -> int:
+    """Run it again if it was too slow: a step that is too slow in itself is so each time."""
+    for _ in range(_TIMES - 1):
+        with contextlib.suppress(TooSlow):
+            return _run(kind, plan, optimistic=optimistic)
+    return _run(kind, plan, optimistic=optimistic)
+
+
 def _until_free(sequence: Sequence, direct: LeaseStore, plan: object) -> None:
     """Wait until all releases are sent: the lock has neither a holder nor waiters."""
     deadline = time.monotonic() + 8
@@ -180,7 +194,7 @@ def _until_free(sequence: Sequence, direct: LeaseStore, plan: object) -> None:
 def _drive(kind: Kind, fault: AnyFault) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         runs = [
-            pool.submit(_run, kind, {step: fault}, optimistic=step % 2 == 0)
+            pool.submit(_run_until_in_time, kind, {step: fault}, optimistic=step % 2 == 0)
             for step in range(STEPS)
         ]
         for run in runs:
