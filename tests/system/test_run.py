@@ -118,7 +118,7 @@ def test_it_leaves_nothing_behind_when_it_is_killed(running: Run) -> None:
     assert eventually(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_memcached_comes_back_and_the_site_stays(running: Run) -> None:
+def test_memcached_and_the_relay_come_back_and_the_site_stays(running: Run) -> None:
     match = re.search(r"kill (\d+)", running.said)
     assert match is not None
     os.kill(int(match[1]), signal.SIGTERM)
@@ -132,8 +132,6 @@ def test_memcached_comes_back_and_the_site_stays(running: Run) -> None:
     while "memcached is back" not in said:
         said += running.process.stdout.readline()
 
-
-def test_the_relay_comes_back(running: Run) -> None:
     def relays() -> list[int]:
         found = []
         for pid in running.descendants():
@@ -145,7 +143,6 @@ def test_the_relay_comes_back(running: Run) -> None:
     assert eventually(lambda: len(relays()) == 1)
     (first,) = relays()
     os.kill(first, signal.SIGKILL)
-    assert running.process.stdout is not None
     said = running.process.stdout.readline()
     while "Restarting it" not in said:
         said += running.process.stdout.readline()
@@ -165,16 +162,3 @@ def test_a_dead_emulator_ends_it_with_exit_code_1(running: Run, tmp_path: Path) 
     assert running.process.returncode == 1
     assert "the emulator ended (SIGKILL)" in rest
     assert not [pid for pid in pids if alive(pid)]
-
-
-def test_a_taken_port_is_exit_code_2(running: Run) -> None:
-    again = subprocess.run(
-        [sys.executable, "-m", "sample_app", "run"],
-        env={**os.environ, "PORT": str(running.port)},
-        cwd=services.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert again.returncode == 2
-    assert f"Port {running.port} is taken; the site needs it" in again.stderr
