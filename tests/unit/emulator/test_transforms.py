@@ -49,9 +49,7 @@ def same(one: ValuePb, other: ValuePb) -> bool:
     return bool(one == other) or (math.isnan(one.double_value) and math.isnan(other.double_value))
 
 
-@pytest.mark.parametrize(
-    ("kind", "before", "operand", "after"),
-    [
+NUMBERS: list[tuple[str, Any, Any, Any]] = [
         ("increment", 1, 2, 3), ("increment", "x", 2, 2), ("increment", None, 2, 2),
         ("increment", 1, 0.5, 1.5), ("increment", 0.5, 1, 1.5), ("increment", MAX, 1, MAX),
         ("increment", MIN, -1, MIN), ("increment", math.inf, -math.inf, math.nan),
@@ -61,34 +59,36 @@ def same(one: ValuePb, other: ValuePb) -> bool:
         ("maximum", [5], 1, 1), ("minimum", 1, 2, 1), ("minimum", 2, 1.5, 1.5),
         ("minimum", MAX, float(MAX), MAX), ("minimum", 1, math.nan, math.nan),
         ("minimum", True, 7, 7),
-    ],
-)  # fmt: skip
-def test_numbers(engine: Subject, kind: str, before: Any, operand: Any, after: Any) -> None:
-    result = apply(engine, transform("n", kind, operand), n=before)
-    assert same(stored(engine).properties["n"], value(after))
-    assert same(result.transform_results[0], value(after))
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "before", "operand", "after"),
-    [
-        ("append_missing_elements", [1, "a"], ["b", 1, "b"], [1, "a", "b"]),
-        ("append_missing_elements", [3], [3.0, None, None], [3, None]),
-        ("append_missing_elements", [math.nan], [math.nan, 1, True], [math.nan, 1, True]),
-        ("append_missing_elements", [1, 1], [2], [1, 1, 2]),
-        ("append_missing_elements", "x", ["y"], ["y"]),
-        ("append_missing_elements", "x", [], []),
-        ("remove_all_from_array", [1, 2, 1, "1"], [1.0], [2, "1"]),
-        ("remove_all_from_array", [None, math.nan, 1], [math.nan, None], [1]),
-        ("remove_all_from_array", "x", ["x"], []),
-    ],
-)
-def test_arrays(engine: Subject, kind: str, before: Any, operand: Any, after: Any) -> None:
-    result = apply(engine, transform("n", kind, operand), n=before)
-    elements = stored(engine).properties["n"].array_value.values
-    assert len(elements) == len(after)
-    assert all(same(one, value(other)) for one, other in zip(elements, after, strict=True))
-    assert list(result.transform_results) == [value(None)]
+def test_numbers(engine: Subject) -> None:
+    for kind, before, operand, after in NUMBERS:
+        result = apply(engine, transform("n", kind, operand), n=before)
+        assert same(stored(engine).properties["n"], value(after)), (kind, before, operand)
+        assert same(result.transform_results[0], value(after)), (kind, before, operand)
+
+
+ARRAYS: list[tuple[str, Any, list[Any], list[Any]]] = [
+    ("append_missing_elements", [1, "a"], ["b", 1, "b"], [1, "a", "b"]),
+    ("append_missing_elements", [3], [3.0, None, None], [3, None]),
+    ("append_missing_elements", [math.nan], [math.nan, 1, True], [math.nan, 1, True]),
+    ("append_missing_elements", [1, 1], [2], [1, 1, 2]),
+    ("append_missing_elements", "x", ["y"], ["y"]),
+    ("append_missing_elements", "x", [], []),
+    ("remove_all_from_array", [1, 2, 1, "1"], [1.0], [2, "1"]),
+    ("remove_all_from_array", [None, math.nan, 1], [math.nan, None], [1]),
+    ("remove_all_from_array", "x", ["x"], []),
+]
+
+
+def test_arrays(engine: Subject) -> None:
+    for kind, before, operand, after in ARRAYS:
+        result = apply(engine, transform("n", kind, operand), n=before)
+        elements = stored(engine).properties["n"].array_value.values
+        assert len(elements) == len(after), (kind, before, operand)
+        assert all(same(one, value(other)) for one, other in zip(elements, after, strict=True))
+        assert list(result.transform_results) == [value(None)]
 
 
 def test_a_property_that_does_not_exist(engine: Subject) -> None:

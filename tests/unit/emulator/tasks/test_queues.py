@@ -39,23 +39,19 @@ RATES, RETRIES = "rate_limits", "retry_config"
 @pytest.mark.parametrize(
     ("field", "settings", "text"),
     [
-        (RATES, {"max_dispatches_per_second": -1}, "maxDispatchesPerSecond cannot be negative."),
         (RATES, {"max_dispatches_per_second": math.nan}, "maxDispatchesPerSecond cannot be"),
         (
             RATES,
             {"max_dispatches_per_second": 500.1},
             "maxDispatchesPerSecond must be less than or equal to 500.",
         ),
-        (RATES, {"max_concurrent_dispatches": -1}, "maxConcurrentDispatches cannot be negative."),
         (
             RATES,
             {"max_concurrent_dispatches": 5001},
             "maxConcurrentDispatches must be less than or equal to 5000.",
         ),
         (RETRIES, {"max_attempts": -2}, "maxAttempts must be greater or equal to -1."),
-        (RETRIES, {"max_doublings": -1}, "maxDoublings cannot be negative."),
         (RETRIES, {"min_backoff": {"seconds": -1}}, "minBackoff cannot be negative."),
-        (RETRIES, {"max_retry_duration": {"seconds": -1}}, "maxRetryDuration cannot be negative."),
         (
             RETRIES,
             {"min_backoff": {"seconds": 2}, "max_backoff": {"seconds": 1}},

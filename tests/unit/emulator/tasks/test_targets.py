@@ -84,7 +84,6 @@ def test_headers_that_the_task_cannot_set() -> None:
 @pytest.mark.parametrize(
     ("url", "host", "port", "tls", "path"),
     [
-        ("http://h", "h", 80, False, "/"),
         ("HTTPS://h", "h", 443, True, "/"),
         ("http://h:99?a=b", "h", 99, False, "/?a=b"),
         ("http://user:pass@h/x", "h", 80, False, "/x"),
