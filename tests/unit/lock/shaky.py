@@ -25,7 +25,38 @@ class Mishap(enum.Enum):
 Plan = Mapping[int, Mishap]
 
 
-class ShakyStore(MemoryStore):
+class SteppedStore(MemoryStore):
+    """A memory store that calls `_befall` before each command."""
+
+    def _befall(self, verb: Verb, lock_id: str) -> None:
+        raise NotImplementedError
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        self._befall("create", lock_id)
+        return super().create(lock_id, record, ttl_seconds)
+
+    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        self._befall("read", lock_id)
+        return super().read(lock_id, hurry=hurry)
+
+    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
+        self._befall("swap", lock_id)
+        return super().swap(lock_id, version, record, ttl_seconds)
+
+    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
+        self._befall("rewrite", lock_id)
+        return super().rewrite(lock_id, version, record)
+
+    def remove(self, lock_id: str, version: object) -> bool:
+        self._befall("remove", lock_id)
+        return super().remove(lock_id, version)
+
+    def append(self, lock_id: str, line: bytes) -> Stored | None:
+        self._befall("append", lock_id)
+        return super().append(lock_id, line)
+
+
+class ShakyStore(SteppedStore):
     """A memory store with planned faults.
 
     Attributes:
@@ -42,7 +73,7 @@ class ShakyStore(MemoryStore):
         self._mishaps = plan
         self.log = []
 
-    def _befall(self, verb: Verb) -> None:
+    def _befall(self, verb: Verb, lock_id: str) -> None:
         mishap = self._mishaps.get(len(self.log) + 1)
         self.log.append((verb, mishap))
         match mishap:
@@ -54,27 +85,3 @@ class ShakyStore(MemoryStore):
                 self.delay(verb)
             case Mishap.REFUSED:
                 raise StoreUnavailable("connection refused", sent=False)
-
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
-        self._befall("create")
-        return super().create(lock_id, record, ttl_seconds)
-
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        self._befall("read")
-        return super().read(lock_id, hurry=hurry)
-
-    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
-        self._befall("swap")
-        return super().swap(lock_id, version, record, ttl_seconds)
-
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        self._befall("rewrite")
-        return super().rewrite(lock_id, version, record)
-
-    def remove(self, lock_id: str, version: object) -> bool:
-        self._befall("remove")
-        return super().remove(lock_id, version)
-
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
-        self._befall("append")
-        return super().append(lock_id, line)

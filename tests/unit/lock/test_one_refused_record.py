@@ -10,6 +10,7 @@ import pytest
 
 import userlock
 from tests.unit.lock.pulse import live
+from tests.unit.lock.shaky import SteppedStore
 from userlock import LockService
 from userlock.errors import LockServiceUnavailable
 from userlock.events import Listeners
@@ -17,10 +18,9 @@ from userlock.lock.store import (
     NoConnection,
     RecordBusy,
     RecordRefused,
-    Stored,
     StoreUnavailable,
 )
-from userlock.stores import MemoryStore
+from userlock.stores.memory import Verb
 from userlock.testing import ManualClock
 
 VERBS = ("create", "read", "swap", "remove", "append")
@@ -32,7 +32,7 @@ MOST_REQUESTS = 40
 Trouble = Callable[[], StoreUnavailable]
 
 
-class Refusing(MemoryStore):
+class Refusing(SteppedStore):
     """A store that fails some verbs for one record."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -41,30 +41,10 @@ class Refusing(MemoryStore):
         self.trouble: Trouble = lambda: RecordRefused("something else stands there")
         self.requests: collections.Counter[str] = collections.Counter()
 
-    def _check(self, verb: str, lock_id: str) -> None:
+    def _befall(self, verb: Verb, lock_id: str) -> None:
         self.requests[lock_id] += 1
         if lock_id == BAD and verb in self.refused:
             raise self.trouble()
-
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
-        self._check("create", lock_id)
-        return super().create(lock_id, record, ttl_seconds)
-
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        self._check("read", lock_id)
-        return super().read(lock_id, hurry=hurry)
-
-    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
-        self._check("swap", lock_id)
-        return super().swap(lock_id, version, record, ttl_seconds)
-
-    def remove(self, lock_id: str, version: object) -> bool:
-        self._check("remove", lock_id)
-        return super().remove(lock_id, version)
-
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
-        self._check("append", lock_id)
-        return super().append(lock_id, line)
 
 
 @pytest.fixture

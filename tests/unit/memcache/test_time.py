@@ -7,12 +7,6 @@ from tests.unit.memcache.support import Talk
 ACQUIRE = b"ms lock 5 ME T30 c\r\n"
 
 
-def test_a_lease_is_granted_once(talk: Talk) -> None:
-    assert talk(ACQUIRE + b"mine!\r\n") == b"HD c1\r\n"
-    assert talk(ACQUIRE + b"yours\r\n") == b"NS c0\r\n"
-    assert talk(b"mg lock v c t\r\n") == b"VA 5 c1 t30\r\nmine!\r\n"
-
-
 def test_a_lease_ends_with_its_time_to_live(talk: Talk) -> None:
     talk(ACQUIRE + b"mine!\r\n")
     talk.clock.advance(29)
@@ -20,15 +14,6 @@ def test_a_lease_ends_with_its_time_to_live(talk: Talk) -> None:
     talk.clock.advance(1)
     assert talk(b"mg lock t\r\n") == b"EN\r\n"
     assert talk(ACQUIRE + b"yours\r\n") == b"HD c2\r\n"
-
-
-def test_a_release_deletes_only_its_own_lease(talk: Talk) -> None:
-    talk(ACQUIRE + b"mine!\r\n")
-    talk.clock.advance(30)
-    talk(ACQUIRE + b"yours\r\n")
-    assert talk(b"md lock C1 q\r\nmn\r\n") == b"EX\r\nMN\r\n"
-    assert talk(b"md lock C2 q\r\nmn\r\n") == b"MN\r\n"
-    assert talk(b"md lock C2 q\r\nmn\r\n") == b"NF\r\nMN\r\n"
 
 
 def test_a_lease_is_extended_only_by_its_holder(talk: Talk) -> None:
@@ -49,14 +34,6 @@ def test_one_client_wins_the_recaching_of_an_old_item(talk: Talk) -> None:
     assert talk(b"mg k R30\r\nmg k R30\r\n") == b"HD W\r\nHD Z\r\n"
 
 
-def test_an_add_after_expiry_is_granted(talk: Talk) -> None:
-    assert talk(b"add lock 0 30 1\r\na\r\n") == b"STORED\r\n"
-    talk.clock.advance(29)
-    assert talk(b"add lock 0 30 1\r\nb\r\n") == b"NOT_STORED\r\n"
-    talk.clock.advance(1)
-    assert talk(b"add lock 0 30 1\r\nb\r\n") == b"STORED\r\n"
-
-
 def test_touch_and_gat_set_a_new_expiry(talk: Talk) -> None:
     talk(b"set k 0 10 1\r\nx\r\n")
     assert talk(b"touch k 100\r\n") == b"TOUCHED\r\n"
@@ -64,13 +41,6 @@ def test_touch_and_gat_set_a_new_expiry(talk: Talk) -> None:
     assert talk(b"gat 10 k\r\n") == b"VALUE k 0 1\r\nx\r\nEND\r\n"
     talk.clock.advance(10)
     assert talk(b"gats 10 k\r\ntouch k 1\r\n") == b"END\r\nNOT_FOUND\r\n"
-
-
-def test_flush_all_later(talk: Talk) -> None:
-    talk(b"set k 0 0 1\r\nx\r\n")
-    assert talk(b"flush_all 10\r\nget k\r\n") == b"OK\r\nVALUE k 0 1\r\nx\r\nEND\r\n"
-    talk.clock.advance(10)
-    assert talk(b"get k\r\n") == b"END\r\n"
 
 
 def test_stats(talk: Talk) -> None:

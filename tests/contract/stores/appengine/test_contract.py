@@ -72,7 +72,7 @@ class TestKeys:
 
 
 class TestUrl:
-    @pytest.mark.parametrize("url", ["appengine://", "appengine:", "appengine://?prefix=app1"])
+    @pytest.mark.parametrize("url", ["appengine:", "appengine://?prefix=app1"])
     def test_a_service_over_it(self, service: Service, url: str) -> None:
         locks = LockService.from_url(url)
         lease = locks.acquire("ann")

@@ -39,13 +39,11 @@ class TestForeignValues:
 
     FOREIGN: dict[str, object] = {  # noqa: RUF012
         "bytes": b"mine",
-        "nothing": b"",
         "text": "mine",
         "a number": 5,
         "text that looks like ours": f"userlock/1 {'a' * 16} 1\nrecord",
         "a header that is no header": b"userlock/1 x 1\nrecord",
         "another version": b"userlock/2 " + b"a" * 16 + b" 1\nrecord",
-        "text that looks like a tombstone": "userlock/1 removed\n",
         "a trap": Trap(),
     }
 

@@ -42,35 +42,33 @@ class TestOutages:
     def version(self, store: AppEngineStore) -> object:
         return created(store.create("ann", b"first", 60))
 
-    @every_verb
     @pytest.mark.parametrize(
-        ("error", "refused"),
+        ("name", "error", "refused"),
         [
-            (apiproxy_errors.RPCFailedError("broken"), False),
-            (apiproxy_errors.ApplicationError(9, "unavailable"), False),
-            (apiproxy_errors.OverQuotaError("too much"), True),
-            (apiproxy_errors.CapabilityDisabledError("off"), True),
+            *((name, apiproxy_errors.RPCFailedError("broken"), False) for name in VERBS),
+            ("read", apiproxy_errors.ApplicationError(9, "unavailable"), False),
+            ("read", apiproxy_errors.OverQuotaError("too much"), True),
+            ("create", apiproxy_errors.CapabilityDisabledError("off"), True),
         ],
-        ids=lambda value: type(value).__name__,
     )
     def test_an_error_is_neither_free_nor_held(
         self,
         service: Service,
         store: AppEngineStore,
         version: object,
-        verb: Callable[[AppEngineStore, object], object],
+        name: str,
         error: apiproxy_errors.Error,
         refused: bool,
     ) -> None:
         service.SetError(error)
         assert memcache.Client().get(KEY) is None, "the control: the SDK's client calls it a miss"
         with pytest.raises(StoreUnavailable) as caught:
-            verb(store, version)
+            VERBS[name](store, version)
         assert caught.value.__cause__ is error
         assert type(error).__name__ in caught.value.reason
         if refused:
             assert not caught.value.sent
-        elif verb in (VERBS["create"], VERBS["read"]):
+        elif name in ("create", "read"):
             assert (caught.value.sent, caught.value.slow) == (True, True)
         else:
             assert not caught.value.sent, "it only looked, and changed nothing"
@@ -78,15 +76,15 @@ class TestOutages:
         assert found(store.read("ann")).record == b"first"
 
     @every_verb
-    @pytest.mark.parametrize("status", [GET.TRUNCATED, GET.OTHER_ERROR])
     def test_a_failed_look_up_is_no_miss(
         self,
         service: Service,
         store: AppEngineStore,
         version: object,
         verb: Callable[[AppEngineStore, object], object],
-        status: int,
     ) -> None:
+        status = GET.TRUNCATED if verb is VERBS["read"] else GET.OTHER_ERROR
+
         def after(method: str, request: Any, response: Any) -> None:
             if method == "Get":
                 del response.item[:]
@@ -99,14 +97,20 @@ class TestOutages:
         with pytest.raises(StoreUnavailable, match=GET.GetStatusCode.Name(status)):
             verb(store, version)
 
-    @pytest.mark.parametrize("verb", [VERBS[name] for name in VERBS if name != "read"])
-    @pytest.mark.parametrize("status", [SET.ERROR, SET.DEADLINE_EXCEEDED, None])
+    @pytest.mark.parametrize(
+        ("name", "status"),
+        [
+            *((name, SET.ERROR) for name in VERBS if name != "read"),
+            ("swap", SET.DEADLINE_EXCEEDED),
+            ("create", None),
+        ],
+    )
     def test_a_failed_change_is_not_a_refusal(
         self,
         service: Service,
         store: AppEngineStore,
         version: object,
-        verb: Callable[[AppEngineStore, object], object],
+        name: str,
         status: int | None,
     ) -> None:
         def after(method: str, request: Any, response: Any) -> None:
@@ -116,7 +120,7 @@ class TestOutages:
 
         service.after = after
         with pytest.raises(StoreUnavailable) as caught:
-            verb(store, version)
+            VERBS[name](store, version)
         assert caught.value.sent
         assert caught.value.slow == (status == SET.DEADLINE_EXCEEDED)
 
