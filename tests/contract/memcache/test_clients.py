@@ -13,9 +13,15 @@ from pymemcache.exceptions import MemcacheServerError
 _TIMEOUT_SECONDS = 5.0
 
 
-@pytest.fixture(params=[PooledClient, lambda address, **kw: HashClient([address], **kw)])
-def client(request: pytest.FixtureRequest, address: str) -> Iterator[Any]:
-    made = request.param(address, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    """Provide a client of several servers, with a pooled one for each."""
+    made = HashClient(
+        [address],
+        use_pooling=True,
+        timeout=_TIMEOUT_SECONDS,
+        connect_timeout=_TIMEOUT_SECONDS,
+    )
     made.flush_all(noreply=False)
     yield made
     made.close()

@@ -22,14 +22,49 @@ import pytest
 import userlock
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
-from tests.unit.lock.waiters import Waiters
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy, TooManyWaiting
+from userlock.errors import LockError
 from userlock.events import Acquired, Event, Listeners, Rejected, TimedOut, log_event
 from userlock.lock import admission, local_waiters, waiting
 from userlock.lock.admission import Admission, Rejection
-from userlock.lock.lease import Holder
+from userlock.lock.lease import Holder, Lease
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+
+Then = Callable[[], object]
+
+
+class Waiters:
+    """Callers that wait for the lock of ann, each begun while those before it wait.
+
+    They are in one thread, one inside the other. So locks are released by another service, which
+    hands none over: the outermost cannot go on before those inside.
+    """
+
+    def __init__(self, service: LockService, clock: ManualClock) -> None:
+        self._service = service
+        self._elsewhere = LockService(service.store, clock=clock, listeners=Listeners())
+        self._clock = clock
+        self.errors: list[LockError] = []
+        self.served = 0
+
+    def begin(self, number: int, then: Then, **options: Any) -> None:
+        """Let callers wait; call `then` while all of them do, and return when none does."""
+        if number == 0:
+            then()
+            return
+        self._clock.after(0.001, lambda: self.begin(number - 1, then, **options))
+        try:
+            lease = self._service.acquire("ann", **{"wait_timeout": 10, **options})
+        except LockTimeout as error:
+            self.errors.append(error)
+        else:
+            self.served += 1
+            self.release(lease)
+
+    def release(self, lease: Lease) -> None:
+        """Release a lock."""
+        self._elsewhere.release(lease)
 
 
 @pytest.fixture
@@ -238,23 +273,10 @@ class TestPlacesAreGivenBack:
         waiters.begin(3, lambda: rejected(bounded))
         assert waiters.served == 3
 
-    def test_by_a_time_out(self, bounded: LockService, clock: ManualClock, end: None) -> None:
-        bounded.acquire("ann")
-        for _ in range(5):
-            timed_out(bounded, "ann")
-
     def test_by_a_rejection(self, bounded: LockService, clock: ManualClock, end: None) -> None:
         bounded.acquire("ann")
         for _ in range(5):
             rejected(bounded, max_waiting=0)
-
-    def test_by_a_deadlock(self, bounded: LockService, end: None) -> None:
-        for _ in range(5):
-            with userlock.scope(bounded), userlock.global_lock("ann") as outer:
-                inner = userlock.LockScope(bounded, userlock.Settings())
-                inner.outer = outer.scope  # type: ignore[assignment]
-                with pytest.raises(userlock.DeadlockDetected):
-                    inner.acquire("ann")
 
     @pytest.mark.parametrize("outage", ["optimistic", "fail"])
     def test_by_an_outage(

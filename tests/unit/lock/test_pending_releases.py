@@ -72,17 +72,6 @@ def pending(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
 
 
 class TestOneServer:
-    def test_a_new_holder_is_left_alone(
-        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
-    ) -> None:
-        pending.add(left_behind(leases, "ann"))
-        store.evict("ann")
-        theirs = left_behind(leases, "ann")
-        pending.send()
-        record = leases.look("ann")
-        assert record is not None
-        assert (record.holder.token, record.free) == (theirs.token, False)
-
     def test_no_request_pays_for_all_of_them(
         self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
     ) -> None:

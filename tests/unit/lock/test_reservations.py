@@ -294,24 +294,6 @@ class TestNoRoom:
         assert not service.acquire("ann", wait_timeout=10).degraded
         assert clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
 
-    def test_dead_queued_waiters_are_passed_in_time(
-        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
-        lease = taken(leases.take(make_claim("ann")))
-        leases.join(make_claim("ann"))
-        store.room = 0
-        leases.release(lease)
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=0.1)
-        clock.advance(2 * PATIENCE_SECONDS)
-        assert not service.acquire("ann", wait_timeout=0.1).degraded
-
-    def test_a_release_leaves_nothing_behind(
-        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, holder: Lease
-    ) -> None:
-        assert leases.release(holder) == Released()
-        assert store.read("ann") is None
-
     def test_a_lock_can_be_broken(
         self, service: LockService, store: MemoryStore, holder: Lease
     ) -> None:

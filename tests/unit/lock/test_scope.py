@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import userlock
+from tests.unit.lock.writes import Writes
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.scope import current_scope
 from userlock.lock.store import GRACE_SECONDS
@@ -368,7 +369,10 @@ class TestScopes:
     def test_a_write_that_fails_at_the_end_is_raised_unless_the_block_has_failed(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: bool
     ) -> None:
-        monkeypatch.setattr("userlock.lock.scope.participants", [Failing()])
+        def fail(tenure: userlock.HeldLock) -> None:
+            raise OSError
+
+        monkeypatch.setattr("userlock.lock.scope.participants", [Writes(fail)])
 
         def request() -> None:
             with userlock.scope():
@@ -418,19 +422,6 @@ class TestScopes:
         with pytest.raises(TypeError, match=error):
             userlock.Settings(**settings)
         assert defaults.settings is before
-
-
-class Failing:
-    """A participant whose writes fail."""
-
-    def leaving(self, tenure: userlock.HeldLock) -> None:
-        raise OSError
-
-    def holds(self, tenure: userlock.HeldLock) -> bool:
-        return False
-
-    def postpone(self, tenure: userlock.HeldLock, release: Callable[[], None]) -> None:
-        raise AssertionError
 
 
 def test_a_late_leave_takes_nothing_from_the_next_tenure(

@@ -13,7 +13,6 @@ from userlock.events import (
     Contended,
     Degraded,
     Event,
-    LeaseLost,
     Released,
     TimedOut,
 )
@@ -80,20 +79,6 @@ def test_a_timeout_names_the_holder(
     assert isinstance(events[-1], TimedOut)
 
 
-def test_a_lease_that_ran_out_frees_the_lock(
-    service: LockService, clock: ManualClock, events: list[Event]
-) -> None:
-    first = service.acquire("ann", lock_timeout=2)
-    second = service.acquire("ann", wait_timeout=5, request="POST /next")
-    service.release(first, held_seconds=2.5)
-    assert service.holder("ann") is not None, "the late release must not free the next owner"
-    lost = events[-1]
-    assert isinstance(lost, LeaseLost)
-    assert "lease of 2 s ran out" in lost.how
-    assert "POST /next" in lost.how
-    service.release(second)
-
-
 def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> None:
     service.acquire("ann", lock_timeout=1000)
     for priority, wait in ((Priority.INTERACTIVE, 10), (Priority.BATCH, 60)):
@@ -134,13 +119,6 @@ class TestOutage:
         assert any(isinstance(event, Degraded) for event in events)
         assert "connection refused" in caplog.text
         service.release(lease)
-
-    def test_fail_raises(self, store: MemoryStore, clock: ManualClock) -> None:
-        service = LockService(store, clock=clock, outage="fail")
-        store.go_down("connection refused")
-        with pytest.raises(LockServiceUnavailable, match="connection refused") as caught:
-            service.acquire("ann")
-        assert caught.value.lock_id == "ann"
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(

@@ -11,6 +11,7 @@ from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
+from tests.unit.lock.writes import Writes
 from userlock import HeldLock, LockNotHeld, LockService
 from userlock.events import Event, Extended
 from userlock.stores import MemoryStore
@@ -239,27 +240,9 @@ class TestParticipants:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure
             dead_waiter(service, "ann")
-            participant.transaction = True
+            participant.keeps = ["ann"]
             before = store.asked.copy()
             assert lock.yield_to_waiters() is lock
             assert store.asked == before, "and nobody is asked"
-            participant.transaction = False
+            participant.keeps = []
             assert lock.yield_to_waiters() is not lock
-
-
-class Writes:
-    """A participant with configurable behaviour."""
-
-    def __init__(self) -> None:
-        self.transaction = False
-        self.log: list[tuple[HeldLock, object]] = []
-        self.at_the_end: Callable[[HeldLock], object] = lambda tenure: None
-
-    def leaving(self, tenure: HeldLock) -> None:
-        self.log.append((tenure, self.at_the_end(tenure)))
-
-    def holds(self, tenure: HeldLock) -> bool:
-        return self.transaction
-
-    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        release()

@@ -13,6 +13,7 @@ import userlock
 from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.world import World
+from tests.unit.lock.writes import Writes
 from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockTimeout
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
@@ -185,20 +186,12 @@ class TestSeveralLocks:
     ) -> None:
         """In a transaction that has begun since."""
 
-        class Keeper:
-            def leaving(self, tenure: HeldLock) -> None:
-                """Do nothing: there is nothing to finish."""
-
-            def holds(self, tenure: HeldLock) -> bool:
-                return tenure.lock_id == "b"
-
-            def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-                release()
-
+        keeper = Writes()
+        keeper.keeps = ["b"]
         with userlock.scope():
             a, b = (userlock.acquire_lock(name).tenure for name in "ab")
             dead_waiter(service, "a")
-            monkeypatch.setattr("userlock.lock.scope.participants", [Keeper()])
+            monkeypatch.setattr("userlock.lock.scope.participants", [keeper])
             assert a.yield_to_waiters() is a
             assert (a.held, b.held) == (True, True)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from google.cloud import ndb
 
@@ -88,23 +85,3 @@ class TestBesideNdb:
             # And what ndb has cached does not come between the store and the row.
             assert store.remove("ann", read(store).version)
             assert store.read("ann") is None
-
-    def test_in_threads_with_contexts_of_their_own(
-        self, client: ndb.Client, store: DatastoreStore
-    ) -> None:
-        with client.context():
-            Savings(id="ann", points=0).put()
-
-        def work(_: int) -> None:
-            with client.context():
-                while (version := store.create("ann", b"first", 60)) is None:
-                    time.sleep(0)
-                account = ndb.Key(Savings, "ann").get()
-                account.points += 1
-                account.put()
-                assert store.remove("ann", version)
-
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(work, range(12)))
-        with client.context():
-            assert ndb.Key(Savings, "ann").get().points == 12

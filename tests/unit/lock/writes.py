@@ -1,0 +1,31 @@
+"""A participant of scopes, as the model layer is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from userlock import HeldLock
+
+
+class Writes:
+    """A participant of scopes.
+
+    Attributes:
+        keeps: the locks that its transaction keeps.
+        at_the_end: called with a lock that is being left.
+        log: these locks, and what it returned.
+    """
+
+    def __init__(self, at_the_end: Callable[[HeldLock], object] = lambda tenure: None) -> None:
+        self.keeps: Collection[str] = ()
+        self.log: list[tuple[HeldLock, object]] = []
+        self.at_the_end = at_the_end
+
+    def leaving(self, tenure: HeldLock) -> None:
+        self.log.append((tenure, self.at_the_end(tenure)))
+
+    def holds(self, tenure: HeldLock) -> bool:
+        return tenure.lock_id in self.keeps
+
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
+        release()
