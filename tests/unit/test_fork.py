@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import pytest
 
+from tests.forks import in_child
 from userlock.fork import reset_in_child
 
 
@@ -30,9 +30,5 @@ def test_an_object_that_fails_does_not_keep_the_others_from_being_reset(
 ) -> None:
     objects = [Reset(), Reset(fails=True), Reset()]
     with caplog.at_level(logging.CRITICAL, "userlock.fork"):
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if [each.done for each in objects] == [True, False, True] else 1)
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+        assert in_child(lambda: [each.done for each in objects]) == [True, False, True]
     assert not any(each.done for each in objects)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
 import userlock
+from tests.forks import in_child
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live
 from userlock import HeldLock, LockService
@@ -221,24 +221,13 @@ class TestFork:
     def test_the_child_extends_nothing_and_loses_nothing_of_its_parent(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                said = ""
-                try:
-                    tenure.extend(30)
-                except userlock.LockNotHeld as error:
-                    said = str(error)
-                live(service, clock, 5 * LEASE)
-                os.write(write, f"{said}|{store.asked['swap']}".encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        said, swaps = os.read(read, 1000).decode().split("|")
-        os.close(read)
-        os.waitpid(child, 0)
-        assert "belongs to the process that forked this one" in said
-        assert swaps == "0"
+
+        def try_it() -> int:
+            with pytest.raises(userlock.LockNotHeld, match="to the process that forked this one"):
+                tenure.extend(30)
+            live(service, clock, 5 * LEASE)
+            return store.asked["swap"]
+
+        assert in_child(try_it) == 0
         live(service, clock, 5 * LEASE)
         assert not tenure.ran_out

@@ -7,7 +7,6 @@ import functools
 import itertools
 import linecache
 import logging
-import os
 import pickle
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 import userlock
+from tests.forks import in_child
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy, TooManyWaiting
@@ -374,11 +374,7 @@ class TestForks:
     def test_a_child_has_no_waiters(self) -> None:
         crowd = Admission()
         assert crowd.enter("ann", Call(), 1) is None
-        child = os.fork()
-        if child == 0:
-            empty = crowd.waiting("ann") == 0 and crowd.enter("ann", Call(), 1) is None
-            os._exit(0 if empty else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(lambda: [crowd.waiting("ann"), crowd.enter("ann", Call(), 1)]) == [0, None]
         assert crowd.waiting("ann") == 1
 
 

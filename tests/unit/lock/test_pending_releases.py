@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
 
+from tests.forks import in_child
 from tests.unit.lock.pulse import live
 from userlock import LockService
 from userlock.events import Listeners
@@ -316,21 +316,17 @@ class TestIdle:
     ) -> None:
         """The child handles its own pending releases."""
         self.leave_pending(service, store)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                pending = service.client.pending
-                inherited = len(pending)
-                service.release(service.acquire("child"))
-                own = len(pending)
-                store.come_back()
-                live(service, clock, 11)
-                code = 0 if (inherited, own, len(pending)) == (0, 1, 0) else 2
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+
+        def release_another() -> list[int]:
+            pending = service.client.pending
+            inherited = len(pending)
+            service.release(service.acquire("child"))
+            own = len(pending)
+            store.come_back()
+            live(service, clock, 11)
+            return [inherited, own, len(pending)]
+
+        assert in_child(release_another) == [0, 1, 0]
         assert len(service.client.pending) == 1
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 
 import pytest
 
+from tests.forks import in_child
 from tests.waiting import wait_until
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.renewal import RenewalThread
@@ -208,18 +208,15 @@ class TestThread:
         task = Recording(*[0.001] * 100_000)
         real.schedule(task, SYSTEM_CLOCK.now())
         wait_until(lambda: len(task.calls) > 3)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                inherited = len(task.calls), len(real)
-                own = Recording()
-                real.schedule(own, SYSTEM_CLOCK.now())
-                wait_until(lambda: bool(own.calls))
-                code = 0 if (len(task.calls), 0) == inherited else 2
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+
+        def begin_again() -> None:
+            inherited = len(task.calls)
+            assert len(real) == 0
+            own = Recording()
+            real.schedule(own, SYSTEM_CLOCK.now())
+            wait_until(lambda: bool(own.calls))
+            assert len(task.calls) == inherited
+
+        in_child(begin_again)
         calls = len(task.calls)
         wait_until(lambda: len(task.calls) > calls)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 from collections.abc import Callable
 
 import pytest
 
 import userlock
+from tests.forks import in_child
 from tests.leases import dead_waiter
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.world import World
@@ -127,17 +127,12 @@ class TestReleased:
 
     def test_a_forked_child_does_not_yield_its_parents_lock(self, store: MemoryStore) -> None:
         with userlock.global_lock("ann") as lock:
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
+
+            def try_it() -> None:
+                with pytest.raises(LockNotHeld, match="parent process"):
                     lock.yield_to_waiters()
-                except LockNotHeld as error:
-                    code = 0 if "parent process" in str(error) else 2
-                finally:
-                    os._exit(code)
-            _, status = os.waitpid(child, 0)
-            assert os.waitstatus_to_exitcode(status) == 0
+
+            in_child(try_it)
             assert lock.held
 
 

@@ -98,12 +98,6 @@ def test_a_connection_handed_on_is_not_there_for_others(
     assert held is not None
 
 
-def test_a_dropped_place_is_free(idle: list[str]) -> None:
-    places = Places(1, idle)
-    for _ in range(3):
-        assert isinstance(places.take(0), Place)
-
-
 def test_a_kept_place_can_be_freed(idle: list[str]) -> None:
     """An error keeps the frames that it went through, and what they refer to."""
     places = Places(1, idle)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from userlock.stores import stream
@@ -170,6 +170,7 @@ def cut(data: bytes, at: set[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=300), st.sets(st.integers(0, 400)))
 def test_a_value_is_the_same_in_any_pieces(value: bytes, at: set[int]) -> None:
     data = b"VA %d c7\r\n%b\r\nEN\r\n" % (len(value), value)
@@ -202,6 +203,7 @@ def depth(reply: Any) -> int:
     return 1 + max(map(depth, reply), default=0) if isinstance(reply, list) else 0
 
 
+@settings(max_examples=40)
 @given(_replies, st.sets(st.integers(0, 200)))
 def test_a_reply_of_redis_is_the_same_in_any_pieces(reply: Any, at: set[int]) -> None:
     clock = ManualClock()
@@ -215,6 +217,7 @@ def test_a_reply_of_redis_is_the_same_in_any_pieces(reply: Any, at: set[int]) ->
         made.finish()
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=200) | st.text("*$:+-_\r\n0123456789", max_size=60).map(str.encode))
 def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
     clock = ManualClock()
@@ -252,6 +255,7 @@ def test_an_error_of_redis_is_shown_without_what_it_repeats(line: str, shown: st
     assert text.endswith(shown or line.partition(" ")[2])
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(blacklist_characters="\r\n", codec="utf-8"), min_size=8, max_size=40))
 def test_an_argument_in_quotes_is_never_shown(argument: str) -> None:
     secret = f"s3cr3t{argument}"

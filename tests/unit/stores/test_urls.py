@@ -97,6 +97,7 @@ def refusals(url: str) -> Iterator[BaseException]:
             yield error
 
 
+@settings(max_examples=50)
 @given(urls())
 @example(("redis://:pa@ss/word@host.example", "pa@ss/word"))
 @example(("redis://user:1234/ab@host.example", "1234/ab"))
@@ -113,7 +114,7 @@ def test_no_error_shows_the_password(drawn: tuple[str, str]) -> None:
     assert not shows(shown_url(url), password)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(urls(), st.sampled_from(["holder", "locks", "doctor", "environ", "typo", "early", "value"]))
 def test_the_command_line_does_not_show_the_password(drawn: tuple[str, str], how: str) -> None:
     url, password = drawn
