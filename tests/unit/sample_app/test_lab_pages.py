@@ -81,9 +81,9 @@ def test_a_run_is_under_way_as_long_as_its_process(
     assert "stopped before its end" in ended.trouble
 
 
-@pytest.mark.parametrize("name", ["1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"])
-def test_there_is_no_such_run(client: FlaskClient, name: str) -> None:
-    assert client.get(f"/lab/runs/{name}").status_code == 404
+def test_there_is_no_such_run(client: FlaskClient) -> None:
+    for name in ("1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"):
+        assert client.get(f"/lab/runs/{name}").status_code == 404
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
