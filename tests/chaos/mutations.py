@@ -9,7 +9,7 @@ import enum
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -59,56 +59,6 @@ class Mutation(enum.Enum):
     CLAIMS_FREED = "the claims of given-up values stay"
     TREES_ONE_COMMIT = "a root is deleted before its job is staged"
     TREES_DECLARED = "a deletion only finds what is below a key path"
-
-
-def apply(mutation: Mutation) -> None:
-    """Disable the rule in this process, for good."""
-    if mutation is Mutation.TICKETS:
-        _replace(fencing.Ticket, "base_version", _always(0))
-    elif mutation is Mutation.INSERTS:
-        _replace(fencing.PutTicket, "must_be_new", _always(False))
-    elif mutation is Mutation.READS_KEPT:
-        for module in (fencing, hooks, model):
-            _replace(module, "keep", lambda *_: None)
-    elif mutation is Mutation.GATE:
-        _replace(stub._Commit, "_plan_of", _without_plan)
-    elif mutation is Mutation.SUPPRESSED_APART:
-        _replace(enforcement, "_blocks_here", lambda: tuple(enforcement._open_blocks()))
-    elif mutation is Mutation.CHECKED_RELEASE:
-        _replace(LeaseProtocol, "release", _plain_delete)
-    elif mutation is Mutation.FRESH_READS:
-        _replace(hooks, "cached_is_good", lambda *_: True)
-        _replace(hooks, "cached_miss_is_good", lambda *_: True)
-    elif mutation is Mutation.HELD_TO_COMMIT:
-        _replace(DatastoreParticipant, "postpone", _release_at_once)
-    elif mutation is Mutation.BATCH_STANDS_BACK:
-        _replace(Record, "_ranks_as_interactive", lambda *_: True)
-    elif mutation is Mutation.AGREED_SERVER:
-        _replace(ShardedMemcacheStore, "shard_of", lambda self, _: os.getpid() % len(self.servers))
-    elif mutation is Mutation.COMPARED_ROWS:
-        _replace(Calls, "commit", _overwrite)
-    elif mutation is Mutation.SHARED_FALLBACK:
-        _replace(datastore_store, "row_name", lambda _, lock_id: f"{os.getpid()}={lock_id}")
-    elif mutation is Mutation.JOBS_CLAIMED:
-        _replace(worker, "_is_claimed", lambda *_, **__: False)
-    elif mutation is Mutation.JOBS_CLAIM_CHECKED:
-        _replace(worker, "_is_mine", lambda *_: True)
-    elif mutation is Mutation.JOBS_ONE_COMMIT:
-        _replace(worker.Worker, "_call_and_remove", staticmethod(_call_then_remove))
-    elif mutation is Mutation.JOBS_STAGED_INSIDE:
-        _replace(Job, "stage", _stage_apart)
-    elif mutation is Mutation.JOBS_ORDERED:
-        _replace(worker.Queue, "first", _any_job)
-    elif mutation is Mutation.JOBS_RELAYED:
-        _replace(relay, "_AGAIN_SECONDS", (1e9,))
-    elif mutation is Mutation.CLAIMS_CHECKED:
-        _replace(claim_rows, "find_taken", lambda *_: {})
-    elif mutation is Mutation.CLAIMS_FREED:
-        _replace(claim_rows, "changes", _without_deletes)
-    elif mutation is Mutation.TREES_ONE_COMMIT:
-        _replace(Tree, "delete", _delete_then_log)
-    elif mutation is Mutation.TREES_DECLARED:
-        _replace(Walk, "__init__", _undeclared)
 
 
 def _always(value: object) -> property:
@@ -200,6 +150,47 @@ def _undeclared(self: Any, children: Any, page: int, checkpoint: Any) -> None:
     _walk(self, {}, page, checkpoint)
 
 
-def _replace(owner: object, name: str, replacement: object) -> None:
-    # `create`: the class does not know attributes that are set in an object's __init__.
-    mock.patch.object(owner, name, replacement, create=isinstance(replacement, property)).start()
+#: What is replaced in the processes of a run. Fencing is disabled by its own setting.
+_REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
+    Mutation.TICKETS: [(fencing.Ticket, "base_version", _always(0))],
+    Mutation.INSERTS: [(fencing.PutTicket, "must_be_new", _always(False))],
+    Mutation.READS_KEPT: [(module, "keep", lambda *_: None) for module in (fencing, hooks, model)],
+    Mutation.GATE: [(stub._Commit, "_plan_of", _without_plan)],
+    Mutation.SUPPRESSED_APART: [
+        (enforcement, "_blocks_here", lambda: tuple(enforcement._open_blocks()))
+    ],
+    Mutation.CHECKED_RELEASE: [(LeaseProtocol, "release", _plain_delete)],
+    Mutation.FRESH_READS: [
+        (hooks, "cached_is_good", lambda *_: True),
+        (hooks, "cached_miss_is_good", lambda *_: True),
+    ],
+    Mutation.HELD_TO_COMMIT: [(DatastoreParticipant, "postpone", _release_at_once)],
+    Mutation.BATCH_STANDS_BACK: [(Record, "_ranks_as_interactive", lambda *_: True)],
+    Mutation.AGREED_SERVER: [
+        (ShardedMemcacheStore, "shard_of", lambda self, _: os.getpid() % len(self.servers))
+    ],
+    Mutation.COMPARED_ROWS: [(Calls, "commit", _overwrite)],
+    Mutation.SHARED_FALLBACK: [
+        (datastore_store, "row_name", lambda _, lock_id: f"{os.getpid()}={lock_id}")
+    ],
+    Mutation.JOBS_CLAIMED: [(worker, "_is_claimed", lambda *_, **__: False)],
+    Mutation.JOBS_CLAIM_CHECKED: [(worker, "_is_mine", lambda *_: True)],
+    Mutation.JOBS_ONE_COMMIT: [
+        (worker.Worker, "_call_and_remove", staticmethod(_call_then_remove))
+    ],
+    Mutation.JOBS_STAGED_INSIDE: [(Job, "stage", _stage_apart)],
+    Mutation.JOBS_ORDERED: [(worker.Queue, "first", _any_job)],
+    Mutation.JOBS_RELAYED: [(relay, "_AGAIN_SECONDS", (1e9,))],
+    Mutation.CLAIMS_CHECKED: [(claim_rows, "find_taken", lambda *_: {})],
+    Mutation.CLAIMS_FREED: [(claim_rows, "changes", _without_deletes)],
+    Mutation.TREES_ONE_COMMIT: [(Tree, "delete", _delete_then_log)],
+    Mutation.TREES_DECLARED: [(Walk, "__init__", _undeclared)],
+}
+
+
+def apply(mutation: Mutation) -> None:
+    """Disable the rule in this process, for good."""
+    for owner, name, replacement in _REPLACED.get(mutation, ()):
+        # `create`: the class does not know attributes that are set in an object's __init__.
+        create = isinstance(replacement, property)
+        mock.patch.object(owner, name, replacement, create=create).start()
