@@ -40,7 +40,6 @@ PAGES = [
     ("", "/lab/runs/RUN"),
     ("", "/lab/runs/RUN?other=OTHER"),
     ("", "/userlock/"),
-    *(("", f"/userlock/{view}") for view in ("contention", "endpoints", "violations")),
 ]
 
 

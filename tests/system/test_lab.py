@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from sample_app.config import Protection
 from sample_app.lab.crashes.outcome import Order, wrong
 from sample_app.lab.crew import Visit
 from sample_app.lab.outcome import lost_visits
 from sample_app.lab.plan import Between, Scenario
-from tests.system.conftest import StartStack
-from tests.system.load import call
-from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CLIENTS, EACH = 6, 8
@@ -109,36 +104,10 @@ def test_without_memcached_nothing_that_was_accepted_is_lost(
     assert found["accepted"] + found["refused"] == CLIENTS * EACH
 
 
-@pytest.mark.parametrize(("between", "loses"), [("none", True), ("lock", False)])
-def test_from_the_page(start_stack: StartStack, between: str, loses: bool) -> None:
-    stack = start_stack(Protection.LOCK)
-    form = f"between={between}&clients={CLIENTS}&requests={EACH}&hold_ms=10"
-    request = urllib.request.Request(f"{stack.app_url}/lab/runs", form.encode())  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30) as page:  # noqa: S310
-        where = page.url
-    progress: dict[str, Any] = {}
-
-    def over() -> object:
-        progress.update(
-            call(stack.app_url, "GET", f"{where.removeprefix(stack.app_url)}.json").body
-        )
-        return progress["over"]
-
-    wait_until(over, seconds=60)
-    assert progress["trouble"] == ""
-    (result,) = progress["results"]
-    assert result["outcome"]["accepted"] == CLIENTS * EACH
-    assert (result["outcome"]["lost"] > 0) is loses
-    with urllib.request.urlopen(where, timeout=30) as page:  # noqa: S310
-        assert b"<svg" in page.read()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--between", "luck"), "between is 'luck'"),
-        (("--clients", "0"), "clients is 0"),
-        (("--svg", "/nowhere/at/all"), "there is no folder"),
         (("--picture", "/nowhere/at/all"), "--picture: there is no folder"),
     ],
 )

@@ -43,30 +43,6 @@ def log_lines(stack: Stack) -> int:
         return len(ExerciseLog.query(ExerciseLog.learner_id == "ada").fetch(keys_only=True))
 
 
-def test_with_the_lock_every_update_counts(start_stack: StartStack) -> None:
-    stack = start_stack(Protection.LOCK, think_ms=THINK_MS)
-    answers = load(stack)
-    assert statuses(answers) == {200: CLIENTS * EACH}
-    ada = learner(stack.app_url, "ada")
-    assert ada["points"] == CLIENTS * EACH * POINTS
-    assert ada["exercises_done"] == CLIENTS * EACH
-    assert log_lines(stack) == CLIENTS * EACH
-    contended = sum(answer.lock == "contended" for answer in answers)
-    longest = max(answer.lock_ms for answer in answers)
-    assert contended > CLIENTS, "the clients hardly met: this run proves nothing"
-    print(f"\nlock: {len(answers)} updates, {contended} waited, longest wait {longest:.0f} ms")
-
-
-def test_without_lock_and_fencing_updates_are_lost(start_stack: StartStack) -> None:
-    """The negative control: the same handlers, the same load."""
-    stack = start_stack(Protection.NONE, think_ms=THINK_MS)
-    answers = load(stack)
-    assert statuses(answers) == {200: CLIENTS * EACH}
-    lost = len(answers) - learner(stack.app_url, "ada")["exercises_done"]
-    print(f"\nno protection: {lost} of {len(answers)} updates lost, all answered 200")
-    assert lost > 0
-
-
 def test_without_the_lock_fencing_refuses_every_lost_race(start_stack: StartStack) -> None:
     stack = start_stack(Protection.FENCING, think_ms=THINK_MS)
     answers = load(stack)

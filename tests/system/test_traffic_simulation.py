@@ -11,8 +11,6 @@ from benchmarks.server import Memcached as MeasuredMemcached
 from benchmarks.server import memcached as started
 from tests.servers import real
 from tools.traffic.check import SECONDS, USERS, differences
-from tools.traffic.day import play
-from tools.traffic.profile import Profile
 from tools.traffic.replay import RUSH, Summary, replay, simulate, trace
 from tools.traffic.sizing import item_bytes
 from userlock import LockService
@@ -33,22 +31,6 @@ def test_real_processes_wait_as_simulated_ones_do() -> None:
     # The negative control: a simulation with sections that are half as long again is detected.
     wrong = simulate(RUSH, visits, seed=SEED, section=lambda seconds: 1.5 * seconds)
     assert len(differences(measured, wrong)) >= 3
-
-
-@pytest.mark.slow
-def test_a_sample_of_a_hundred_thousand_users_agrees_with_all_of_them() -> None:
-    whole = play(Profile(), 100_000, seed=1, sample=None)
-    sample = play(Profile(), 100_000, seed=2, sample=1_500)
-    assert sample.drawn < whole.drawn / 8
-    for figure, within in (
-        (lambda tally: tally.locks, 0.02),
-        (lambda tally: sum(tally.operations), 0.03),
-        (lambda tally: max(tally.operations), 0.05),
-        (lambda tally: tally.waiting_share, 0.06),
-        (lambda tally: tally.wait_quantile(0.5), 0.1),
-        (lambda tally: tally.wait_quantile(0.9), 0.12),
-    ):
-        assert figure(sample.tally) == pytest.approx(figure(whole.tally), rel=within)
 
 
 def test_memcached_takes_as_much_for_a_record_as_is_said() -> None:

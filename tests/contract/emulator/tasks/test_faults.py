@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
-from typing import Any
-
 import pytest
 from google.api_core import exceptions
 
 from tests.contract.emulator.tasks.conftest import LOCATION, QUEUE, Bench, rest_client
 from tests.contract.emulator.tasks.test_dispatch import at
-from userlock_emulator.remote import Remote
 
 OTHER = f"{LOCATION}/queues/other"
 
@@ -143,20 +138,3 @@ class TestUnavailable:
         assert not bench.server.faults.planted
         bench.create("a")
         assert bench.settle() == ["a"]
-
-
-def test_over_http(bench: Bench) -> None:
-    def ask(method: str, path: str, document: Any = None) -> Any:
-        body = None if document is None else json.dumps(document).encode()
-        request = urllib.request.Request(f"http://{bench.server.host}{path}", body, method=method)
-        with urllib.request.urlopen(request) as reply:  # noqa: S310
-            return json.load(reply)
-
-    planted = ask("POST", "/faults", {"fault": "duplicate", "queue": "q", "count": 1})
-    bench.create("a")
-    assert bench.settle() == ["a", "a"]
-    assert ask("GET", "/faults") == {"faults": []}
-    planted = ask("POST", "/faults", {"fault": "outage", "seconds": 60})
-    assert ask("GET", "/faults") == {"faults": [planted]}
-    Remote(bench.server.host).reset()
-    assert ask("GET", "/faults") == {"faults": []}
