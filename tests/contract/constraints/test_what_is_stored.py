@@ -129,6 +129,9 @@ def test_many_names_move_in_one_call() -> None:
         ndb.put_multi(made)
     assert Campaign.query(ancestor=ndb.Key(Owner, "ann")).count() == 60
     check_claims(Campaign)
+    with userlock.global_lock("ann"):
+        ndb.delete_multi([each.key for each in made])
+    assert ClaimRow.query(namespace="").count() == 0
 
 
 @pytest.mark.usefixtures("context")

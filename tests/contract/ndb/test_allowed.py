@@ -11,7 +11,7 @@ from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
-from tests.contract.ndb.models import Learner, Note, VideoLog
+from tests.contract.ndb.models import Learner, VideoLog
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key")
@@ -135,10 +135,6 @@ class TestLegitimateCode:
             Learner.get_by_id("ann").put_async()
         monkeypatch.undo()
         assert VideoLog.query().count() == 1
-
-    def test_a_method_that_fails_says_so(self) -> None:
-        with pytest.raises(userlock.LockIdError, match=r"Note\._lock_id\(\) failed"):
-            Note(text="no key").put()
 
     def test_an_error_reaches_a_transaction_that_began_while_a_put_was_under_way(
         self, store: MemoryStore, elsewhere: Elsewhere

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
@@ -171,8 +170,3 @@ class TestWays:
 
         assert ndb.transaction(read, read_only=True) == 0
         assert userlock.holder("ann") is None
-
-    def test_a_put_in_a_read_only_one_is_refused_by_datastore(self) -> None:
-        with userlock.global_lock("ann"), pytest.raises(google_errors.InvalidArgument):
-            ndb.transaction(add_points, read_only=True)
-        assert stored_points() == 0

@@ -48,20 +48,6 @@ def test_after_a_refusal_the_next_read_is_fresh(store: MemoryStore, elsewhere: E
     assert stored_points() == 6
 
 
-def test_after_a_put_the_object_carries_the_new_version(elsewhere: Elsewhere) -> None:
-    with userlock.global_lock("ann"):
-        learner = Learner.get_by_id("ann")
-        learner.points = 1
-        learner.put()
-        learner.points = 2
-        learner.put()
-        learner.points = 3
-        learner.put_async()
-        learner.points = 4
-        learner.put_async()
-    assert stored_points() == 4
-
-
 def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere: Elsewhere) -> None:
     names = [f"learner-{number}" for number in range(50)]
     with userlock.suppress("arranging data"):
@@ -107,18 +93,6 @@ class TestCreation:
         assert "exists already" in str(caught.value)
         assert "version" not in str(caught.value)
         assert "test_fencing.py" in str(caught.value)
-
-    def test_without_fencing_the_first_creation_would_be_lost(
-        self, store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
-        """The negative control."""
-        userlock.configure(fencing=False)
-        with userlock.global_lock("bob"):
-            assert Learner.get_by_id("bob") is None
-            store.evict("bob")
-            elsewhere(lambda: self.create_bob(7))
-            Learner(id="bob", points=1).put()
-        assert Learner.get_by_id("bob", use_cache=False).points == 1
 
     def test_only_the_one_that_exists_is_refused(self) -> None:
         self.create_bob(7)

@@ -30,23 +30,6 @@ class Sized(userlock.UserModel):
 
 
 class TestNothingIsLost:
-    def test_a_creation_inside_a_transaction_is_fenced(
-        self, store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
-        """A read before the transaction does not count in it."""
-
-        def somebody_creates_bob() -> None:
-            with userlock.global_lock("bob"):
-                Learner(id="bob", points=7).put()
-
-        with userlock.global_lock("bob"):
-            assert Learner.get_by_id("bob") is None
-            store.evict("bob")
-            elsewhere(somebody_creates_bob)
-            with pytest.raises(userlock.EntityExistsError):
-                ndb.transaction(lambda: Learner(id="bob").put())
-        assert stored_points("bob") == 7
-
     def test_get_or_insert_does_not_overwrite(
         self, store: MemoryStore, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:

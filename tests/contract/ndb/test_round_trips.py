@@ -12,7 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner, Marked, VideoLog
-from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
+from tests.contract.ndb.servers import Wire, connect
 from userlock.ndb import capabilities
 
 pytestmark = pytest.mark.usefixtures("wire", "context")
@@ -87,38 +87,6 @@ def test_an_entity_read_before_a_transaction_is_looked_up_in_it(key: Any, wire: 
         learner = key.get()
         ndb.transaction(learner.put)
     assert wire.names == ["lookup", "begin_transaction", "lookup", "commit"]
-
-
-def test_an_entity_without_its_version_is_not_sent(
-    key: Any, wire: Wire, ndb_client: ndb.Client
-) -> None:
-    """No RPC is sent; read again with its version, it is one commit."""
-    server = connect(ndb_client, WithoutVersions)
-    learner = key.get()
-    ndb_client.stub = wire
-    userlock.configure(enforcement="off")
-    wire.rpcs.clear()
-    with pytest.raises(userlock.WriteNotFenced):
-        learner.put()
-    assert (server.names, wire.names) == (["lookup"], [])
-    key.get(use_cache=False).put()
-    assert wire.names == ["lookup", "commit"]
-
-
-def test_on_a_server_without_base_version(
-    ndb_client: ndb.Client, key: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked once in a process. A write that it would not compare is not sent."""
-    monkeypatch.setattr(capabilities, "_honoured", {})
-    old = connect(ndb_client, WithoutBaseVersion)
-    with userlock.global_lock("ann"):
-        learner = key.get()
-        with pytest.raises(userlock.WriteNotFenced):
-            learner.put()
-        old.rpcs.clear()
-        with pytest.raises(userlock.WriteNotFenced):
-            learner.put()
-    assert old.names == []
 
 
 def test_a_server_is_asked_by_the_first_write_that_builds_on_a_version(

@@ -174,26 +174,3 @@ def test_in_a_transaction_the_waiter_waits_to_its_end(ann: ndb.Key, waiter: Wait
     ndb.transaction(in_transaction)
     waiter.is_served()
     assert stored_points() == 106
-
-
-def test_steps_of_a_batch_among_interactive_requests_lose_nothing(
-    ann: ndb.Key, ndb_client: ndb.Client
-) -> None:
-    steps = 10
-    waiters = [Waiter(ndb_client) for _ in range(3)]
-    passed = 0
-    with userlock.global_lock("ann", priority="batch") as lock:
-        for number in range(steps):
-            learner = ann.get()
-            learner.points += 1
-            learner.put()
-            if number < len(waiters):
-                waiters[number].arrives()
-                waiters[number].is_queued()
-            new = lock.yield_to_waiters()
-            passed += new is not lock
-            lock = new
-    for waiter in waiters:
-        waiter.is_served()
-    assert passed == len(waiters)
-    assert stored_points() == 1 + steps + 5 * len(waiters)

@@ -1,7 +1,7 @@
 """The crash points of a job: commits without a reply, and processes that end.
 
 `tests/faults/outbox` kills processes at those where locks and transactions are left behind. The
-engine that is down, delivers twice, early or out of order: `test_outage`, `test_running`,
+engine that is down, delivers twice, early or out of order: `test_staging`, `test_running`,
 `test_order`. A stale relay: `test_relay`. Purge against redrive: `test_dead_letters`.
 """
 

@@ -76,17 +76,6 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
         assert answer.text.isascii()
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_names_in_forms_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
-    shop.leave("ann")
-    harmless = Forms(web.get("/userlock/requests").text).elements
-    answer = web.post("/userlock/requests/find", data=named(text))
-    assert answer.status_code == 200
-    assert Forms(answer.text).elements <= harmless
-    for path in ("show", "show.json", "complete", "complete/now"):
-        assert web.post(f"/userlock/requests/{path}", data=named(text, text)).status_code == 404
-
-
 @pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
 def test_hidden_users_are_on_no_page(
     shop: Shop, web: FlaskClient, form_of_ids: str, caplog: pytest.LogCaptureFixture
@@ -162,25 +151,6 @@ def test_a_malformed_row_hides_no_other(
         answer = web.post(f"/userlock/requests/{path}", data=named())
         assert answer.status_code in (200, 409)
     assert "Request completed" in web.post(NOW, data=asked(web, "bob", f"{KEY}-bob")).text
-
-
-def test_the_control_rows_that_are_trusted(
-    shop: Shop, web: FlaskClient, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "found_of", reading._found_of)
-    monkeypatch.setattr(reading, "legible", lambda text, most: text)
-    shop.leave("ann")
-    with shop.client.context():
-        (row,) = rows()
-        row.path, row.method = "\x1b[2J", "POST"
-        row.put()
-    assert "\x1b" in web.get("/userlock/requests.json").get_json()["unfinished"][0]["request"]
-    client = plain_datastore.Client(project=ndb_client.project)
-    entity = client.get(row.key._key)
-    entity["user"] = b"{"
-    client.put(entity)
-    with pytest.raises(ValueError, match="Expecting property name"):
-        web.get("/userlock/requests")
 
 
 # --- outages ------------------------------------------------------------------------------------

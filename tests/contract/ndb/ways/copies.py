@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from tests.contract.ndb.ways.lookups import key_of
-from tests.contract.ndb.ways.models import Open, Person
+from tests.contract.ndb.ways.models import Answering, Open, Person, Slotted
 from tests.contract.ndb.ways.tables import Gives, way_in
 
 
@@ -28,6 +28,20 @@ def deep_copy(user: str) -> Any:
 )
 def deep_copy_of_an_expando(user: str) -> Any:
     return copy.deepcopy(Open.get_by_id(user))
+
+
+@way_in("copy.copy of a model with slots", model=Slotted, arrange=lambda user: [Slotted(id=user)])
+def copy_of_a_model_with_slots(user: str) -> Any:
+    return copy.copy(Slotted.get_by_id(user))
+
+
+@way_in(
+    "copy.copy of a model with __getattr__",
+    model=Answering,
+    arrange=lambda user: [Answering(id=user)],
+)
+def copy_of_a_model_with_getattr(user: str) -> Any:
+    return copy.copy(Answering.get_by_id(user))
 
 
 @way_in("pickled", gives=Gives.UNLOCKED)

@@ -43,6 +43,31 @@ class Open(userlock.UserModel, ndb.Expando):
     points = ndb.IntegerProperty(default=0)
 
 
+class _WithSlots:
+    __slots__ = ("note",)
+
+
+class Slotted(_WithSlots, userlock.UserModel):
+    """Has a slot, too."""
+
+    _lock_id_from_key = userlock.key_id
+
+    name = ndb.StringProperty()
+    points = ndb.IntegerProperty(default=0)
+
+
+class Answering(userlock.UserModel):
+    """Looks missing attributes up somewhere else."""
+
+    _lock_id_from_key = userlock.key_id
+
+    name = ndb.StringProperty()
+    points = ndb.IntegerProperty(default=0)
+
+    def __getattr__(self, name: str) -> int:
+        return {"score": int(self.points)}[name]
+
+
 class Home(ndb.Model):
     """A value within other entities."""
 

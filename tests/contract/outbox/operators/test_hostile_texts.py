@@ -71,17 +71,6 @@ def test_nothing_raw_reaches_the_terminal(shop: Shop, terminal: Terminal, text: 
     run_all(shop, terminal, key)
 
 
-def test_names_in_rows_are_foreign_too(shop: Shop, terminal: Terminal) -> None:
-    """Another version of the app, or another writer, has written them."""
-    for text in TEXTS[:-2]:  # Datastore stores no lone surrogates
-        shop.put_dead(["ann"], job=f"{text}job", cause=f"{text}job {text}Error")
-    for row in shop.rows():
-        run_all(shop, terminal, row.key.urlsafe().decode())
-        break
-    for command in (["status"], ["list", "--dead"]):
-        assert printed(terminal.run("outbox", *command, tty=True))
-
-
 def test_broken_arguments_are_shown_as_such(shop: Shop, terminal: Terminal) -> None:
     shop.put_dead(["ann"])
     with shop.outbox.context():

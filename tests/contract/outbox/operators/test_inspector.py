@@ -309,17 +309,6 @@ def test_a_purge_needs_the_number(shop: Shop, web: FlaskClient) -> None:
         assert len(dead(shop)) == (0 if typed == "2" else 2)
 
 
-def test_jobs_that_die_after_the_question_are_spared(
-    shop: Shop, web: FlaskClient, clock: ManualClock
-) -> None:
-    shop.put_dead(["bob", "eve"])
-    data = {**asked(web, "purge", cause="pay"), "number": "2"}
-    clock.advance(1)
-    shop.put_dead(["ann", "zoe"])
-    assert "2 jobs purged" in web.post(CHANGES[1], data=data).text
-    assert dead(shop) == ["ann", "zoe"]
-
-
 def test_a_busy_owner_is_skipped(
     shop: Shop, web: FlaskClient, service: userlock.LockService
 ) -> None:
@@ -376,21 +365,6 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
         answer = web.get(path)
         assert answer.text.isascii()
         assert answer.get_json()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_filters_are_texts_as_well(shop: Shop, web: FlaskClient, text: str) -> None:
-    harmless = Forms(web.get("/userlock/outbox?dead=yes").text).elements
-    harmless |= Forms(web.get("/userlock/outbox").text).elements
-    data: Any = text.encode("utf-8", "surrogatepass")
-    for name in ("owner", "cause", "job", "dead", "key"):
-        answer = web.post("/userlock/outbox/find", data={name: data})
-        assert answer.status_code == 200
-        assert Forms(answer.text).elements <= harmless
-        for path in ("redrive", "purge", "show", "redrive/now", "purge/now"):
-            answer = web.post(f"/userlock/outbox/{path}", data={name: data})
-            assert answer.status_code in (200, 400, 404, 409)
 
 
 @pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])

@@ -79,16 +79,6 @@ def test_a_redrive_is_ended_and_resumed(cli: Cli, number: signal.Signals) -> Non
     assert counts() == {(False, 1): 240}
 
 
-def test_a_second_ctrl_c_leaves_each_job_as_it_was_or_redriven(cli: Cli) -> None:
-    put_dead(300)
-    with cli.on_terminal(*REDRIVE, "--rate", "200") as screen:
-        screen.read_until(" of ")
-        screen.process.send_signal(signal.SIGINT)
-        screen.process.send_signal(signal.SIGINT)
-        assert screen.end() == 130
-    assert set(counts()) <= {(True, 0), (False, 1)}
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_relay_ends_by_a_signal(cli: Cli, number: signal.Signals) -> None:
     with ndb.Client().context():
