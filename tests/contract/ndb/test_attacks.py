@@ -10,6 +10,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere
 from userlock.ndb.model import _Creator
@@ -98,6 +99,26 @@ def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
     with pytest.raises(userlock.EntityExistsError):
         ndb.transaction(lambda: new.put() and None)
     assert notes(new.key) == ["theirs"]
+
+
+def test_a_lost_transaction_that_deletes_a_missing_entity(
+    datastore: userlock_emulator.Emulator,
+) -> None:
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(1)
+        ndb.Key(Attacked, "nobody").delete()
+        Attacked(notes=["1"]).put_async()
+
+    datastore.faults.unavailable(1, rpc="Commit")
+    datastore.faults.abort()
+    try:
+        ndb.transaction(work)
+    except userlock.CommitInDoubt:
+        assert Attacked.query().count() == 0
+    else:
+        assert Attacked.query().count() == 1
 
 
 def test_a_key_that_changes_after_the_put_was_checked() -> None:

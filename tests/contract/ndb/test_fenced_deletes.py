@@ -56,6 +56,22 @@ def test_in_a_context_below_the_one_that_has_read_it(
     assert stored(key) == (1_000, None)
 
 
+def test_a_second_delete_builds_on_nothing(key: Any) -> None:
+    """Neither on the read before the first one, nor on the version that is gone."""
+
+    def delete_twice() -> None:
+        key.get()
+        key.delete()
+        key.delete()
+
+    run(delete_twice)
+    userlock.configure(enforcement="log")
+    Learner(key=key).put()
+    key.delete()
+    key.delete()
+    assert stored(key) is None
+
+
 def rename_first(old: Any, entity: Any) -> None:
     entity.key = ndb.Key(Learner, "ann-renamed")
     entity.put()

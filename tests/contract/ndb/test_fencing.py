@@ -94,6 +94,13 @@ class TestCreation:
         assert "version" not in str(caught.value)
         assert "test_fencing.py" in str(caught.value)
 
+    def test_a_new_object_of_what_was_just_created_is_refused(self) -> None:
+        with userlock.global_lock("bob"):
+            Learner(id="bob", points=7).put()
+            with pytest.raises(userlock.EntityExistsError):
+                Learner(id="bob", points=1).put()
+        assert Learner.get_by_id("bob", use_cache=False).points == 7
+
     def test_only_the_one_that_exists_is_refused(self) -> None:
         self.create_bob(7)
         with userlock.suppress("arranging data"):
