@@ -55,12 +55,14 @@ def lost(clock: ManualClock, elsewhere: userlock.LockService) -> None:
     default_service().renewals.run_due()
 
 
-ways = pytest.mark.parametrize("enter", [by_with, by_acquire_lock, by_decorator, by_several])
+WAYS = [by_with, by_acquire_lock, by_decorator, by_several]
 ends = pytest.mark.parametrize(("end", "heartbeat"), [(run_out, False), (lost, True)])
 
 
-@ways
-@ends
+@pytest.mark.parametrize(
+    ("enter", "end", "heartbeat"),
+    [*((each, run_out, False) for each in WAYS), (by_with, lost, True)],
+)
 def test_another_holder_keeps_us_out(
     enter: Enter,
     end: Callable[[ManualClock, userlock.LockService], None],
@@ -101,7 +103,7 @@ def test_a_free_lock_is_taken_anew_and_the_block_around_keeps_its_own(
     assert [event.lock_id for event in events if isinstance(event, LeaseLost)] == ["ann"]
 
 
-@ways
+@pytest.mark.parametrize("enter", WAYS)
 def test_a_lease_that_runs_is_entered_again(enter: Enter, clock: ManualClock) -> None:
     """The negative control."""
     with userlock.scope(), userlock.global_lock("ann", lock_timeout=10) as outer:

