@@ -102,24 +102,6 @@ class TestConfirmed:
         assert not tenure.ran_out
         assert not record_of(store, "ann").lapsed
 
-    def test_existing_waiters_keep_their_places(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, scope: LockScope
-    ) -> None:
-        store.delay("create")
-        store.before("read", lambda: store.go_down(slow=True))
-        tenure = scope.acquire("ann")
-        store.come_back()
-        store.arrive()
-        claims = [make_claim("ann") for _ in range(3)]
-        for claim in claims:
-            service.protocol.join(claim)
-        live(service, clock, 2)
-        assert not tenure.degraded
-        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
-        scope.release("ann")
-        assert [waiter.token for waiter in service.waiters("ann")] == [c.token for c in claims]
-        assert service.holder("ann") is None
-
     def test_a_leftover_record_is_taken_over(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import os
@@ -248,25 +247,6 @@ class TestSharedScopes:
                 thread.join()
         assert most == [1] * 8
 
-    def test_two_tasks_with_one_scope_exclude_each_other(self) -> None:
-        order: list[str] = []
-
-        async def work(name: str) -> None:
-            try:
-                with userlock.global_lock("ann", wait_timeout=0):
-                    order.append(f"{name} in")
-                    await asyncio.sleep(0)
-                    order.append(f"{name} out")
-            except userlock.LockTimeout:
-                order.append(f"{name} waits")
-
-        async def both() -> None:
-            with userlock.scope():
-                await asyncio.gather(work("a"), work("b"))
-
-        asyncio.run(both())
-        assert order == ["a in", "b waits", "a out"]
-
 
 class TestAcquireLock:
     def test_it_is_held_until_released(self) -> None:
@@ -333,14 +313,6 @@ class TestScopes:
             with userlock.scope() as inner:
                 assert inner.held == {}
             assert current_scope() is not None
-
-    def test_threads_do_not_share_a_scope(self) -> None:
-        seen: list[object] = []
-        with userlock.global_lock("ann"):
-            thread = threading.Thread(target=lambda: seen.append(current_scope()))
-            thread.start()
-            thread.join()
-        assert seen == [None]
 
     def test_leaving_releases_the_rest_when_one_release_fails(
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch

@@ -49,18 +49,6 @@ def test_it_waits_until_the_holder_leaves(
     service.release(second)
 
 
-def test_polls_are_rare_during_a_long_hold(service: LockService, clock: ManualClock) -> None:
-    """The polls of the first waiter; for the details see test_queue."""
-    service.acquire("ann")
-    with pytest.raises(LockTimeout):
-        service.acquire("ann", wait_timeout=2)
-    polling = LockPolicy().interactive.polling
-    looks = clock.sleeps[:-1]  # the last one is cut short by the end of the wait
-    assert looks[0] <= 0.005
-    assert min(looks) >= polling.least_seconds
-    assert looks[-20:] == [polling.most_seconds] * 20
-
-
 def test_a_timeout_names_the_holder(
     service: LockService, clock: ManualClock, events: list[Event]
 ) -> None:

@@ -106,25 +106,6 @@ class TestBatch:
         assert clock.sleeps == []
         assert store.asked == {"create": 100, "remove": 100}
 
-    def test_it_lets_a_waiting_interactive_request_pass(
-        self, service: LockService, clock: ManualClock
-    ) -> None:
-        """Both wait; batch came first; the interactive request goes first."""
-        holder = service.acquire("ann")
-        order: list[str] = []
-
-        def person_comes() -> None:
-            clock.after(1.0, lambda: service.release(holder))
-            lease = service.acquire("ann", request="interactive")
-            order.append("interactive")
-            service.release(lease)
-
-        clock.after(0.5, person_comes)
-        lease = service.acquire("ann", priority="batch")
-        order.append("batch")
-        service.release(lease)
-        assert order == ["interactive", "batch"]
-
     @pytest.mark.parametrize("queued", [True, False])
     def test_it_does_not_take_a_lock_with_an_interactive_waiter(
         self,
@@ -153,17 +134,6 @@ class TestBatch:
             with pytest.raises(LockTimeout):
                 service.acquire("ann", wait_timeout=2, request="interactive")
             assert taken_by_batch != []
-
-    def test_a_timed_out_waiter_does_not_delay_it(
-        self, service: LockService, clock: ManualClock
-    ) -> None:
-        holder = service.acquire("ann")
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=0.1)
-        service.release(holder)
-        clock.sleeps.clear()
-        service.acquire("ann", priority="batch")
-        assert clock.sleeps == []
 
 
 class TestBeginning:
