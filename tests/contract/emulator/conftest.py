@@ -11,6 +11,10 @@ import pytest
 from google.cloud import datastore
 
 import userlock_emulator
+
+# Both servers: what an inner pytest imports first is forgotten after it, but for its messages.
+import userlock_emulator.datastore.server
+import userlock_emulator.tasks.server
 from tests.unit.emulator.builders import PROJECT, entity
 from userlock_emulator.datastore import protos
 from userlock_emulator.datastore.protos import (

@@ -75,7 +75,7 @@ def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     pytester.makepyfile(
         "from google.cloud import datastore\n\n" + "".join(f"{test}\n{use}\n" for test in tests)
     )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
 def test_the_steps_of_a_workflow(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def test_the_fixtures(
         monkeypatch.delenv(name, raising=False)
     pytester.makeconftest(OPTIONS)
     pytester.makepyfile(TESTS)
-    result = pytester.runpytest_subprocess("-W", "error", "-n", workers, "-p", "no:cacheprovider")
+    run = pytester.runpytest_inprocess if workers == "0" else pytester.runpytest_subprocess
+    result = run("-W", "error", "-n", workers, "-p", "no:cacheprovider")
     result.assert_outcomes(passed=11)
     hosts = [set(file.read_text().split()) for file in pytester.path.glob("seen-*")]
     assert all(len(each) == 1 for each in hosts), "one for each session"
