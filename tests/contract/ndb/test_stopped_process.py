@@ -43,7 +43,7 @@ userlock.configure(
 )
 with ndb.Client().context():
     with userlock.global_lock(
-        "ann", heartbeat=True == "beats", lock_timeout=float(lock_timeout)
+        "ann", heartbeat=heartbeat == "beats", lock_timeout=float(lock_timeout)
     ) as lock:
         learner = Learner.get_by_id("ann")
         print("has read", flush=True)
