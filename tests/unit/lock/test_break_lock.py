@@ -164,6 +164,11 @@ class TestBreaking:
         assert holder is not None
         assert holder.request == "POST /ours"
 
+    def test_released_at_this_very_moment(self, service: LockService, store: MemoryStore) -> None:
+        lease = service.acquire("ann")
+        store.before("append", lambda: service.release(lease))
+        assert userlock.break_lock("ann") is None
+
     def test_handed_over_at_this_very_moment(
         self, service: LockService, store: MemoryStore, events: list[Event]
     ) -> None:

@@ -81,6 +81,7 @@ def test_a_service_needs_a_store() -> None:
         LockService("memory://")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="store must be a LeaseStore, not int"):
         LockService(42)  # type: ignore[arg-type]
+    assert isinstance(LockService.from_url("memory://").store, MemoryStore)
 
 
 def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore) -> None:
