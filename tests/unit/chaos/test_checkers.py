@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.history import Asked, Felling, History, LockedRead, Run, Span, Staging
-from tests.chaos.jobs import ATTEMPTS, CLAIM_SECONDS
+from tests.chaos.jobs import ATTEMPTS, CLAIM_SECONDS, FEW_ATTEMPTS, FOR_EVER
 from tests.chaos.record import Outcome, Stored, StoredJobs, StoredTrees, Write
 from tests.chaos.runs import Runs
 from tests.chaos.tenures import Exclusion
@@ -108,7 +108,17 @@ TWICE = [
         ),
         pytest.param(ABC, ("b", 2), [], {Kind.LOST: ["c"]}, id="an-old-state-came-back"),
         pytest.param(
+            [A, delete("d", "a", REFUSED)], None, [], {Kind.LOST: ["a"]}, id="refused-deletion"
+        ),
+        pytest.param(
             [*AB, delete("d", "b")], ("b", 2), [], {Kind.LOST: ["d"]}, id="deleted-but-there"
+        ),
+        pytest.param(
+            [*AB, put("x", "a", REFUSED, operation="o"), delete("d", "x", operation="o")],
+            None,
+            [],
+            {Kind.FORKED: ["a"], Kind.LOST: ["b"]},
+            id="a-deletion-after-its-own-refused-put",
         ),
         pytest.param(
             [*AB, put("x", "b", REFUSED)],
@@ -127,6 +137,7 @@ TWICE = [
         pytest.param(AB, ("b", 3), [], {Kind.MISCOUNTED: ["b"]}, id="counted-twice"),
         pytest.param([entry("a"), entry("b")], None, ["b"], {Kind.LOST: ["a"]}, id="entry-lost"),
         pytest.param([entry("a")], None, ["a", "a"], {Kind.TWICE: ["a"]}, id="entry-twice"),
+        pytest.param([entry("a", REFUSED)], None, ["a"], {Kind.PHANTOM: ["a"]}, id="entry-refused"),
         pytest.param(
             TWICE, ("b", 2), [], {Kind.PHANTOM: ["a"], Kind.TWICE: ["o"]}, id="transaction-twice"
         ),
@@ -146,10 +157,11 @@ def test_writes(
     ("e", "f", "single", "expected"),
     [
         (("a2", 2), ("f2", 2), ["g"], {}),
+        (("a", 1), ("f", 1), [], {}),
         (("a2", 2), ("f", 1), ["g"], {Kind.TORN: ["a2"]}),
         (("a2", 2), ("f2", 2), [], {Kind.TORN: ["a2"]}),
     ],
-    ids=["whole", "a-part", "without-the-entry"],
+    ids=["whole", "not-at-all", "a-part", "without-the-entry"],
 )
 def test_an_unknown_transaction_has_landed_as_a_whole_or_not_at_all(
     e: tuple[str, int], f: tuple[str, int], single: Sequence[str], expected: Found
@@ -183,6 +195,7 @@ RESTART = Span("restart", 1.4, 1.5)
     [
         pytest.param([FIRST, LATER], [], [], id="in-turn"),
         pytest.param([tenure("a", 1, 5, deadline=2.0), LATER], [], [], id="a-lease-ended"),
+        pytest.param([tenure("a", 1, None, deadline=2.0), LATER], [], [], id="a-holder-died"),
         pytest.param([FIRST, replace(SOONER, degraded=True)], [], [], id="degraded"),
         pytest.param([FIRST, SOONER], [RESTART], [], id="the-store-lost-it"),
         pytest.param(
@@ -190,6 +203,8 @@ RESTART = Span("restart", 1.4, 1.5)
         ),
         pytest.param([FIRST, SOONER], [], ["b"], id="overlap"),
         pytest.param([FIRST, SOONER], [Span("restart", 1.95, 3.0)], ["b"], id="lost-later"),
+        pytest.param([FIRST, SOONER], [Span("restart", 0.1, 0.2)], ["b"], id="lost-before"),
+        pytest.param([FIRST, tenure("c", 0.5, 0.9), SOONER], [], ["b"], id="not-consecutive"),
         pytest.param(
             [FIRST, tenure("b", 0.5, 3.0, degraded=True, confirmed=1.5)], [], ["b"], id="confirmed"
         ),
@@ -222,6 +237,7 @@ W1, W2 = written("w1", None, 1.3), written("w2", "w1", 1.6)
     ("writes", "found", "stale"),
     [
         pytest.param([W1, W2], "w2", False, id="current"),
+        pytest.param([W1, replace(W2, outcome=UNKNOWN)], "w1", False, id="it-may-land-later"),
         pytest.param([W1, replace(W2, outcome=REFUSED)], "w1", False, id="it-was-refused"),
         pytest.param([W1, W2, written("d", "w2", 1.9, deletes=True)], None, False, id="deleted"),
         pytest.param([W1, W2], "w1", True, id="an-old-state"),
@@ -256,6 +272,7 @@ STOPPED = Span("process stopped", 1.0, 5.0, who="p2")
         pytest.param([HOLDER, WAITER, BATCH], [RESTART], [], {}, id="the-queue-was-lost"),
         pytest.param([HOLDER, WAITER, BATCH], [], [STOPPED], {}, id="it-was-stopped"),
         pytest.param([HOLDER, WAITER, replace(BATCH, degraded=True)], [], [], {}, id="degraded"),
+        pytest.param([HOLDER, LATE], [], [STOPPED], {}, id="late-while-it-was-stopped"),
         pytest.param([HOLDER, WAITER, BATCH], [], [], {Kind.OVERTAKEN: ["w"]}, id="batch-first"),
         pytest.param(
             [HOLDER, WAITER, BATCH],
@@ -265,6 +282,13 @@ STOPPED = Span("process stopped", 1.0, 5.0, who="p2")
             id="another-fault",
         ),
         pytest.param([HOLDER, LATE], [], [], {Kind.LATE: ["w"]}, id="late"),
+        pytest.param(
+            [HOLDER, replace(LATE, granted=None, failed=9.5)],
+            [],
+            [],
+            {Kind.LATE: ["w"]},
+            id="gave-up-late",
+        ),
     ],
 )
 def test_waits(
@@ -314,11 +338,30 @@ LONG = ran("j", 1.5, 5.0)
         pytest.param([J, K], [ran("j", 1.5), ran("k", 2.5)], ["j", "k"], {}, {}, id="all-ran"),
         pytest.param([job("j", 1.0, UNKNOWN)], [], [], {}, {}, id="unknown"),
         pytest.param([J], [], [], {"dead": {"j": ATTEMPTS}}, {}, id="dead"),
+        pytest.param(
+            [job("j", 1.0, failures=FOR_EVER)],
+            [],
+            [],
+            {"dead": {"j": FEW_ATTEMPTS}},
+            {},
+            id="poisoned",
+        ),
         pytest.param([J, DUPLICATE], [ran("j", 2.5)], ["j"], {}, {}, id="a-duplicate"),
         pytest.param(
             [J], [LONG, ran("j", 1.5 + CLAIM_SECONDS, who="q")], ["j"], {}, {}, id="claim-ran-out"
         ),
+        pytest.param(
+            [J],
+            [replace(LONG, locked=True), ran("j", 2.0, who="q", locked=True)],
+            ["j"],
+            {},
+            {},
+            id="each-with-the-lock",
+        ),
         pytest.param([J], [], [], {}, {Kind.LOST: ["j"]}, id="never-ran"),
+        pytest.param(
+            [J], [], [], {"dead": {"j": ATTEMPTS - 1}}, {Kind.LOST: ["j"]}, id="given-up-early"
+        ),
         pytest.param(
             [J, DUPLICATE],
             [ran("j", 1.5)],
@@ -338,6 +381,7 @@ LONG = ran("j", 1.5, 5.0)
         pytest.param(
             [J], [ran("j", 1.5)], ["j"], {"unfinished": ["j"]}, {Kind.LEFT: ["j"]}, id="row-left"
         ),
+        pytest.param([], [], [], {"names": ["=n"]}, {Kind.LEFT: ["=n"]}, id="name-left"),
         pytest.param(
             [job("j", 1.0, REFUSED)], [ran("j", 1.5)], [], {}, {Kind.EARLY: ["j"]}, id="rolled-back"
         ),
@@ -396,7 +440,11 @@ BOTH = {
         pytest.param(ACCEPTED, False, FELLED, {}, id="gone"),
         pytest.param(UNKNOWN, False, BOTH, {}, id="unknown"),
         pytest.param(REFUSED, False, BOTH, {}, id="refused"),
+        pytest.param(
+            REFUSED, False, FELLED, {Kind.LOST: ["goes", "its leaf"]}, id="refused-but-gone"
+        ),
         pytest.param(ACCEPTED, False, BOTH, {Kind.LOST: ["f"]}, id="deleted-but-there"),
+        pytest.param(ACCEPTED, True, FELLED, {Kind.UNCHECKED: ["f"]}, id="without-the-lock"),
         pytest.param(
             ACCEPTED,
             False,
@@ -406,6 +454,16 @@ BOTH = {
         ),
         pytest.param(
             ACCEPTED, False, FELLED | {"files": frozenset()}, {Kind.LOST: ["leaf"]}, id="file-lost"
+        ),
+        pytest.param(
+            ACCEPTED,
+            False,
+            FELLED | {"files": BOTH["files"]},
+            {Kind.LEFT: ["its leaf"]},
+            id="file-left",
+        ),
+        pytest.param(
+            ACCEPTED, False, FELLED | {"unfinished": ["x"]}, {Kind.LEFT: ["x"]}, id="unfinished"
         ),
         pytest.param(
             ACCEPTED, False, FELLED | {"problems": ["x"]}, {Kind.CLAIM: ["x"]}, id="void-claim"
@@ -440,9 +498,12 @@ def gauge(when: str, **facts: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("last", "leaks_some"),
     [
+        (gauge("meanwhile", connections=20, threads=9, files=40), False),
         (gauge("after"), False),
         (gauge("meanwhile", connections=100), True),
+        (gauge("after", connections=1), True),
         (gauge("after", threads=3), True),
+        (gauge("after", files=15), True),
         (gauge("after", resident=200 << 20), True),
         (gauge("after", objects=200_000), True),
     ],

@@ -39,6 +39,7 @@ RATES, RETRIES = "rate_limits", "retry_config"
 @pytest.mark.parametrize(
     ("field", "settings", "text"),
     [
+        (RATES, {"max_dispatches_per_second": -1}, "maxDispatchesPerSecond cannot be negative."),
         (RATES, {"max_dispatches_per_second": math.nan}, "maxDispatchesPerSecond cannot be"),
         (
             RATES,
@@ -51,6 +52,9 @@ RATES, RETRIES = "rate_limits", "retry_config"
             "maxConcurrentDispatches must be less than or equal to 5000.",
         ),
         (RETRIES, {"max_attempts": -2}, "maxAttempts must be greater or equal to -1."),
+        (RATES, {"max_concurrent_dispatches": -1}, "maxConcurrentDispatches cannot be negative."),
+        (RETRIES, {"max_doublings": -1}, "maxDoublings cannot be negative."),
+        (RETRIES, {"max_retry_duration": {"seconds": -1}}, "maxRetryDuration cannot be negative."),
         (RETRIES, {"min_backoff": {"seconds": -1}}, "minBackoff cannot be negative."),
         (
             RETRIES,
