@@ -247,13 +247,12 @@ def test_no_command_shows_one(
 ) -> None:
     terminal.environ["USERLOCK_SHOW_IDS"] = form["show_ids"]
     terminal.environ["USERLOCK_ID_KEY"] = form.get("id_key", "")
-    for tty in (True, False):
-        typed = "n\n" if arguments == ["break", MARK] else None
-        found = terminal.run(*arguments, tty=tty, typed=typed)
-        captured = capsys.readouterr()
-        text = found.out + found.err + captured.out + captured.err + caplog.text
-        assert text
-        assert MARK not in text
+    typed = "n\n" if arguments == ["break", MARK] else None
+    found = terminal.run(*arguments, typed=typed)
+    captured = capsys.readouterr()
+    text = found.out + found.err + captured.out + captured.err + caplog.text
+    assert text
+    assert MARK not in text
     assert ids.are_plain(), "the command line leaves the process as it was"
 
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import userlock.ids as ids
-from userlock.cli.command import UNREACHABLE, CommandError, Invocation, plain_reason, unreachable
+from userlock.cli.command import (
+    UNREACHABLE,
+    Argument,
+    CommandError,
+    Invocation,
+    argument,
+    plain_reason,
+    unreachable,
+)
 from userlock.cli.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
@@ -23,39 +32,53 @@ from userlock.words import escaped, legible
 _T = TypeVar("_T")
 
 
-@contextlib.contextmanager
-def opened(
-    options: argparse.Namespace,
-    invocation: Invocation,
-    find: Callable[[str], _T],
-    variable: str,
-    noun: str,
-) -> Iterator[_T]:
-    """Give an object of the app. Errors end the command with a line.
+@dataclasses.dataclass(frozen=True)
+class AppObject(Generic[_T]):
+    """An object of the app that a command works with.
 
-    Args:
-        options: with `app`, the name of the object.
-        invocation: of the command.
-        find: finds the object by its name.
-        variable: the environment variable with the name, if the option is not given.
+    Attributes:
         noun: the object, in a word.
+        variable: the environment variable with its name, if the option is not given.
+        find: finds the object by its name.
+        context: opens an ndb context for it.
     """
-    console = invocation.console
-    name = getattr(options, "app", "") or console.environ.get(variable, "")
-    if not name:
-        raise CommandError(
-            f"no {noun} is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
-            f"{variable}=main:{noun}"
+
+    noun: str
+    variable: str
+    find: Callable[[str], _T]
+    context: Callable[[_T], contextlib.AbstractContextManager[object]]
+
+    @property
+    def argument(self) -> Argument:
+        """Return the option with its name."""
+        return argument(
+            "--app",
+            metavar="MODULE:ATTRIBUTE",
+            default=argparse.SUPPRESS,
+            help=f"the {self.noun}, as in main:{self.noun} (default: the environment variable "
+            f"{self.variable})",
         )
-    form = ids.in_use()
-    # The app may print while it is imported or runs jobs: not between the lines of the answer.
-    with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-        found = find(name)
-        if console.environ.get("USERLOCK_SHOW_IDS"):
-            ids.use(form)  # the operator's word counts, not the app's
-        if defaults.service is None and invocation.names_store:
-            configure(service=invocation.service())
-        yield found
+
+    @contextlib.contextmanager
+    def opened(self, options: argparse.Namespace, invocation: Invocation) -> Iterator[_T]:
+        """Give the object, in an ndb context. Errors end the command with a line."""
+        console = invocation.console
+        name = getattr(options, "app", "") or console.environ.get(self.variable, "")
+        if not name:
+            raise CommandError(
+                f"no {self.noun} is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
+                f"{self.variable}=main:{self.noun}"
+            )
+        form = ids.in_use()
+        # The app may print while it is imported or runs jobs: not between the lines of the answer.
+        with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
+            found = self.find(name)
+            if console.environ.get("USERLOCK_SHOW_IDS"):
+                ids.use(form)  # the operator's word counts, not the app's
+            if defaults.service is None and invocation.names_store:
+                configure(service=invocation.service())
+            with self.context(found):
+                yield found
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.cli.command import FINE, NO, CommandError, Invocation, argument, command
+from userlock.cli.command import CommandError, Invocation, argument, command
 from userlock.cli.console import Console
 from userlock.sites import (
     DEFAULT_NAME,
@@ -93,8 +93,7 @@ def _write(path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *,
         "added": list(map(str, update.added)),
         "removed": list(map(str, update.removed)),
     }
-    invocation.answer(document, list(map(escaped, update.lines(str(path)))))
-    return FINE
+    return invocation.answer(document, list(map(escaped, update.lines(str(path)))))
 
 
 def _check(
@@ -122,8 +121,8 @@ def _check(
         f"{path}: {counted(len(known), 'put site')} known, "
         f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
     )
-    invocation.answer(document, list(map(escaped, lines)))
-    return NO if new or (strict and stale) else FINE
+    wrong = bool(new or (strict and stale))
+    return invocation.answer(document, list(map(escaped, lines)), no=wrong)
 
 
 def _places(sighting: Sighting) -> list[str]:

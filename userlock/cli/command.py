@@ -151,12 +151,29 @@ class Invocation:
             example = "" if "://" in self._url else f" (as in {_EXAMPLE})"
             raise CommandError(f"{error}{example}") from error
 
-    def answer(self, document: Mapping[str, Any], lines: Sequence[str]) -> None:
-        """Write the answer: the document if JSON is wished, else the lines."""
+    def answer(
+        self,
+        document: Mapping[str, Any],
+        lines: Sequence[str],
+        *,
+        no: bool = False,
+        interrupted: bool = False,
+    ) -> int:
+        """Write the answer: the document if JSON is wished, else the lines. Return the exit code.
+
+        Args:
+            document: for programs.
+            lines: for people.
+            no: whether the answer is no.
+            interrupted: whether the work was interrupted, which counts more.
+        """
         if self.json:
             self.console.document(document)
         elif lines:
             self.console.say("\n".join(lines))
+        if interrupted:
+            return INTERRUPTED
+        return NO if no else FINE
 
     def progress(self, line: str) -> None:
         """Write a line about a part of the work, which a JSON document has at its end."""
@@ -279,16 +296,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def app_argument(noun: str, variable: str) -> Argument:
-    """Return the option that names an object of the app: `noun`, by default that of a variable."""
-    return argument(
-        "--app",
-        metavar="MODULE:ATTRIBUTE",
-        default=argparse.SUPPRESS,
-        help=f"the {noun}, as in main:{noun} (default: the environment variable {variable})",
-    )
-
-
 # --- values of arguments ------------------------------------------------------------------------
 
 
@@ -338,5 +345,12 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
     return convert
 
 
-#: The most rows of a list.
-most = number("number", 1, 1000, whole=True)
+def most(noun: str) -> Argument:
+    """Return the option that bounds a list."""
+    return argument(
+        "--most",
+        type=number("number", 1, 1000, whole=True),
+        default=100,
+        metavar="N",
+        help=f"at most N {noun} (default: 100)",
+    )

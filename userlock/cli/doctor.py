@@ -8,8 +8,6 @@ from typing import Any
 
 from userlock.admin.health import Finding, Findings, Verdict, examine
 from userlock.cli.command import (
-    FINE,
-    NO,
     UNREACHABLE,
     Invocation,
     argument,
@@ -48,10 +46,9 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
         place, findings = "datastore", examine_datastore(options.datastore)
     worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
     document = {"store": place, "verdict": worst.value, "findings": list(map(_facts, findings))}
-    invocation.answer(document, _lines(findings, quiet=options.quiet))
-    if _all_down(findings):
-        return UNREACHABLE
-    return NO if worst is Verdict.WRONG else FINE
+    lines = _lines(findings, quiet=options.quiet)
+    code = invocation.answer(document, lines, no=worst is Verdict.WRONG)
+    return UNREACHABLE if _all_down(findings) else code
 
 
 def examine_datastore(name: str) -> list[Finding]:

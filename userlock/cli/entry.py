@@ -16,7 +16,6 @@ import userlock.ids as ids
 from userlock._version import __version__
 from userlock.cli.command import (
     BUG,
-    FINE,
     INTERRUPTED,
     NO_MEANS,
     NO_READER,
@@ -77,8 +76,7 @@ def completion(options: argparse.Namespace, invocation: Invocation) -> int:
         known = ", ".join(shtab.SUPPORTED_SHELLS)
         raise CommandError(f"there is no shell {options.shell!r}. Choose from: {known}")
     script = shtab.complete(parser().filled(), options.shell)
-    invocation.answer({"script": script}, [script])
-    return FINE
+    return invocation.answer({"script": script}, [script])
 
 
 def main(

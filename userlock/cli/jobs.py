@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from userlock.admin import jobs as reading
-from userlock.cli.app import Stop, heard, opened
+from userlock.cli.app import AppObject, Stop, heard
 from userlock.cli.command import (
-    FINE,
-    INTERRUPTED,
     NO,
     CommandError,
     Invocation,
-    app_argument,
     argument,
     command,
     group,
@@ -54,14 +51,12 @@ _CHOICE = (
 
 
 @contextlib.contextmanager
-def _opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Outbox]:
-    """Give the app's outbox, in an ndb context."""
-    with (
-        opened(options, invocation, find_outbox, VARIABLE, "outbox") as outbox,
-        contextlib.closing(outbox),
-        outbox.context(),
-    ):
-        yield outbox
+def _context(outbox: Outbox) -> Iterator[None]:
+    with contextlib.closing(outbox), outbox.context():
+        yield
+
+
+_APP = AppObject("outbox", VARIABLE, find_outbox, _context)
 
 
 def _usable_key(options: argparse.Namespace) -> Any:
@@ -90,7 +85,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     lag_seconds, oldest (as in show), causes (cause, dead, blocking), complete and notes.
     """
     console = invocation.console
-    with _opened(options, invocation) as outbox:
+    with _APP.opened(options, invocation) as outbox:
         found = reading.take_status(outbox, console.clock.wall())
         oldest = found.oldest
         why = "" if oldest is None else str(reading.explain(oldest, found.wall))
@@ -113,8 +108,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     late = options.late is not None and found.lag > options.late
     if late:
         lines.append(f"late: the oldest job is due for more than {span(options.late)}")
-    invocation.answer(reading.status_facts(found), lines)
-    return NO if late else FINE
+    return invocation.answer(reading.status_facts(found), lines, no=late)
 
 
 @command(
@@ -124,7 +118,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     ),
     argument("--job", metavar="NAME", default="", help="only jobs of that name"),
     argument("--owner", metavar="ID", default="", help="only jobs of that owner"),
-    argument("--most", type=most, default=100, metavar="N", help="at most N jobs (default: 100)"),
+    most("jobs"),
 )
 def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     """List jobs.
@@ -135,7 +129,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     console = invocation.console
     wanted = reading.Search(options.dead, options.cause, options.job, options.owner)
-    with _opened(options, invocation) as outbox:
+    with _APP.opened(options, invocation) as outbox:
         found = reading.search(outbox, wanted, most=options.most)
     wall = console.clock.wall()
     lines = ["no jobs"]
@@ -149,8 +143,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
         "complete": not found.note,
         "note": found.note,
     }
-    invocation.answer(document, lines)
-    return FINE
+    return invocation.answer(document, lines)
 
 
 @command(_KEY, _OWNER, no="there is no such job")
@@ -164,15 +157,14 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     console = invocation.console
     wall = console.clock.wall()
-    with _opened(options, invocation):
+    with _APP.opened(options, invocation):
         letter = reading.read(_usable_key(options))
         if letter is None:
             raise CommandError(_NO_JOB, NO)
         why = str(reading.explain(letter, wall))
     facts = reading.details(letter, wall, lambda at: moment(at, wall))
     lines = [reading.call_of(letter), *fields(facts), f"  {why}"]
-    invocation.answer({**reading.job_facts(letter, wall), "why": why}, lines)
-    return FINE
+    return invocation.answer({**reading.job_facts(letter, wall), "why": why}, lines)
 
 
 # --- relay and run ------------------------------------------------------------------------------
@@ -192,23 +184,15 @@ def relay(options: argparse.Namespace, invocation: Invocation) -> int:
     (--once), or stopped.
     """
     clock = invocation.console.clock
-    with (
-        opened(options, invocation, find_outbox, VARIABLE, "outbox") as outbox,
-        contextlib.closing(outbox),
-        Stop().listening() as stop,
-    ):
-        with outbox.context():  # without a client, it fails here, and not in each round
-            done = outbox.relay() if options.once else None
-        if done is None:
-            ends = None if options.seconds is None else clock.now() + options.seconds
-            outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
-    if done is None:
-        invocation.answer({"stopped": stop()}, ["the relay has ended"])
-    else:
-        text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
-        document = {"woken": done.woken, "refused": done.refused, "shards": done.shards}
-        invocation.answer(document, [text])
-    return FINE
+    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
+        if options.once:
+            done = outbox.relay()
+            text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
+            document = {"woken": done.woken, "refused": done.refused, "shards": done.shards}
+            return invocation.answer(document, [text])
+        ends = None if options.seconds is None else clock.now() + options.seconds
+        outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
+    return invocation.answer({"stopped": stop()}, ["the relay has ended"])
 
 
 @command(_KEY, _OWNER, no="the job was not run, or has failed")
@@ -219,7 +203,7 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
     document has outcome (ran, nothing, busy), done, jobs (job, outcome, attempt, seconds,
     error) and why (the job is still there).
     """
-    with _opened(options, invocation) as outbox:
+    with _APP.opened(options, invocation) as outbox:
         key = _usable_key(options)
         there = reading.read(key) is not None
         with heard(JobRan) as jobs:
@@ -251,8 +235,8 @@ def run(options: argparse.Namespace, invocation: Invocation) -> int:
         lines.append(f"{job}: {each.outcome} after {took} (attempt {each.attempt}){says}")
     if why:
         lines.append(f"{outcome.value}: {why}")
-    invocation.answer({"outcome": outcome.value, "done": done, "jobs": facts, "why": why}, lines)
-    return FINE if done else NO
+    document = {"outcome": outcome.value, "done": done, "jobs": facts, "why": why}
+    return invocation.answer(document, lines, no=not done)
 
 
 # --- redrive ------------------------------------------------------------------------------------
@@ -279,7 +263,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     _check_choice(options)
     cause, done, skipped = options.cause or "", 0, 0
-    with _opened(options, invocation) as outbox, Stop().listening() as stop:
+    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
         for redriven in _redriven(options, outbox, stop):
             done, skipped = done + redriven, skipped + (not redriven)
         left = skipped if options.key else outbox.dead.count(cause)
@@ -295,10 +279,8 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     if stop.requested and left:
         lines.append("Interrupted. The same command goes on with those that are left.")
     document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": stop.requested}
-    invocation.answer(document, lines)
-    if stop.requested and left:
-        return INTERRUPTED
-    return NO if left else FINE
+    interrupted = stop.requested and left > 0
+    return invocation.answer(document, lines, no=left > 0, interrupted=interrupted)
 
 
 def _redriven(options: argparse.Namespace, outbox: Outbox, stop: Stop) -> Iterator[bool]:
@@ -345,7 +327,7 @@ def purge(options: argparse.Namespace, invocation: Invocation) -> int:
             "number of the jobs"
         )
     cause, done = options.cause or "", 0
-    with _opened(options, invocation) as outbox:
+    with _APP.opened(options, invocation) as outbox:
         began = console.clock.wall()
         key = _usable_key(options) if options.key else None
         letter = None if key is None else reading.read(key)
@@ -368,12 +350,10 @@ def purge(options: argparse.Namespace, invocation: Invocation) -> int:
             left = total - done if key is not None else outbox.dead.count(cause)
     document = {"purged": done, "left": left, "interrupted": stop.requested, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
-    invocation.answer(document, [text])
-    if stop.requested and left:
-        return INTERRUPTED
     # A script that purges all of a cause may find none.
-    nothing = key is None and not total
-    return FINE if done or nothing else NO
+    fine = done or (key is None and not total)
+    interrupted = stop.requested and left > 0
+    return invocation.answer(document, [text], no=not fine, interrupted=interrupted)
 
 
 def _purged(outbox: Outbox, key: Any, letter: Any, cause: str, began: float) -> Iterator[bool]:
@@ -415,7 +395,7 @@ Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners, the fi
 argument of calls, and keys: name a job then by its part of the key, and --owner ID.
 """,
     "jobs are late or left, nothing was run, redriven or purged",
-    app_argument("outbox", VARIABLE),
+    _APP.argument,
     status,
     list_,
     show,

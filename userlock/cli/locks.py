@@ -12,7 +12,6 @@ from userlock.admin import locks as reading
 from userlock.admin.tables import timestamp
 from userlock.cli.command import (
     FINE,
-    NO,
     UNREACHABLE,
     CommandError,
     Invocation,
@@ -156,8 +155,8 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     console = invocation.console
     facts = reading.facts(lock_id, record, console.clock.wall())
     facts["seconds_left"] = _seconds_left(record) if held else None
-    invocation.answer(facts, _describe(lock_id, record, console.clock.wall()))
-    return FINE if held else NO
+    lines = _describe(lock_id, record, console.clock.wall())
+    return invocation.answer(facts, lines, no=not held)
 
 
 def _look(service: LockService, lock_id: str) -> Record | None:
@@ -261,8 +260,7 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
         why = "it changed hands or was released meanwhile"
         return _nothing(invocation, lock_id, _look(service, lock_id), why)
     facts = {**_facts(invocation, lock_id, record), "broken": True, "by": by}
-    invocation.answer(facts, [_report(lock_id, record)])
-    return FINE
+    return invocation.answer(facts, [_report(lock_id, record)])
 
 
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
@@ -279,8 +277,7 @@ def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
 
 def _nothing(invocation: Invocation, lock_id: str, record: Record | None, why: str) -> int:
     facts = {**_facts(invocation, lock_id, record), "broken": False, "why": why}
-    invocation.answer(facts, [f"{show(lock_id)}: nothing broken: {why}"])
-    return NO
+    return invocation.answer(facts, [f"{show(lock_id)}: nothing broken: {why}"], no=True)
 
 
 def _facts(invocation: Invocation, lock_id: str, record: Record | None) -> dict[str, Any]:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from userlock.cli.app import Stop, opened
+from userlock.cli.app import AppObject, Stop
 from userlock.cli.command import (
-    FINE,
-    INTERRUPTED,
-    NO,
     Invocation,
-    app_argument,
     argument,
     command,
     group,
@@ -42,14 +37,7 @@ _CHOICE = (
 )
 
 
-@contextlib.contextmanager
-def _opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Quota]:
-    """Give the app's quota, in an ndb context."""
-    with (
-        opened(options, invocation, find_quota, VARIABLE, "quota") as quota,
-        quota.context(),
-    ):
-        yield quota
+_APP = AppObject("quota", VARIABLE, find_quota, Quota.context)
 
 
 @command(*_CHOICE, no=_WRONG)
@@ -71,10 +59,8 @@ def check(options: argparse.Namespace, invocation: Invocation) -> int:
 
     checked, failed, interrupted = _each(options, invocation, look)
     document = {"checked": checked, "wrong": wrong, "failed": failed, "interrupted": interrupted}
-    invocation.answer(document, [f"{counted(checked, 'owner')} checked, {len(wrong):,} wrong"])
-    if interrupted:
-        return INTERRUPTED
-    return NO if wrong or failed else FINE
+    lines = [f"{counted(checked, 'owner')} checked, {len(wrong):,} wrong"]
+    return invocation.answer(document, lines, no=bool(wrong or failed), interrupted=interrupted)
 
 
 @command(*_CHOICE, no="some have failed")
@@ -94,14 +80,14 @@ def recount(options: argparse.Namespace, invocation: Invocation) -> int:
             stamped += 1
 
     checked, failed, interrupted = _each(options, invocation, stamp)
-    jobs = counted(stamped, "job")
-    invocation.answer(
-        {"checked": checked, "stamped": stamped, "failed": failed, "interrupted": interrupted},
-        [f"{counted(checked, 'owner')} checked, {jobs} staged"],
-    )
-    if interrupted:
-        return INTERRUPTED
-    return NO if failed else FINE
+    document = {
+        "checked": checked,
+        "stamped": stamped,
+        "failed": failed,
+        "interrupted": interrupted,
+    }
+    lines = [f"{counted(checked, 'owner')} checked, {counted(stamped, 'job')} staged"]
+    return invocation.answer(document, lines, no=bool(failed), interrupted=interrupted)
 
 
 def _each(
@@ -113,7 +99,7 @@ def _each(
     """
     checked = 0
     failed: list[dict[str, str]] = []
-    with _opened(options, invocation) as quota, Stop().listening() as stop:
+    with _APP.opened(options, invocation) as quota, Stop().listening() as stop:
         owners: Iterable[str] = [usable_lock_id(each) for each in options.owners]
         for owner in owners or quota.owners(options.hours):
             if stop():
@@ -162,7 +148,7 @@ variable USERLOCK_QUOTA, and is imported from the current directory. Its outbox 
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners.
 """,
     _WRONG,
-    app_argument("quota", VARIABLE),
+    _APP.argument,
     check,
     recount,
 )

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from userlock.admin import requests as reading
-from userlock.cli.app import Stop, heard, opened
+from userlock.cli.app import AppObject, Stop, heard
 from userlock.cli.command import (
-    FINE,
-    INTERRUPTED,
     NO,
     CommandError,
     Invocation,
-    app_argument,
     argument,
     command,
     group,
@@ -36,17 +32,7 @@ from userlock.lock.configuration import defaults
 from userlock.words import counted, legible
 
 _SHOWN = 300
-_APP = app_argument("flows", VARIABLE)
-
-
-@contextlib.contextmanager
-def _opened(options: argparse.Namespace, invocation: Invocation) -> Iterator[Flows]:
-    """Give the app's flows, in an ndb context."""
-    with (
-        opened(options, invocation, find_flows, VARIABLE, "flows") as flows,
-        flows.context(),
-    ):
-        yield flows
+_APP = AppObject("flows", VARIABLE, find_flows, Flows.context)
 
 
 def _user(options: argparse.Namespace) -> str:
@@ -59,9 +45,7 @@ def _user(options: argparse.Namespace) -> str:
 @command(
     argument("--done", action="store_true", help="finished requests instead"),
     argument("--user", metavar="ID", default="", help="only requests of that user"),
-    argument(
-        "--most", type=most, default=100, metavar="N", help="at most N requests (default: 100)"
-    ),
+    most("requests"),
 )
 def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     """List requests.
@@ -70,14 +54,12 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     answers are kept, the newest first. The JSON document has requests (as in show).
     """
     console, user = invocation.console, _user(options)
-    with _opened(options, invocation) as flows:
+    with _APP.opened(options, invocation) as flows:
         found = (reading.finished if options.done else reading.unfinished)(options.most, user)
         shown = reading.Shown(flows, defaults.service, console.clock.wall())
         document = {"requests": [shown.facts(each) for each in found]}
         rows = [shown.row(each) for each in found]
-    lines = table(reading.COLUMNS, rows)
-    invocation.answer(document, lines if rows else ["no requests"])
-    return FINE
+    return invocation.answer(document, table(reading.COLUMNS, rows) if rows else ["no requests"])
 
 
 @command(
@@ -93,7 +75,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     server) and points (what is done; "asked": a call that was perhaps made).
     """
     user, wall = usable_lock_id(options.user), invocation.console.clock.wall()
-    with _opened(options, invocation) as flows:
+    with _APP.opened(options, invocation) as flows:
         found = reading.read(user, options.key)
         if found is None:
             why = "there is no such request: its answer is no longer kept, or it never was"
@@ -101,8 +83,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
         shown = reading.Shown(flows, defaults.service, wall)
         document = shown.facts(found)
         details = shown.details(found, lambda at: moment(at, wall))
-    invocation.answer(document, [details.pop("flow"), *fields(details)])
-    return FINE
+    return invocation.answer(document, [details.pop("flow"), *fields(details)])
 
 
 # --- work ---------------------------------------------------------------------------------------
@@ -132,7 +113,7 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
     user = _user(options)
     done: list[dict[str, Any]] = []
     with (
-        _opened(options, invocation) as flows,
+        _APP.opened(options, invocation) as flows,
         Stop().listening() as stop,
         heard(RequestServed) as served,
     ):
@@ -160,10 +141,8 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
         "interrupted": stop.requested,
     }
     rest = f", {bad:,} failed again" if bad else ""
-    invocation.answer(document, [f"{counted(len(done) - bad, 'request')} completed{rest}"])
-    if stop.requested:
-        return INTERRUPTED
-    return NO if bad else FINE
+    lines = [f"{counted(len(done) - bad, 'request')} completed{rest}"]
+    return invocation.answer(document, lines, no=bad > 0, interrupted=stop.requested)
 
 
 def _meant(
@@ -185,7 +164,7 @@ def _meant(
         yield request
 
 
-@command(_APP)
+@command(_APP.argument)
 def reap(options: argparse.Namespace, invocation: Invocation) -> int:
     """Remove answers of requests that are no longer kept.
 
@@ -196,11 +175,11 @@ def reap(options: argparse.Namespace, invocation: Invocation) -> int:
 
     The app's userlock.idempotency.Flows are named as for `userlock flows`.
     """
-    with _opened(options, invocation) as flows, Stop().listening() as stop:
+    with _APP.opened(options, invocation) as flows, Stop().listening() as stop:
         removed = flows.reap(stopped=stop)
     document = {"removed": removed, "interrupted": stop.requested}
-    invocation.answer(document, [f"{counted(removed, 'answer')} removed"])
-    return INTERRUPTED if stop.requested else FINE
+    lines = [f"{counted(removed, 'answer')} removed"]
+    return invocation.answer(document, lines, interrupted=stop.requested)
 
 
 flows = group(
@@ -215,7 +194,7 @@ take locks from --store if neither they nor the app has a service.
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides users, keys and paths.
 """,
     "there is no such request, or some are not complete",
-    _APP,
+    _APP.argument,
     list_,
     show,
     complete,

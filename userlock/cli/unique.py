@@ -6,14 +6,10 @@ import argparse
 import re
 from typing import Any
 
-from userlock.cli.app import Stop, opened
+from userlock.cli.app import AppObject, Stop
 from userlock.cli.command import (
-    FINE,
-    INTERRUPTED,
-    NO,
     CommandError,
     Invocation,
-    app_argument,
     argument,
     command,
     group,
@@ -26,6 +22,7 @@ from userlock.ndb.context import current_context
 from userlock.words import counted, legible
 
 _SHOWN = 300
+_APP = AppObject("client", VARIABLE, find_client, lambda client: client.context("the client is"))
 _NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 _CHOICE = (
     argument(
@@ -85,11 +82,7 @@ def _audit(
         )
     problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
     left = repaired = 0
-    with (
-        opened(options, invocation, find_client, VARIABLE, "client") as client,
-        client.context("the client is"),
-        Stop().listening() as stop,
-    ):
+    with _APP.opened(options, invocation), Stop().listening() as stop:
         bound = 5.0 if wait is None else wait
         work = Audit(repair=wait is not None, wait_timeout=bound, stopped=stop)
         with current_context().new(namespace=options.namespace or None).use():
@@ -108,10 +101,8 @@ def _audit(
         "complete": work.all_remembered and not work.interrupted,
         "interrupted": work.interrupted,
     }
-    invocation.answer(document, [_summary(work, repaired, left)])
-    if work.interrupted:
-        return INTERRUPTED
-    return NO if left else FINE
+    lines = [_summary(work, repaired, left)]
+    return invocation.answer(document, lines, no=left > 0, interrupted=work.interrupted)
 
 
 def _facts(problem: Problem) -> dict[str, Any]:
@@ -165,7 +156,7 @@ has to import the models. A repair takes locks from --store if the app has no se
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides keys and values.
 """,
     "some entities or claims are not as they should be",
-    app_argument("client", VARIABLE),
+    _APP.argument,
     check,
     repair,
 )

@@ -44,7 +44,6 @@ class Cli:
     def __init__(self, url: str, env: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.env = {**os.environ, **(env or {}), "USERLOCK_STORE": url, "TERM": "xterm"}
-        self.env.pop("COLUMNS", None)
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
         """Run a command to its end. Nothing is typed."""

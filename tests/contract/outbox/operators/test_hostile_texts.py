@@ -52,7 +52,7 @@ def run_all(shop: Shop, terminal: Terminal, key: str, owner: str = "") -> str:
         if action[0] == "purge":
             shop.engine.deliver()
         for json in ([], ["--json"]):
-            outcome = terminal.run("outbox", *action, *json, tty=not json)
+            outcome = terminal.run("outbox", *action, *json)
             assert outcome.code in (0, 1), outcome
             assert printed(outcome), (action, outcome)
             assert not json or outcome.out.isascii()
