@@ -27,7 +27,6 @@ class Shop:
 
     Attributes:
         error: raised after the first phase.
-        operator: the answer of the inspector's function.
         sold: the users, in their order.
     """
 
@@ -37,14 +36,13 @@ class Shop:
         self.clock = clock
         self.flows = Flows(clock=clock)
         self.error: Exception | None = None
-        self.operator: Any = "olga"
         self.sold: list[str] = []
         self.sell = self.flows.function(name="sell")(self._sell)
         self.client = client
         self.app = flask.Flask("shop", template_folder=None)
         self.app.secret_key = "secret"
         self.app.testing = True
-        inspector = Inspector(lambda request: self.operator, flows=self.flows)
+        inspector = Inspector(lambda request: "olga", flows=self.flows)
         UserLock(self.app, client=client, service=service, inspector=inspector)
 
     def _sell(self, flow: Flow, cents: int = 5) -> dict[str, Any]:

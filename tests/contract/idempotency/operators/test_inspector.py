@@ -1,4 +1,4 @@
-"""Test the inspector's pages of requests: access, lists, completion."""
+"""Test the inspector's pages of requests: forms, lists, completion."""
 
 from __future__ import annotations
 
@@ -7,66 +7,17 @@ from typing import Any
 import flask
 import pytest
 from flask.testing import FlaskClient
-from google.cloud import ndb
 
 import userlock
 from tests.contract.idempotency.conftest import KEY, rows
 from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, document, named
-from tests.contract.outbox.operators.test_inspector import OTHER_SITES, form
-from tests.contract.web.test_inspector import routes
+from tests.contract.outbox.operators.test_inspector import form
 from userlock.admin import requests as reading
-from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import requests as pages
 from userlock.idempotency import Flow
 from userlock.stores import MemoryStore
 
-ROUTES = {
-    *("requests", "requests_document", "find_requests", "find_request", "request_document"),
-    *("ask_complete", "complete"),
-}
-
-
-# --- access -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("operator", [False, None, "", "olga"])
-def test_each_route_refuses_others(shop: Shop, web: FlaskClient, operator: Any) -> None:
-    shop.leave("ann")
-    shop.operator = operator
-    found = set()
-    for endpoint, method, path in routes(shop.app):
-        name = endpoint.removeprefix("userlock_inspector.")
-        if name not in ROUTES or method == "OPTIONS":
-            continue
-        response = web.open(path, method=method, data=named() if method == "POST" else None)
-        assert (response.status_code == 403) is not bool(operator), (endpoint, response.status)
-        assert response.headers["Cache-Control"] == "no-store"
-        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
-        assert operator or "ann" not in response.text
-        found.add(name)
-    assert found == ROUTES
-    assert shop.sold == []
-
-
-def test_without_flows_there_are_no_pages(
-    service: userlock.LockService, ndb_client: ndb.Client
-) -> None:
-    app = flask.Flask("bare")
-    UserLock(app, client=ndb_client, service=service, inspector=lambda request: "olga")
-    assert app.test_client().get("/userlock/requests").status_code == 404
-    assert "requests" not in app.test_client().get("/userlock/").text
-    assert not ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
-
-
-@pytest.mark.parametrize("headers", [{}, *OTHER_SITES], ids=str)
-def test_forms_of_other_sites_complete_nothing(
-    shop: Shop, web: FlaskClient, headers: dict[str, str]
-) -> None:
-    shop.leave("ann")
-    answer = web.post(NOW, data=asked(web), headers=headers)
-    refused = headers in OTHER_SITES
-    assert answer.status_code == (403 if refused else 200)
-    assert shop.sold == ([] if refused else ["ann"])
+# --- forms -------------------------------------------------------------------------------------
 
 
 def test_without_the_stamp_nothing_is_done(shop: Shop, web: FlaskClient) -> None:

@@ -1,4 +1,4 @@
-"""Test the inspector's pages of jobs: access, views, redrive and purge, hostile texts."""
+"""Test the inspector's pages of jobs: forms, views, redrive and purge, hostile texts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.outbox.operators.conftest import Shop
-from tests.contract.web.test_inspector import routes
 from tests.poison import TEXTS
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector, jobs
 from userlock.events import LISTENERS
 from userlock.testing import ManualClock
 
-JOB_ROUTES = {
-    *("jobs", "find_jobs", "jobs_document", "job", "job_document", "find_job"),
-    *("ask_redrive", "redrive", "ask_purge", "purge"),
-}
 CHANGES = ["/userlock/outbox/redrive/now", "/userlock/outbox/purge/now"]
 MARK = "zoe.marker+7@example.org"
 
@@ -37,18 +32,13 @@ def _listeners() -> Iterator[None]:
     LISTENERS._listeners = before
 
 
-def app_of(
-    shop: Shop, service: userlock.LockService, ndb_client: Any, operator: Any = "olga"
-) -> flask.Flask:
-    app = flask.Flask(__name__)
-    inspector = Inspector(lambda request: operator, outbox=shop.outbox)
-    UserLock(app, client=ndb_client, service=service, inspector=inspector)
-    return app
-
-
 @pytest.fixture
 def web(shop: Shop, service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
-    return app_of(shop, service, ndb_client).test_client()
+    """Provide the app; `tests/contract/web/test_inspector.py` tests who may see it."""
+    app = flask.Flask(__name__)
+    inspector = Inspector(lambda request: "olga", outbox=shop.outbox)
+    UserLock(app, client=ndb_client, service=service, inspector=inspector)
+    return app.test_client()
 
 
 class Forms(HTMLParser):
@@ -86,49 +76,7 @@ def dead(shop: Shop) -> list[str]:
     return sorted(row.owner for row in shop.rows() if row.dead is not None)
 
 
-# --- access -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("answer", [False, None, "", "olga"])
-def test_each_route_refuses_others(
-    shop: Shop, service: userlock.LockService, ndb_client: ndb.Client, answer: Any
-) -> None:
-    key = shop.kill(shop.pay, "ann")
-    app = app_of(shop, service, ndb_client, answer)
-    found = set()
-    with app.test_request_context():
-        addresses = list(_addresses(app, key))
-    for endpoint, method, path in addresses:
-        data = {"cause": "", "key": key} if method == "POST" else None
-        response = app.test_client().open(path, method=method, data=data)
-        assert (response.status_code == 403) is not bool(answer), (endpoint, response.status)
-        assert response.headers["Cache-Control"] == "no-store"
-        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
-        assert answer or "ann" not in response.text
-        found.add(endpoint)
-    assert found == JOB_ROUTES
-    assert dead(shop) == ["ann"]
-
-
-def _addresses(app: flask.Flask, key: str) -> Iterator[tuple[str, str, str]]:
-    for rule in app.url_map.iter_rules():
-        name = rule.endpoint.removeprefix("userlock_inspector.")
-        if name in JOB_ROUTES:
-            path = app.url_map.bind("localhost").build(
-                rule.endpoint, dict.fromkeys(rule.arguments, key)
-            )
-            for method in sorted((rule.methods or set()) - {"OPTIONS"}):
-                yield name, method, path
-
-
-def test_without_an_outbox_there_are_no_pages(
-    service: userlock.LockService, ndb_client: ndb.Client
-) -> None:
-    app = flask.Flask(__name__)
-    UserLock(app, client=ndb_client, service=service, inspector=lambda request: "olga")
-    assert app.test_client().get("/userlock/outbox").status_code == 404
-    assert "outbox" not in app.test_client().get("/userlock/").text
-    assert not JOB_ROUTES.intersection(endpoint for endpoint, _, _ in routes(app))
+# --- forms -------------------------------------------------------------------------------------
 
 
 def test_an_outbox_can_be_given_by_the_integration(
@@ -137,23 +85,6 @@ def test_an_outbox_can_be_given_by_the_integration(
     app = flask.Flask(__name__)
     Inspector(lambda request: "olga").init_app(app, service, shop.outbox)
     assert app.test_client().get("/userlock/outbox").status_code == 200
-
-
-#: `tests/unit/test_origin.py` has the others.
-OTHER_SITES = [{"Origin": "https://localhost"}, {"Sec-Fetch-Site": "same-site"}]
-
-
-@pytest.mark.parametrize("headers", [{}, *OTHER_SITES], ids=str)
-@pytest.mark.parametrize("action", ["redrive", "purge"])
-def test_forms_of_other_sites_change_nothing(
-    shop: Shop, web: FlaskClient, action: str, headers: dict[str, str]
-) -> None:
-    shop.kill(shop.pay, "ann")
-    data = {**asked(web, action, cause=""), "number": "1"}
-    answer = web.post(f"/userlock/outbox/{action}/now", data=data, headers=headers)
-    refused = headers in OTHER_SITES
-    assert answer.status_code == (403 if refused else 200)
-    assert dead(shop) == (["ann"] if refused else [])
 
 
 @pytest.mark.parametrize("path", CHANGES)
