@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -132,7 +133,8 @@ def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_an
         ids.use(ids.form_of("masked"))
         return find_outbox(name)
 
-    monkeypatch.setattr(cli_jobs, "find_outbox", load_and_configure)
+    app = dataclasses.replace(cli_jobs._APP, find=load_and_configure)
+    monkeypatch.setattr(cli_jobs, "_APP", app)
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"
