@@ -13,6 +13,7 @@ from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import jobs as reading
 from userlock.cli import jobs as cli_jobs
+from userlock.outbox import Outbox
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
 
@@ -129,7 +130,7 @@ def test_a_job_is_found_by_its_part_of_the_key_and_its_owner(
 def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_another(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load_and_configure(name: str) -> object:
+    def load_and_configure(name: str) -> Outbox:
         ids.use(ids.form_of("masked"))
         return find_outbox(name)
 
