@@ -246,7 +246,7 @@ class HeldLock:
         lease has a lower one than the holders after it. At most 63 bits.
 
         The first use costs one round trip; the number stays the same while the
-        lock is held. docs/fencing-numbers.md has examples, and says for each
+        lock is held. docs/fencing.md has examples, and says for each
         store when numbers may go back.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The examples in docs/fencing.md."""
+"""The examples of writes in docs/fencing.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.documents import Page
+from tests.unit.lock.test_fencing_page import PAGE
 
-PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
 ALLOCATED = PAGE.take("python", "allocate_ids")
 DOCTOR = PAGE.take("sh", "userlock doctor")

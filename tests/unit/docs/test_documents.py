@@ -35,7 +35,6 @@ RUN_BY = {
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
-    "docs/fencing-numbers.md": "tests.unit.lock.test_fencing_numbers_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
     "docs/google-emulator.md": "tests.contract.emulator.test_google_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",

@@ -1,4 +1,4 @@
-"""The examples in docs/fencing-numbers.md."""
+"""The examples of fencing numbers in docs/fencing.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.documents import Page
 from userlock import LockService
 from userlock.testing import ManualClock
 
-PAGE = Page("docs/fencing-numbers.md")
+PAGE = Page("docs/fencing.md")
 NUMBER = PAGE.take("python", "lock.fence  #")
 SQL = PAGE.take("python", "UPDATE progress")
 BUCKET = PAGE.take("python", "if_generation_match")
