@@ -46,6 +46,7 @@ FAULTS_OVER_HTTP = PAGE.take("sh", "/faults")
 TASKS = PAGE.take("python", "tasks.start(queues")
 TASKS_BY_HAND = PAGE.take("python", "tasks.ManualClock")
 TOKENS = PAGE.take("python", "id_token.verify_token")
+GOOGLES = PAGE.take("sh", "--host-port=localhost")
 TASK_FAULTS = PAGE.take("python", "cloud_tasks.faults")
 
 

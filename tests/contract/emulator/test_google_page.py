@@ -1,4 +1,4 @@
-"""The page docs/google-emulator.md: its commands and its options."""
+"""The commands and options of Google's emulators in docs/emulator.md."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import pytest
 
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess, run_to_end
-from tests.documents import Page
+from tests.contract.emulator.test_docs import GOOGLES, PAGE
 from userlock_emulator.cli import _parser
 from userlock_emulator.google_options import spelled
-
-PAGE = Page("docs/google-emulator.md")
-COMMANDS = PAGE.take("sh", "emulator start")
 
 
 def section(title: str) -> str:
@@ -26,7 +23,7 @@ def section(title: str) -> str:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    start, env = COMMANDS.text.splitlines()
+    start, env = GOOGLES.text.splitlines()
     port = ports.any_free()
     program, *arguments = start.replace(":8081", f":{port}").split()
     assert program == "userlock-emulator"
@@ -50,7 +47,7 @@ def start_parser() -> argparse.ArgumentParser:
 
 def test_the_table_has_the_options_of_googles() -> None:
     """The options that only Google's emulators have come from one module."""
-    text = section("Options")
+    text = section("Google's options")
     rows = (row.split("|")[1] for row in text.splitlines() if row.startswith("| `"))
     options = {option for row in rows for option in re.findall(r"`(--?[a-z-]+)", row)}
     assert len(options) > 25

@@ -36,7 +36,6 @@ RUN_BY = {
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
-    "docs/google-emulator.md": "tests.contract.emulator.test_google_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/names.md": "tests.contract.constraints.test_names_page",
