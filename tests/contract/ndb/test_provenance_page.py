@@ -1,4 +1,4 @@
-"""The example in docs/provenance.md. Its tables: ways/test_docs.py."""
+"""The example in docs/provenance.md. Its table: ways/test_docs.py."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The tables in docs/provenance.md, generated from the lists that the tests go through.
+"""The table in docs/provenance.md, generated from the lists that the tests go through.
 
-python -m tests.contract.ndb.ways.document      writes them into the page
+python -m tests.contract.ndb.ways.document      writes it into the page
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from tests.contract.ndb.ways import writes
 from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
@@ -16,8 +15,7 @@ from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation, expecte
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "provenance.md"
-_Fact = TypeVar("_Fact")
-_PLACE = r"(<!-- table: {} -->\n).*?(<!-- end -->)"
+_PLACE = re.compile(r"(<!-- table: situations -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _BY_NAME = {
     "put": next(way for way in WAYS_OUT if way.write is writes.put),
@@ -36,52 +34,27 @@ _COLUMNS: tuple[tuple[str, Gives, WayOut], ...] = (
 _OF_A_PART = Gives.PARTIAL, _BY_NAME["put"]
 
 
-def tables() -> Mapping[str, str]:
-    """Return each table by its name, in Markdown."""
+def table() -> str:
+    """Return the table of situations, in Markdown."""
     situations = (*BASIC, *OTHERS)
     assert {_outcome(*_OF_A_PART, each) for each in situations} <= {"`PartialEntityPut`", "—"}
-    return {
-        "reads": _table(
-            ("result", "a future's request is sent", "read by"),
-            (
-                (*facts, "; ".join(names))
-                for facts, names in _grouped((_read_facts(way), way.name) for way in WAYS_IN)
-            ),
+    return _table(
+        ("situation", *(heading for heading, _, _ in _COLUMNS)),
+        (
+            ("; ".join(names), *outcomes)
+            for outcomes, names in _grouped((_outcomes(each), each.name) for each in situations)
         ),
-        "writes": _table(
-            ("checked against", "written by"),
-            (
-                (checked, "; ".join(names))
-                for checked, names in _grouped((_checked(way), way.name) for way in WAYS_OUT)
-            ),
-        ),
-        "situations": _table(
-            ("situation", *(heading for heading, _, _ in _COLUMNS)),
-            (
-                ("; ".join(names), *outcomes)
-                for outcomes, names in _grouped((_outcomes(each), each.name) for each in situations)
-            ),
-        ),
-    }
+    )
 
 
-def _grouped(pairs: Iterable[tuple[_Fact, str]]) -> Iterable[tuple[_Fact, list[str]]]:
-    """Return the names in groups of equal facts, in the order of their first names."""
-    groups: dict[_Fact, list[str]] = {}
-    for fact, name in pairs:
-        groups.setdefault(fact, []).append(name)
+def _grouped(
+    pairs: Iterable[tuple[tuple[str, ...], str]],
+) -> Iterable[tuple[tuple[str, ...], list[str]]]:
+    """Return the names in groups of equal outcomes, in the order of their first names."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for outcomes, name in pairs:
+        groups.setdefault(outcomes, []).append(name)
     return groups.items()
-
-
-def _read_facts(way: WayIn) -> tuple[str, str]:
-    sent = "at the call" if way.sent_at_once else "in the next turn"
-    return way.gives.value, sent if way.is_async else ""
-
-
-def _checked(way: WayOut) -> str:
-    if way.holds_nothing:
-        return "no lock: the thread holds none"
-    return "the lock held" if way.deletes else "the lock held and the read stamp"
 
 
 def _outcomes(situation: Situation) -> tuple[str, ...]:
@@ -111,12 +84,9 @@ def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def filled(text: str) -> str:
-    """Return the document with the tables as they are now."""
-    for name, table in tables().items():
-        place = re.compile(_PLACE.format(name), re.DOTALL)
-        assert place.search(text), f"no place for the table: {name}"
-        text = place.sub(rf"\1{table}\2", text)
-    return text
+    """Return the document with the table as it is now."""
+    assert _PLACE.search(text), "no place for the table"
+    return _PLACE.sub(rf"\1{table()}\2", text)
 
 
 if __name__ == "__main__":
