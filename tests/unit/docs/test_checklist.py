@@ -7,7 +7,7 @@ import re
 from tests.documents import ROOT
 
 ROWS = re.findall(
-    r"^\| (\d+) \|.*\| `(\S+\.py)` \|$", (ROOT / "docs/checklist.md").read_text(), re.MULTILINE
+    r"^(\d+)\. .* \(`(\S+\.py)`\)\.$", (ROOT / "docs/checklist.md").read_text(), re.MULTILINE
 )
 
 
