@@ -13,8 +13,6 @@ from tests.system.desk import Desk
 from tests.waiting import wait_until
 
 PAGE = Page("docs/jobs.md")
-#: Run by `tests/system/test_installed.py`, of the other tutorial.
-INSTALL = PAGE.take("sh", "pip install")
 SERVERS = PAGE.take("sh", "emulator start")
 WHERE = PAGE.take("sh", "export")
 SHOP = PAGE.take("python", "# shop.py")

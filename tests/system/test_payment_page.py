@@ -10,12 +10,9 @@ import pytest
 
 from tests.documents import Block, Page
 from tests.system.desk import Desk
+from tests.system.test_tutorial import SERVERS, WHERE
 
 PAGE = Page("docs/payment.md")
-#: Run by `tests/system/test_installed.py`, of the tutorial.
-INSTALL = PAGE.take("sh", "pip install")
-SERVERS = PAGE.take("sh", "emulator start")
-WHERE = PAGE.take("sh", "export")
 BAKERY = PAGE.take("python", "# bakery.py")
 SERVE = PAGE.take("sh", "flask")
 BUY = PAGE.take("sh", "# buy.sh")
