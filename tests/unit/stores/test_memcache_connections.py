@@ -14,7 +14,7 @@ import pytest
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.wire import Wire
+from userlock.stores.memcache.wire import Wire, is_a_break
 
 
 class Client:
@@ -204,3 +204,16 @@ def test_a_closed_connection_sends_nothing_to_the_file_that_gets_its_number() ->
     finally:
         for each in {reader, writer, number}:
             os.close(each)
+
+
+@pytest.mark.parametrize(
+    ("error", "broken"),
+    [
+        (ConnectionResetError(), True),
+        (TimeoutError(), False),  # the command may be carried out later
+        (BlockingIOError(), False),
+        (ValueError(), False),  # a fault of the library
+    ],
+)
+def test_what_may_be_sent_on_another_connection(error: Exception, broken: bool) -> None:
+    assert is_a_break(error) is broken

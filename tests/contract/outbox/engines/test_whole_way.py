@@ -22,11 +22,18 @@ from sample_app.stack import ports
 from tests.servers import RedisServer
 from userlock.contrib.flask import UserLock
 from userlock.outbox import Outbox
+from userlock.outbox.waking import Waker
 from userlock.stores import MemoryStore
 from userlock_emulator import tasks
 
 QUEUE = "projects/shop/locations/here/queues/jobs"
 ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(autouse=True)
+def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the engine as long as it takes: a busy machine is not the subject here."""
+    monkeypatch.setattr(Waker.wake, "__kwdefaults__", {"timeout": 30.0})
 
 
 @contextmanager

@@ -120,14 +120,14 @@ class TestClients:
         store.close()
 
     def test_a_client_that_was_given_stays_open(self, client: ndb.Client) -> None:
-        store = DatastoreStore(client)
+        store = DatastoreStore(client, timeout=10)
         store.create("ann", b"first", 60)
         store.close()
         with client.context():
             assert ndb.Key("UserLockLease", "userlock=ann").get() is not None
 
     def test_a_client_that_was_closed(self, client: ndb.Client) -> None:
-        store = DatastoreStore(client)
+        store = DatastoreStore(client, timeout=10)
         store.create("ann", b"first", 60)
         client.stub.close()
         with pytest.raises(StoreUnavailable, match="closed") as caught:
