@@ -114,11 +114,11 @@ class UserLock:
         inspector: _Pages | Callable[[flask.Request], bool | str | None] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
-        if inspector is not None and not hasattr(inspector, "init_app"):
+        self._inspector: _Pages | None = None
+        if inspector is not None:
             # By name: an app without these pages does not load them.
-            pages = importlib.import_module("userlock.contrib.inspector")
-            inspector = cast(_Pages, pages.Inspector(inspector))
-        self._inspector = inspector
+            kind = importlib.import_module("userlock.contrib.inspector").Inspector
+            self._inspector = inspector if isinstance(inspector, kind) else kind(inspector)
         self._scope = RequestScope(**options)
         if app is not None:
             self.init_app(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import flask
@@ -165,6 +166,9 @@ def test_it_is_off_by_default(ndb_client: ndb.Client, service: userlock.LockServ
 def test_without_a_function_that_decides_there_is_no_inspector() -> None:
     with pytest.raises(TypeError, match="a function that decides who may see it"):
         Inspector(True)  # type: ignore[arg-type]
+    another_extension = SimpleNamespace(init_app=lambda *_: None)
+    with pytest.raises(TypeError, match="a function that decides who may see it"):
+        UserLock(inspector=another_extension)
 
 
 #: Addresses that Flask answers before any route's function.
