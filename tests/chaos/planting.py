@@ -116,8 +116,8 @@ def _some_root(operation: Operation, random: Random) -> Any:
 
 
 _ACTS: Mapping[Callable[[Request, Random], None], int] = {
-    _plant: 6,
+    _plant: 10,
     _add_leaves: 12,
     _rename: 3,
-    _fell: 4,
+    _fell: 9,
 }

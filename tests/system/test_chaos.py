@@ -32,6 +32,8 @@ SEED = str(random.randrange(10**6))
 _TIMES = 5
 #: Of this many faults of Datastore the rarest kinds are a dozen, so that chance omits none.
 _MANY = 200
+#: So many include a deletion of a tree, of which there are a dozen in a thousand.
+_MANY_OPERATIONS = 600
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +83,8 @@ def test_nothing_is_wrong(
     assert figures["runs of jobs that failed"] > 0
     assert figures["pairs of jobs checked for order"] > 0
     assert figures["writes refused for a title"] > 0
-    assert figures["trees deleted"] > 0
+    if figures["operations"] > _MANY_OPERATIONS:
+        assert figures["trees deleted"] > 0
     # The faults had effects.
     troubles = [trouble.value for trouble in Trouble if kind.may_meet(trouble.value)]
     assert any(met[trouble] for trouble in troubles) if troubles else figures["degraded leases"]
