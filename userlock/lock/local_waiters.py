@@ -21,7 +21,7 @@ from userlock.lock.record import Record
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
-#: The locks that are remembered for it; above this number those that others left are dropped.
+#: The locks that are remembered for it. Above this number all are forgotten: each costs one create.
 _MOST_KEPT = 1000
 
 
@@ -75,11 +75,9 @@ class LocalWaiters:
 
     def expect_queue(self, lock_id: str) -> None:
         """Note that a lock was released to others."""
-        now = self._clock.now()
         if len(self._released_at) >= _MOST_KEPT:
-            kept = {each: at for each, at in self._released_at.items() if now - at < _QUEUE_SECONDS}
-            self._released_at = kept if len(kept) < _MOST_KEPT else {}
-        self._released_at[lock_id] = now
+            self._released_at = {}
+        self._released_at[lock_id] = self._clock.now()
 
     def expects_queue(self, lock_id: str) -> bool:
         """Return whether a lock was released to others a short time ago.

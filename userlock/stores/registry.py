@@ -19,11 +19,6 @@ def open_store(url: str) -> LeaseStore:
         ValueError: the URL is malformed. The text shows neither user nor password.
         ImportError: an extra is missing; the text names it.
     """
-    if not isinstance(url, str):
-        raise TypeError(
-            f"a lease store's URL must be a str like 'memcache://127.0.0.1:11211', "
-            f"not {type(url).__name__}"
-        )
     # Imported when it is used: some need an extra, and Google's clients take long to import.
     module = importlib.import_module(open_url(url, _module_of))
     store: LeaseStore = module.open_url(url)

@@ -44,7 +44,8 @@ class TestDefinition:
         body = {"user_id": ndb.StringProperty(), "_write_policy": WRITE_ONCE, **rule}
         with pytest.raises(
             userlock.ConfigurationError,
-            match=f"two write policies: written once .* under the user's lock .by `{attribute}`",
+            match="two write policies: written once .by `_write_policy`. and "
+            f"under the user's lock .by `{attribute}`",
         ):
             type("Two", (base,), body)
 
@@ -127,6 +128,19 @@ class TestDefinition:
 
         with pytest.raises(userlock.ConfigurationError, match=refusal):
             define()
+
+    def test_a_polymodel_has_the_lock_of_its_root(self, context: Any) -> None:
+        class Root(userlock.UserModel, polymodel.PolyModel):
+            @classmethod
+            def _lock_id_from_key(cls, key: Any) -> str:
+                return str(key.id())
+
+        class Below(Root):
+            """Has the rule of the root."""
+
+        assert userlock.lock_id_of(Below(id="ann")) == "ann"
+        with pytest.raises(userlock.ConfigurationError, match="is not that of Root, the root"):
+            type("Other", (Root,), {"_lock_id_from_key": userlock.key_id})
 
     def test_an_abstract_base_class_needs_none(self, context: Any) -> None:
         class Base(userlock.UserModel):

@@ -111,6 +111,19 @@ def test_a_new_object_is_refused(way: tuple[Any, Any]) -> None:
     assert facts(way[0]) == (0, 0)
 
 
+def test_a_new_object_of_an_entity_that_is_new_itself_is_refused() -> None:
+    """Its id was allocated in this transaction."""
+
+    def work() -> None:
+        first = Unsafe(points=5)
+        first.put()
+        Unsafe(key=first.key, badges=1).put()
+
+    with pytest.raises(userlock.EntityExistsError):
+        ndb.transaction(work)
+    assert Unsafe.query().count() == 0
+
+
 def test_one_object_may_be_put_twice(way: tuple[Any, Any]) -> None:
     assert run(way, one_object_twice) == (5, 1)
 

@@ -218,7 +218,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             if word == "stats":
                 self.wfile.write(b"ERROR\r\n")
                 continue
-            if word in ("ms", "add"):
+            if word in ("ms", "add", "append"):
                 self.rfile.readline()  # the record
             server.seen.append(word)
             self.wfile.write(server.answers[word])
@@ -277,6 +277,15 @@ class TestProtocol:
         ):
             store.create("ann", b"first", 60)
         assert server.seen[-1] in ("md", "delete"), "a record that cannot be removed must not stay"
+
+    def test_a_server_that_does_not_tell_its_uptime_has_no_fence(self) -> None:
+        """After its restart the numbers would begin again."""
+        with (
+            _Server("1.5.22", append=b"STORED\r\n") as server,
+            contextlib.closing(MemcacheStore(server.address)) as store,
+            pytest.raises(StoreUnavailable, match="when it was started"),
+        ):
+            store.fence("ann", b"#")
 
     def test_another_clients_record_stays_without_cas(self) -> None:
         """The text protocol asks for the number of any stored item."""

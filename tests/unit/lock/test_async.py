@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from tests.waiting import until, wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
 from userlock.events import Event, Listeners
 from userlock.lock import tasks
+from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 
@@ -261,6 +263,25 @@ class TestCancelled:
             assert service.waiters("ann") == [], "it has left when the task ends"
             service.release(lease)
             assert store.read("ann") is None
+
+        run(work())
+
+    def test_the_next_poll_is_not_waited_for(self, store: MemoryStore) -> None:
+        seldom = PriorityPolicy(polling=Polling(least_seconds=5.0, most_seconds=5.0))
+        service = LockService(
+            store, policy=LockPolicy(interactive=seldom), listeners=Listeners(), random=Random(1)
+        )
+        userlock.configure(service=service)
+
+        async def work() -> None:
+            service.acquire("ann")
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            waiting.cancel()
+            began = time.monotonic()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert time.monotonic() - began < 2
 
         run(work())
 

@@ -219,15 +219,17 @@ class TestReports:
         assert "blocked by: POST /theirs" in caplog.messages[-1]
 
     def test_a_lock_that_does_not_become_free_there(
-        self, service: LockService, store: MemoryStore, events: list[Event]
+        self, service: LockService, store: MemoryStore, clock: ManualClock, events: list[Event]
     ) -> None:
         assert service.fallback is not None
         service.fallback.acquire("ann", request="POST /theirs")
         store.go_down("connection refused", sent=False)
         events.clear()
+        began = clock.now()
         with pytest.raises(userlock.LockTimeout):
-            service.acquire("ann", wait_timeout=1)
+            service.acquire("ann", wait_timeout=0.5)
         assert kinds(events) == [Contended, TimedOut]
+        assert clock.now() - began == pytest.approx(0.5, abs=0.1)
 
     @either_policy
     @pytest.mark.parametrize("whose", ["optimistic", "fail"])

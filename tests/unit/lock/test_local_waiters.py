@@ -14,6 +14,7 @@ from tests.simulation.world import World
 from userlock import LockPolicy, LockService, PriorityPolicy
 from userlock.bell import Bell
 from userlock.events import Listeners
+from userlock.lock import local_waiters
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -62,6 +63,14 @@ def test_an_older_reading_changes_nothing(clock: ManualClock) -> None:
     assert local.latest("ann") == Reading(None, 2.0)
     local.leave(claim)
     assert local.latest("ann") is None
+
+
+def test_releases_to_others_are_not_remembered_without_limit(clock: ManualClock) -> None:
+    local = LocalWaiters(clock)
+    for number in range(local_waiters._MOST_KEPT + 1):
+        local.expect_queue(str(number))
+    assert local.expects_queue(str(number))
+    assert not local.expects_queue("0")
 
 
 def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:

@@ -83,6 +83,18 @@ class TestReleases:
         assert leases.release(lease) == Lost("forgotten", None)
 
 
+class TestGrants:
+    @pytest.mark.parametrize("verb", ["take", "begin"])
+    def test_a_create_that_was_not_sent_is_not_looked_for(
+        self, store: MemoryStore, leases: LeaseProtocol, verb: str
+    ) -> None:
+        """Nothing is to be released later."""
+        store.go_down(sent=False)
+        with pytest.raises(StoreUnavailable) as caught:
+            leases.take(make_claim()) if verb == "take" else leases.begin(make_claim(), None)
+        assert not caught.value.sent
+
+
 class TestLines:
     """Lines that may be repeated without harm are retried: joining, leaving, and notes."""
 

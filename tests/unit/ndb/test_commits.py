@@ -187,6 +187,29 @@ class TestLocksThatAreLost:
         assert result.outcomes[0] == Landed(8)
 
 
+class TestClaims:
+    """A mutation with unique values goes in a transaction of its own, after a look-up."""
+
+    def plan(self) -> PlainCommit:
+        return PlainCommit(request(delete("ann")), [Write(claims=())])
+
+    def test_a_delete_of_a_missing_entity_is_not_committed(self) -> None:
+        looked = found(missing=[("ann", 7)])
+        looked.transaction = b"t"
+        result, calls = play(self.plan(), looked, None)
+        assert [call.rpc for call in calls] == ["lookup", "rollback"]
+        assert result.outcomes == {0: Landed(7)}
+
+    def test_a_look_up_that_fails_in_the_middle_is_rolled_back(self) -> None:
+        looked = found()
+        looked.transaction = b"t"
+        looked.deferred.add().CopyFrom(request(delete("ann")).mutations[0].delete)
+        refused = errors.InvalidArgument("too many")
+        result, calls = play(self.plan(), looked, refused, None)
+        assert [call.rpc for call in calls] == ["lookup", "lookup", "rollback"]
+        assert result.error is refused
+
+
 class TestTransactions:
     def test_a_delete_of_a_missing_entity_is_committed(self) -> None:
         plan = transaction(delete("ann"), writes=[Write(base_version=7)])

@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
 from google.cloud import ndb
 
 import userlock
@@ -16,6 +17,7 @@ from tests.documents import Page
 
 PAGE = Page("docs/models.md")
 POLICIES = PAGE.take("python", "class VideoLog")
+VALUES = PAGE.take("python", "class Subscription")
 TEST = PAGE.take("python", "def test_each_model_has_a_write_policy")
 #: Run by `tests/unit/docs/test_types.py`.
 MYPY = PAGE.take("toml", "google.cloud")
@@ -47,6 +49,29 @@ def test_each_policy_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
         if isinstance(value, userlock.WritePolicy)
     }
     assert shown == all_policies | {"unsafe"}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"email": "x" * 256}, "email is too long"),
+        ({"plan": "gold"}, "not an allowed choice"),
+        ({"email": None}, "uninitialized properties: email"),
+        ({"seats": 2}, "a free plan has one seat"),
+    ],
+)
+def test_values_are_checked_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], text: str
+) -> None:
+    monkeypatch.setattr(ndb.Model, "_kind_map", {})
+    names = VALUES.run({"ndb": ndb, "userlock": userlock, "__name__": "app"})
+    good = {"email": "Ann@example.com"}
+
+    client = ndb.Client(project="nowhere", credentials=AnonymousCredentials())
+    userlock.configure(service=userlock.LockService.from_url("memory:"))
+    with client.context(), userlock.global_lock("ann"), pytest.raises(Exception, match=text):
+        names["Subscription"](id="ann", **{**good, **values}).put()
+    assert names["Subscription"](**good).email == "ann@example.com"
 
 
 def test_each_policy_is_in_its_table() -> None:

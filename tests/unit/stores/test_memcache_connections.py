@@ -148,6 +148,26 @@ def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> 
     pool.close(held)
 
 
+def test_a_closed_connection_lets_a_waiting_thread_make_one() -> None:
+    pool = pool_of(lambda: Client(), most=1)
+    held = pool.take()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(pool.take)
+        while not pool._places.waiters:
+            os.sched_yield()
+        pool.close(held)
+        pool.close(waiting.result(10))
+
+
+def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "open", 0)
+    store = MemcacheStore(client_factory=lambda *_: Counted())
+    store.connections.give_back(store.connections.make(1))
+    assert Counted.open == 1
+    store.close()
+    assert Counted.open == 0
+
+
 def test_a_new_connection_takes_the_place_of_an_idle_one() -> None:
     pool = pool_of(lambda: Client(), most=1, timeout=0)
     idle = pool.take()

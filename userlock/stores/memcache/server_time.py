@@ -62,7 +62,6 @@ class ServerTime:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.moment = now()
         self.good_until = math.inf
         self.started: int | None = None
         #: The server's time less ours, at most; None if it does not tell, or was not asked.
