@@ -9,8 +9,16 @@ from typing import Any
 _MOST_DEPTH = 50
 
 
-def check(value: Any, place: str, depth: int = _MOST_DEPTH) -> None:
+def check(
+    value: Any, place: str, *, sequences: tuple[type, ...] = (list, tuple), depth: int = _MOST_DEPTH
+) -> None:
     """Refuse a value that would come back as another one.
+
+    Args:
+        value: the value.
+        place: its name, for the error.
+        sequences: the types that become arrays. A tuple comes back as a list.
+        depth: how deeply it may be nested.
 
     Raises:
         ValueError: its text names the place of the value, and its kind.
@@ -20,14 +28,14 @@ def check(value: Any, place: str, depth: int = _MOST_DEPTH) -> None:
         return
     if not depth:
         raise ValueError(f"{place} is nested too deeply")
-    if kind in (list, tuple):
+    if kind in sequences:
         for position, each in enumerate(value):
-            check(each, f"{place}[{position}]", depth - 1)
+            check(each, f"{place}[{position}]", sequences=sequences, depth=depth - 1)
     elif kind is dict:
         for name, each in value.items():
             if not isinstance(name, str):
                 raise ValueError(f"{place} has the key {name!r:.80}, which is no string")
-            check(each, f"{place}[{name!r:.40}]", depth - 1)
+            check(each, f"{place}[{name!r:.40}]", sequences=sequences, depth=depth - 1)
     else:
         shown = f" {value!r}" if kind is float else ""
         named = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

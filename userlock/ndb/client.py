@@ -11,9 +11,9 @@ from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 from google.cloud.ndb import exceptions as ndb_exceptions
-from google.cloud.ndb.context import get_context
+from google.cloud.ndb.context import Context, get_context
 
-from userlock.apps import find_object
+from userlock.apps import find_object, note_made
 from userlock.errors import ConfigurationError
 
 #: Datastore does not answer. Of several queries at once, ndb reports an error of its own.
@@ -51,6 +51,13 @@ class ClientOfProcess:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._made: tuple[int, Any] = (0, None)
+        if client is not None:
+            note_made(self)
+
+    @property
+    def identity(self) -> int:
+        """Return the same for all that open the contexts of one client."""
+        return id(self._client)
 
     def get(self) -> Any:
         """Return the client; None if there is none."""
@@ -62,9 +69,14 @@ class ClientOfProcess:
             self._made = os.getpid(), client
         return client
 
+    def is_elsewhere(self) -> bool:
+        """Return whether the ndb context that is open is one of another database."""
+        client = self.get()
+        return client is not None and _place_of(get_context().client) != _place_of(client)
+
     @contextlib.contextmanager
     def context(self, user: str) -> Iterator[None]:
-        """Open an ndb context, where none is open.
+        """Open an ndb context, where none of its database is open.
 
         Args:
             user: the object that needs it, in words.
@@ -72,10 +84,10 @@ class ClientOfProcess:
         Raises:
             ConfigurationError: there is no client.
         """
-        if get_context(False) is not None:
+        current, client = get_context(False), self.get()
+        if current is not None and not self.is_elsewhere():
             yield
             return
-        client = self.get()
         if client is None:
             raise ConfigurationError(
                 f"{user} used outside of an ndb context. To fix it: give it client=ndb.Client"
@@ -85,5 +97,14 @@ class ClientOfProcess:
                 f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
                 f"client=ndb.Client"
             )
-        with client.context():
-            yield
+        if current is None:
+            with client.context():
+                yield
+        else:  # of another database: ndb's own function refuses a second one
+            with Context(client).use() as context:
+                yield
+                context.eventloop.run()
+
+
+def _place_of(client: Any) -> tuple[Any, Any]:
+    return getattr(client, "project", None), getattr(client, "database", None) or ""

@@ -304,7 +304,8 @@ class Ticket(PendingWrite, abc.ABC):
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         error: StaleWriteError = self._stale_write(kind, version, **facts)
         self._leave_caches()
-        LISTENERS.emit(StaleWrite(self._lock_id, error))
+        if not self._model._userlock_expects_conflicts:
+            LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
 
     def _leave_caches(self) -> None:

@@ -104,6 +104,8 @@ class Model(Stamped, ndb.Model):
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
+    #: Whether its code meets refused writes as a matter of course, so that listeners hear of none.
+    _userlock_expects_conflicts: ClassVar[bool] = False
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None

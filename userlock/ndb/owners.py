@@ -1,18 +1,25 @@
-"""One entity group for each owner, a lock id: its jobs and requests are below one root key.
+"""One entity group for each owner, a lock id in a namespace: the root key of its rows.
 
 A transaction pays one group more, however many of these rows it writes. The root
-has no entity.
+has no entity. A tenant is a namespace: its rows are in it, and nothing of one tenant is
+found in another.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
+import json
+import secrets
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from google.cloud import ndb
+from google.cloud.ndb import metadata
 
+from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
@@ -39,15 +46,67 @@ def name_of(text: str) -> str:
     return f"={text}" if plain else f"#{hashlib.sha256(encoded).hexdigest()}"
 
 
-def owner_key(owner: str) -> Any:
-    """Return the root key of an owner's group, in the default namespace."""
-    return ndb.Key(OwnerRow._get_kind(), name_of(owner), namespace="")
+def joined(*parts: object) -> str:
+    """Return a key's name for several parts: another one for other parts, whatever is in them."""
+    return name_of(json.dumps(parts, ensure_ascii=False, separators=(",", ":")))
+
+
+def owner_key(owner: str, namespace: str | None = None) -> Any:
+    """Return the root key of an owner's group; without a namespace, in that of the running code."""
+    if namespace is None:
+        namespace = current_namespace()
+    return ndb.Key(OwnerRow._get_kind(), name_of(owner), namespace=namespace)
+
+
+def lone_key() -> Any:
+    """Return a root key that is no owner's, in the namespace of the running code."""
+    name = f"-{secrets.token_hex(10)}"
+    return ndb.Key(OwnerRow._get_kind(), name, namespace=current_namespace())
+
+
+def is_root_of(root: Any, owner: str | None) -> bool:
+    """Return whether it is the root key of that owner's group; with None, of a group of no one."""
+    if owner is None:
+        name = root.id()
+        return isinstance(name, str) and name.startswith("-")
+    return bool(root == owner_key(owner, root.namespace() or ""))
 
 
 def owner_of(root: Any) -> str | None:
     """Return the owner of a root key; None if only the rows tell."""
     name = root.id()
     return name[1:] if isinstance(name, str) and name.startswith("=") else None
+
+
+# --- namespaces ---------------------------------------------------------------------------------
+
+
+def current_namespace() -> str:
+    """Return the namespace of the running code."""
+    return current_context().get_namespace() or ""
+
+
+@contextlib.contextmanager
+def in_namespace(namespace: str) -> Iterator[None]:
+    """Run a block in a namespace."""
+    if current_namespace() == namespace:
+        yield
+    else:
+        with current_context().new(namespace=namespace).use():
+            yield
+
+
+def in_namespace_of(key: Any) -> contextlib.AbstractContextManager[None]:
+    """Run a block in the namespace of a key."""
+    return in_namespace(key.namespace() or "")
+
+
+def namespaces() -> list[str]:
+    """Return the namespaces that have entities. Datastore may leave one out for some seconds."""
+    return [name or "" for name in metadata.get_namespaces()]
+
+
+# --- shards -------------------------------------------------------------------------------------
 
 
 def shard_of(key: Any) -> int:

@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from google.cloud.ndb import exceptions, tasklets
+from google.api_core.exceptions import Aborted, RetryError
+from google.cloud.ndb import tasklets
+from google.cloud.ndb.exceptions import NestedRetryException
 
 from userlock.errors import UserLockError
 from userlock.ids import quoted
@@ -376,6 +378,9 @@ def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
         result = yield transaction
     except Exception as error:
         failed = undisguised(error)
+        # Nor does ndb try again what no attempt changes, unless it has taken it for a nested call.
+        if isinstance(failed, RetryError) and isinstance(failed.cause, NestedRetryException):
+            failed = undisguised(failed.cause)
     else:
         attempts.committed()
         return result
@@ -384,6 +389,14 @@ def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
 
 def undisguised(error: BaseException) -> BaseException:
     """Return the real error of a call that ndb has taken for a nested one."""
-    while isinstance(error, exceptions.NestedRetryException) and error.__context__ is not None:
+    while isinstance(error, NestedRetryException) and error.__context__ is not None:
         error = error.__context__
     return error
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a transaction has failed because others wrote to the same rows."""
+    error = undisguised(error)
+    if isinstance(error, RetryError) and isinstance(error.cause, BaseException):
+        error = undisguised(error.cause)
+    return isinstance(error, Aborted)

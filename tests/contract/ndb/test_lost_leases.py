@@ -106,6 +106,17 @@ def test_with_a_heartbeat_that_succeeds_it_is_accepted(live_on: Pass) -> None:
     assert stored_points() == 100
 
 
+def test_a_put_under_way_that_datastore_compares_is_sent(clock: ManualClock) -> None:
+    """A stale one would be refused there."""
+    with userlock.global_lock("ann", lock_timeout=LEASE):
+        learner = Learner.get_by_id("ann")
+        learner.points += 100
+        future = learner.put_async()
+        clock.advance(2 * LEASE)
+        future.get_result()
+    assert stored_points() == 100
+
+
 class TestTransactions:
     @pytest.mark.parametrize("accident", [forget], indirect=True)
     def test_a_commit_is_refused_when_the_loss_is_found_before_it(

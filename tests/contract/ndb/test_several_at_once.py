@@ -148,3 +148,16 @@ class TestNoTraceOfAPut:
         with userlock.global_lock("ann"):
             ndb.transaction(run)
         assert stored(key) == (10, None)
+
+
+def test_a_put_around_a_transaction_outdates_the_objects_in_it(key: Any) -> None:
+    """It began after the transaction, which cannot wait for it."""
+    with userlock.global_lock("ann"):
+        first, second = key.get(), key.get(use_cache=False)
+        first.points = 10
+        inside = ndb.transaction_async(second.put)
+        around = first.put_async()
+        with pytest.raises(userlock.StaleObjectPut):
+            inside.get_result()
+        around.get_result()
+    assert stored(key) == (10, None)
