@@ -55,6 +55,7 @@ def run(*, quick: bool) -> Section:
         emulated.reset()
         tables = (
             staging,
+            _round_trips(client),
             _latency(client, jobs=20 if quick else 300),
             _throughput(client, jobs=60 if quick else 1_000),
             _poisoned(client, owners=60 if quick else 10_000),
@@ -179,7 +180,7 @@ def _relays(jobs: _Jobs, count: int) -> Iterator[None]:
     over = threading.Event()
 
     def relay() -> None:
-        mine = Relay(Waker({"": jobs.outbox.engines[0]}, userlock.clock.SYSTEM_CLOCK), _CLOCK)
+        mine = Relay("", Waker({"": jobs.outbox.engines[0]}, userlock.clock.SYSTEM_CLOCK), _CLOCK)
         while not over.is_set():
             with jobs.outbox.context():
                 mine.run_once(seconds=5)
@@ -227,6 +228,31 @@ def _percentiles(name: str, lags: Sequence[float]) -> list[Measurement]:
         )
         for percent in (50, 99)
     ]
+
+
+def _round_trips(client: Any) -> Table:
+    """Count the requests of one job, from its staging in a commit of its own to its removal."""
+    outbox = Outbox(_Silent(), client=client)
+    jobs = {
+        "a job": outbox.job(name="plain")(lambda user_id: None),
+        "transactional=True": outbox.job(name="within", transactional=True)(lambda user_id: None),
+        "owner=None": outbox.job(name="of nobody", owner=None)(lambda user_id: None),
+    }
+    with client.context():
+        found = [each for name, job in jobs.items() for each in _trips(client, outbox, name, job)]
+    return Table(title="Round trips to Datastore of one job", measurements=tuple(found))
+
+
+def _trips(client: Any, outbox: Outbox, name: str, job: Any) -> Iterator[Measurement]:
+    outbox.run(job.stage_now(name).key)  # the server is asked once what it can do
+    staged: list[str] = []
+
+    def stage() -> None:
+        staged.append(job.stage_now(name).key)
+
+    for step, action in (("staged", stage), ("run", lambda: outbox.run(staged[0]))):
+        value = emulated.round_trips(client, action)
+        yield Measurement(contender=name, metric=step, value=value, unit="round trips")
 
 
 def _throughput(client: Any, jobs: int) -> Table:

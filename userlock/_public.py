@@ -25,6 +25,7 @@ from userlock.errors import (
     JobArgumentsRefused as JobArgumentsRefused,
     JobError as JobError,
     JobStagedOutside as JobStagedOutside,
+    JobTimeLimit as JobTimeLimit,
     LeaseRanOut as LeaseRanOut,
     LeaseWasLost as LeaseWasLost,
     LockError as LockError,

@@ -1,6 +1,7 @@
-"""Find an object of an app by its name, for processes that are not the app.
+"""Find an object of an app, for processes that are not the app.
 
-The name is that of a module and an attribute, as gunicorn takes it: `main:outbox`.
+By its own name, that of a module and an attribute, as gunicorn takes it: `main:outbox`. Or by that
+of the app, `main:app`: then it is the only one of its kind that the app makes when it is imported.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import weakref
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +20,50 @@ from userlock.words import legible, meant, text_of
 _T = TypeVar("_T")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SHOWN = 200
+
+#: The environment variable with the name of the app.
+VARIABLE = "USERLOCK_APP"
+_made: weakref.WeakSet[object] = weakref.WeakSet()
+
+
+def note_made(found: object) -> None:
+    """Note an object of the app's that other processes may look for."""
+    _made.add(found)
+
+
+def find_in_app(
+    name: str,
+    kind: type[_T],
+    noun: str,
+    variable: str,
+    same: Callable[[_T], Hashable] = id,
+) -> _T:
+    """Import an app, and return its only object of a kind.
+
+    Args:
+        name: the app's, `main:app`, or its module's.
+        kind: the class.
+        noun: the object, in words: "outbox".
+        variable: the environment variable that names it alone, for the text of errors.
+        same: returns the same for objects of which any will do.
+
+    Raises:
+        ConfigurationError: there are none, or several; or the module cannot be imported.
+    """
+    module_name = name.partition(":")[0]
+    if not _NAME.fullmatch(f"{module_name}:app"):
+        raise ConfigurationError(
+            f"{legible(name, _SHOWN)!r} names no app. To fix it: {VARIABLE}=main:app"
+        )
+    _import(module_name)
+    found = {same(each): each for each in list(_made) if isinstance(each, kind)}
+    if len(found) != 1:
+        number = f"{len(found)} objects" if found else "none"
+        raise ConfigurationError(
+            f"the app {legible(name, _SHOWN)} has {number} that could be its {noun}. To fix it: "
+            f"name it, as in {variable}={module_name}:{noun}"
+        )
+    return next(iter(found.values()))
 
 
 def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
@@ -39,10 +86,7 @@ def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
             f"{example}"
         )
     module_name, _, path = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    found: object = _import(module_name, here)
+    found: object = _import(module_name)
     for number, part in enumerate(path.split(".")):
         if not hasattr(found, part):
             place = ".".join([module_name, *path.split(".")[:number]])
@@ -61,7 +105,11 @@ def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
     return found
 
 
-def _import(name: str, here: str) -> object:
+def _import(name: str) -> object:
+    """Import a module of the app, be it in the current directory."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

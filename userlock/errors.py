@@ -44,6 +44,7 @@
     │   ├── JobStagedOutside            stage() outside of a transaction
     │   ├── UnknownJob                  no such job is registered here
     │   ├── ClaimLost                   another worker has taken the job over
+    │   ├── JobTimeLimit                a run took longer than its time_limit
     │   └── DeletionIncomplete          entities of a tree cannot be deleted
     └── FlowError                       concerns a request with an idempotency key (user_id, key)
         ├── IdempotencyKeyRefused       the key is missing or malformed
@@ -782,6 +783,10 @@ class ClaimLost(JobError):
 
     A job of `transactional=True` has written nothing then. Of another job, both have run.
     """
+
+
+class JobTimeLimit(JobError):
+    """A run of a job has taken longer than its `time_limit`, and was ended."""
 
 
 class DeletionIncomplete(JobError):

@@ -126,6 +126,8 @@ class UserLock:
     def init_app(self, app: flask.Flask) -> None:
         """Attach to an app."""
         app.extensions["userlock"] = self
+        for hook in self._scope.hooks:
+            hook.runs_within(app.app_context)
         if self._scope.hooks:
             app.wsgi_app = self._answer_by_hook(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:

@@ -52,6 +52,10 @@ class Hook(Protocol):
     @property
     def outbox(self) -> object: ...
 
+    def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Let its work run within a context of the framework's."""
+        ...
+
     def has(self, path: str) -> bool:
         """Return whether it answers requests to an address."""
         ...

@@ -20,6 +20,8 @@ import http
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
@@ -88,6 +90,10 @@ class OutboxEndpoints:
         crons = [each for each in callers if isinstance(each, AppEngineHeader)]
         gets = {"GET": Callers(crons)} if crons else {}
         self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
+
+    def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Let jobs run within a context of the framework's."""
+        self.outbox.within(context)
 
     def has(self, path: str) -> bool:
         """Return whether there is an endpoint at an address."""

@@ -5,6 +5,7 @@ arguments.py     arguments as JSON;  retry.py: when a failed job runs again
 rows.py          the rows in Datastore, and their keys
 waking.py        asks engines, bounded and behind a breaker
 worker.py        claims, runs and removes
+context.py       the job that the running code belongs to;  periods.py: periodic jobs
 relay.py         asks again for rows that are still there
 dead_letters.py  lists, redrives, purges
 engines/         Cloud Tasks, RQ, threads of this process
@@ -14,10 +15,23 @@ apps.py          the app's outbox by its name, for workers and the command line
 
 from __future__ import annotations
 
+from userlock.outbox.context import JobContext, RetryAfter, current_job
 from userlock.outbox.engines import Engine, EngineError, Wake
 from userlock.outbox.job import Job, StagedJob
 from userlock.outbox.outbox import Outbox
 from userlock.outbox.retry import Retry
 from userlock.outbox.worker import Outcome
 
-__all__ = ["Engine", "EngineError", "Job", "Outbox", "Outcome", "Retry", "StagedJob", "Wake"]
+__all__ = [
+    "Engine",
+    "EngineError",
+    "Job",
+    "JobContext",
+    "Outbox",
+    "Outcome",
+    "Retry",
+    "RetryAfter",
+    "StagedJob",
+    "Wake",
+    "current_job",
+]

@@ -21,9 +21,9 @@ def encode(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> by
     """
     try:
         for position, value in enumerate(args):
-            check(value, f"argument {position + 1}")
+            check(value, f"argument {position + 1}", sequences=(list,))
         for name, value in kwargs.items():
-            check(value, name)
+            check(value, name, sequences=(list,))
     except ValueError as error:
         raise _refused(job, str(error)) from None
     encoded = written([list(args), dict(kwargs)])

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import Aborted, InvalidArgument, RetryError
+from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 from google.cloud.ndb.exceptions import BadValueError
 
@@ -36,7 +36,8 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
-from userlock.ndb.owners import owner_key, owner_of
+from userlock.ndb.owners import is_root_of, namespaces, owner_of
+from userlock.ndb.transactions import is_conflict
 from userlock.outbox.arguments import decode
 from userlock.outbox.rows import dead_jobs
 from userlock.outbox.waking import Due, Waker, text_of
@@ -67,6 +68,9 @@ class Letter(NamedTuple):
     """A row, for people and programs. Times are in seconds since 1970."""
 
     key: str
+    outbox: str
+    namespace: str
+    #: Empty: it has none.
     owner: str
     job: str
     arguments: bytes
@@ -75,6 +79,7 @@ class Letter(NamedTuple):
     redriven: int
     staged_at: float
     ready_at: float
+    delayed: bool
     cause: str
     died_at: float
     first_error: str
@@ -109,7 +114,9 @@ def letter_of(row: Any) -> Letter:
     """Return a row as a letter."""
     return Letter(
         text_of(row.key),
-        row.owner,
+        row.outbox,
+        row.key.namespace() or "",
+        row.owner or "",
         row.job,
         row.arguments or b"",
         row.tier,
@@ -117,14 +124,15 @@ def letter_of(row: Any) -> Letter:
         row.redriven,
         row.staged_at / 1e6,
         row.ready_at / 1e6,
-        row.dead or "",
+        bool(row.delayed),
+        row.cause,
         row.died_at / 1e6,
         row.first_error or "",
         row.first_error_at / 1e6,
         row.last_error or "",
         row.last_error_at / 1e6,
         bool(row.claim),
-        row.dead is not None and bool(row.queued),
+        row.dead is not None and row.queued is not None,
         row.write_id or 0,
         row.rank,
     )
@@ -134,12 +142,16 @@ class DeadLetters:
     """The dead letters of an outbox. Its functions run in an ndb context.
 
     Args:
+        outbox: the name of the outbox.
         waker: the engines, for redriven ones.
         clock: for the rate.
         service: the source of locks; None for the configured one.
     """
 
-    def __init__(self, waker: Waker, clock: Clock, service: LockService | None) -> None:
+    def __init__(
+        self, outbox: str, waker: Waker, clock: Clock, service: LockService | None
+    ) -> None:
+        self._outbox = outbox
         self._waker = waker
         self._clock = clock
         self._service = service
@@ -151,11 +163,21 @@ class DeadLetters:
             cause: a job's name, or that and the class of the error, as in `Letter.cause`.
             most: how many at most.
         """
-        return [letter_of(row) for row in dead_jobs(cause).fetch(most, use_cache=False)]
+        found: list[Letter] = []
+        for namespace in namespaces():
+            query = dead_jobs(self._outbox, namespace, cause)
+            found += map(letter_of, query.fetch(most - len(found), use_cache=False))
+            if len(found) >= most:
+                break
+        return found
 
     def count(self, cause: str = "", *, most: int = 100_000) -> int:
         """Return how many there are, counted up to `most`."""
-        counted: int = dead_jobs(cause).count(most)
+        counted = 0
+        for namespace in namespaces():
+            counted += dead_jobs(self._outbox, namespace, cause).count(most - counted)
+            if counted >= most:
+                break
         return counted
 
     def redrive(
@@ -279,7 +301,7 @@ class DeadLetters:
                 elif self.redrive(key, wait_timeout=wait_timeout, died_by=died_by):
                     redriven.add(key)
             except Exception as error:
-                if isinstance(error, LockTimeout) or _is_conflict(error):
+                if isinstance(error, LockTimeout) or is_conflict(error):
                     busy.append(key)
                 elif _is_of_row(error):
                     _report(key, "redriven", error)
@@ -293,21 +315,20 @@ class DeadLetters:
         for row in ndb.get_multi(keys, use_cache=False):
             if not _is_meant(row, stamp, died_by):
                 continue
-            if owner_key(row.owner) != row.key.root():
+            if not is_root_of(row.key.root(), row.owner):
                 raise ValueError("a row's owner is not that of its key")
-            row.dead, row.died_at, row.queued = None, 0, row.ordered or None
+            row.dead, row.died_at = None, 0
+            row.enqueue()
             row.attempts = row.tries = 0
-            row.wakes += 1
             row.redriven += 1
-            row.ready_at = round(self._clock.wall() * 1e6)
-            row.look_at(row.ready_at)
+            row.ready_at, row.delayed = round(self._clock.wall() * 1e6), False
+            row.look_when_ready()
             row.put(use_cache=False)  # the caller's context would keep them all
             revived.append(row)
         return revived
 
     def _wake(self, rows: Sequence[Any]) -> None:
-        # Other names than before: their first messages may not be forgotten yet.
-        due = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
+        due = [Due(row.key, row.tier) for row in rows]
         if due:
             self._waker.wake(due, timeout=_WAKE_SECONDS)
 
@@ -342,7 +363,7 @@ class DeadLetters:
                         _report(key, "purged", error)
                         continue
                     if row is not None:
-                        blocker = row if row.queued else blocker
+                        blocker = row if row.queued is not None else blocker
                         yield text_of(key)
             finally:  # the caller may have had enough
                 self._wake_next(blocker)
@@ -365,26 +386,24 @@ class DeadLetters:
 
         Never raises: the relay sends messages as well, but later.
         """
-        if gone is None or not gone.queued:
+        if gone is None or gone.queued is None:
             return
         try:
-            row = Queue(gone.key.root()).first(round(self._clock.wall() * 1e6))
+            job = Queue(self._outbox, gone.key.root()).first(round(self._clock.wall() * 1e6))
         except Exception:
             log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
             return
-        if row is not None:
-            # Named by the stamp of the deleted row, which is another name than before without
-            # a write.
-            self._waker.wake([Due(row.key, row.tier, row.attempts, gone.write_id)])
+        if job is not None:
+            self._waker.wake([Due(job.key, job.tier)])
 
     def _each(self, cause: str) -> Iterator[Any]:
         """Yield the keys, from the first to the last, each once."""
-        cursor, more = None, True
-        while more:
-            keys, cursor, more = dead_jobs(cause).fetch_page(
-                _BATCH, start_cursor=cursor, keys_only=True
-            )
-            yield from keys
+        for namespace in namespaces():
+            query = dead_jobs(self._outbox, namespace, cause)
+            cursor, more = None, True
+            while more:
+                keys, cursor, more = query.fetch_page(_BATCH, start_cursor=cursor, keys_only=True)
+                yield from keys
 
 
 class _Pace:
@@ -410,7 +429,10 @@ class _Pace:
         return not self._stopped()
 
 
-def _lock(owner: str, wait_timeout: float | None) -> global_lock:
+def _lock(owner: str | None, wait_timeout: float | None) -> contextlib.AbstractContextManager[Any]:
+    """Take the lock of an owner; without one, none."""
+    if owner is None:
+        return contextlib.nullcontext()
     return global_lock(owner, wait_timeout=wait_timeout, lock_timeout=_LOCK_SECONDS)
 
 
@@ -418,13 +440,6 @@ def _batches(keys: Iterable[Any], number: int) -> Iterator[list[Any]]:
     keys = iter(keys)
     while some := list(itertools.islice(keys, number)):
         yield some
-
-
-def _is_conflict(error: Exception) -> bool:
-    """Return whether others wrote to the same rows all the time."""
-    return isinstance(error, Aborted) or (
-        isinstance(error, RetryError) and isinstance(error.cause, Aborted)
-    )
 
 
 def _is_of_row(error: Exception) -> bool:

@@ -22,7 +22,8 @@ from google.cloud import ndb
 from userlock.clock import Clock
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.lock.lease import check_lock_id
-from userlock.ndb.context import current_attempt, current_context, in_transaction
+from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.transactions import after_commit
 from userlock.outbox import arguments
 from userlock.outbox.retry import Retry
@@ -33,7 +34,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 #: Keywords of `stage`, which a job's function cannot have.
-OPTIONS = frozenset({"delay", "due", "tier", "dedupe"})
+OPTIONS = frozenset({"delay", "at", "tier", "dedupe"})
 _MOST_DELAY = 30 * 86_400
 _MOST_NAME = 200
 #: A job that is due within this time is asked for at once. In seconds.
@@ -45,24 +46,27 @@ class StagedJob(NamedTuple):
 
     Attributes:
         key: of its row, as text; `userlock outbox show KEY` shows it.
-        owner: the lock id.
+        owner: the lock id; None for a job without an owner.
         duplicate: whether a job of the same `dedupe=` was there already, and this is that one.
     """
 
     key: str
-    owner: str
+    owner: str | None
     duplicate: bool = False
 
 
 class Job(Generic[_P, _R]):
     """A function that an outbox calls; made by `Outbox.job`. Calling it calls the function.
 
-    Its first argument names the owner: the lock id under which it runs.
+    Its first argument names the owner: the lock id under which it runs; unless it has none.
 
     Attributes:
         name: the name in the rows. A renamed function keeps it by `name=`.
         retry: its retries.
         never_retry: errors after which it is dead at once.
+        has_owner: whether it has an owner, under whose lock it runs.
+        time_limit: the longest run, in seconds; None: there is no limit.
+        every: the time between two runs of a periodic job, in seconds; None: it is none.
         transactional: whether it runs in the transaction that removes it.
         ordered: whether it waits for the owner's earlier jobs.
         blocks: whether, dead, it holds the owner's later ones up.
@@ -74,6 +78,8 @@ class Job(Generic[_P, _R]):
         function: Callable[_P, _R],
         waker: Waker,
         clock: Clock,
+        client: ClientOfProcess,
+        outbox: str,
         *,
         name: str | None,
         retry: Retry,
@@ -82,6 +88,9 @@ class Job(Generic[_P, _R]):
         ordered: bool,
         on_dead: str,
         tier: str,
+        owner: str | None = "first argument",
+        time_limit: float | None = None,
+        every: float | datetime.timedelta | None = None,
     ) -> None:
         if not callable(function) or isinstance(function, type):
             raise ConfigurationError(
@@ -94,11 +103,16 @@ class Job(Generic[_P, _R]):
         self.retry = retry
         self.never_retry = tuple(never_retry)
         self.transactional = transactional
-        self.ordered = ordered
+        self.has_owner = owner is not None
+        self.time_limit = time_limit
+        self.every = every.total_seconds() if isinstance(every, datetime.timedelta) else every
+        self.ordered = ordered and self.has_owner
         self.blocks = on_dead == "block"
         self.tier = tier
         self._waker = waker
         self._clock = clock
+        self._client = client
+        self._outbox = outbox
         self._signature = inspect.signature(function)
         self._check(on_dead)
 
@@ -117,10 +131,22 @@ class Job(Generic[_P, _R]):
                 f"job {name} has a parameter {min(taken)!r}, which is an option of stage(). To fix "
                 f"it: give it another name"
             )
-        if next(iter(parameters), "self") in ("self", "cls"):
+        if self.has_owner and next(iter(parameters), "self") in ("self", "cls"):
             raise ConfigurationError(
                 f"job {name} needs a first parameter that names its owner, the lock id, as in "
                 f"`def {self.function.__name__}(user_id, …)`"
+            )
+        for option, value, least in (("time_limit", self.time_limit, 0), ("every", self.every, 60)):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and value > 0 and value >= least):
+                bound = f"at least {least}" if least else "above 0"
+                raise ConfigurationError(
+                    f"job {name}: {option} is a number of seconds {bound}, not {value!r:.80}"
+                )
+        if self.every is not None and (self.has_owner or parameters):
+            raise ConfigurationError(
+                f"job {name} is periodic: nobody gives it arguments. To fix it: give owner=None, "
+                f"and let it take none"
             )
         if on_dead not in ("skip", "block"):
             raise ConfigurationError(f"job {name}: on_dead is 'skip' or 'block', not {on_dead!r}")
@@ -140,7 +166,7 @@ class Job(Generic[_P, _R]):
         self,
         *args: Any,
         delay: float | datetime.timedelta | None = None,
-        due: datetime.datetime | None = None,
+        at: datetime.datetime | None = None,
         tier: str | None = None,
         dedupe: str | None = None,
         **kwargs: Any,
@@ -154,7 +180,7 @@ class Job(Generic[_P, _R]):
         Args:
             args: the function's arguments; the first one names the owner.
             delay: the time before it runs, in seconds. Up to 30 days.
-            due: instead of `delay`, a moment with its time zone.
+            at: instead of `delay`, a moment with its time zone.
             tier: the tier, by default the job's.
             dedupe: stages it once while a job of this name and owner has not begun to run. Costs
                 a look-up.
@@ -162,17 +188,24 @@ class Job(Generic[_P, _R]):
 
         Raises:
             JobStagedOutside: there is no transaction; see `stage_now`.
+            ConfigurationError: the transaction is one of another database than the outbox's.
             JobArgumentsRefused: the arguments are no JSON, or more than 900 kB.
             TypeError: the function does not take these arguments.
             ValueError: an option is out of its range.
         """
-        row = self._row(args, kwargs, delay, due, tier)
+        row = self._row(args, kwargs, delay, at, tier)
         if not in_transaction():
             raise JobStagedOutside(
                 f"job {self.name} was staged outside of a transaction, which would have to carry "
                 f"it. To fix it: stage it in the function under `@ndb.transactional()` that "
                 f"writes the change, or use stage_now()",
                 job=self.name,
+            )
+        if self._client.is_elsewhere():
+            raise ConfigurationError(
+                f"job {self.name} was staged in the ndb context of another database than its "
+                f"outbox's, where nobody would find it. To fix it: give each database an outbox "
+                f"of its own"
             )
         if dedupe is not None:
             existing = self._name(row, dedupe)
@@ -182,7 +215,7 @@ class Job(Generic[_P, _R]):
         row.put()
         if row.ready_at <= row.staged_at + _SOON * 1e6:
             delay_seconds = (row.ready_at - row.staged_at) / 1e6
-            after_commit(lambda: self._wake(row.key, row.tier, delay_seconds))
+            after_commit(lambda: self._waker.wake([Due(row.key, row.tier, delay_seconds)]))
         return StagedJob(text_of(row.key), row.owner)
 
     def stage_now(self, *args: Any, **options: Any) -> StagedJob:
@@ -200,44 +233,45 @@ class Job(Generic[_P, _R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         delay: float | datetime.timedelta | None,
-        due: datetime.datetime | None,
+        at: datetime.datetime | None,
         tier: str | None,
     ) -> Any:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"job {self.name}: {error}") from None
-        owner = check_lock_id(next(iter(bound.arguments.values())))
+        owner = None
+        if self.has_owner:
+            owner = check_lock_id(next(iter(bound.arguments.values())))
         tier = self.tier if tier is None else tier
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
         now = round(self._clock.wall() * 1e6)
-        ready_at = now + self._delay(delay, due)
+        ready_at = now + self._delay(delay, at)
         row = JobRow(
-            key=new_key(owner, ready_at),
+            key=new_key(owner, now),
+            outbox=self._outbox,
             owner=owner,
-            namespace=current_context().get_namespace() or "",
             job=self.name,
             arguments=arguments.encode(self.name, args, kwargs),
             ready_at=ready_at,
-            queued=self.ordered or None,
+            delayed=ready_at > now,
             ordered=self.ordered,
             tier=tier,
             staged_at=now,
         )
-        row.look_at(row.ready_at)
+        row.enqueue()
+        row.look_when_ready()
         return row
 
-    def _delay(
-        self, delay: float | datetime.timedelta | None, due: datetime.datetime | None
-    ) -> int:
+    def _delay(self, delay: float | datetime.timedelta | None, at: datetime.datetime | None) -> int:
         """Return the time before it runs, in microseconds."""
-        if due is not None:
+        if at is not None:
             if delay is not None:
-                raise ValueError(f"job {self.name}: give delay= or due=, not both")
-            if not isinstance(due, datetime.datetime) or due.tzinfo is None:
-                raise ValueError(f"job {self.name}: due must be a datetime with its time zone")
-            delay = due.timestamp() - self._clock.wall()
+                raise ValueError(f"job {self.name}: give delay= or at=, not both")
+            if not isinstance(at, datetime.datetime) or at.tzinfo is None:
+                raise ValueError(f"job {self.name}: at must be a datetime with its time zone")
+            delay = at.timestamp() - self._clock.wall()
             delay = max(delay, 0.0)
         if isinstance(delay, datetime.timedelta):
             delay = delay.total_seconds()
@@ -256,16 +290,13 @@ class Job(Generic[_P, _R]):
                 f"job {self.name}: dedupe must be a text that is not empty, not {dedupe!r:.80}",
                 job=self.name,
             )
-        key = name_key(row.owner, self.name, dedupe)
+        key = name_key(self._outbox, row.owner, self.name, dedupe)
         known = key.get()
         if known is not None:
             return known.job_key
-        row.dedupe = key.id()
+        row.name = key
         NameRow(key=key, job_key=row.key).put()
         return None
-
-    def _wake(self, key: Any, tier: str, delay: float) -> None:
-        self._waker.wake([Due(key, tier, 0, 0, delay)])
 
 
 #: Of `ndb.transaction`: a transaction of its own, within another one.

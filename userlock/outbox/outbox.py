@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from google.cloud import ndb
 
+from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import OwnerRow
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
 from userlock.outbox.engines.registry import open_engine
 from userlock.outbox.job import Job
+from userlock.outbox.periods import stage_period
 from userlock.outbox.relay import Relay, Relayed
 from userlock.outbox.retry import Retry
 from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -45,9 +53,13 @@ class Outbox:
     Jobs of one owner run in the order of their commits. Correct also without
     the lock and with engines that lose, repeat or delay messages.
 
+    Jobs are staged, and run, in the namespace of the code that stages them.
+
     Args:
         engine: a URL (`cloudtasks://`, `rq://`, `inline://`), or an engine.
         tiers: more engines by name, as a slow lane with a rate of its own.
+        name: part of stored data. Outboxes of one database, of several services for example, have
+            different names: then each runs its own jobs.
         client: the `ndb.Client`, or a function that makes it, for code outside of web requests
             (the relay, threads). None: a context is open wherever the outbox is used.
         service: the source of locks; by default the configured one.
@@ -62,17 +74,24 @@ class Outbox:
         engine: str | Engine,
         *,
         tiers: Mapping[str, str | Engine] | None = None,
+        name: str = "",
         client: Any = None,
         service: LockService | None = None,
         retry: Retry | None = None,
         claim_seconds: float = 900.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(
+                f"an outbox's name has up to 40 letters, digits, and _ -, not {name!r:.80}"
+            )
         engines = {"": open_engine(engine)}
-        for name, each in (tiers or {}).items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise ValueError(f"a tier's name is a word, not {name!r:.80}")
-            engines[name] = open_engine(each)
+        for tier, each in (tiers or {}).items():
+            if not isinstance(tier, str) or not tier.isidentifier():
+                raise ValueError(f"a tier's name is a word, not {tier!r:.80}")
+            engines[tier] = open_engine(each)
+        #: The name, as in the rows.
+        self.name = name
         self._jobs: dict[str, Job[..., Any]] = {}
         self._chores: list[Callable[[], None]] = []
         self._client = ClientOfProcess(client)
@@ -81,6 +100,7 @@ class Outbox:
         service = None if service is None else check_service(service)
         self._waker = Waker(engines, clock)
         self._worker = Worker(
+            name,
             self._jobs,
             self._waker,
             clock,
@@ -88,7 +108,9 @@ class Outbox:
             claim_seconds=claim_seconds,
         )
         #: The dead letters.
-        self.dead = DeadLetters(self._waker, clock, service)
+        self.dead = DeadLetters(name, self._waker, clock, service)
+        self.each_minute(self._stage_periodic)
+        note_made(self)
         for each in self._waker.engines:
             each.connect(self.run)
 
@@ -109,6 +131,9 @@ class Outbox:
         ordered: bool = True,
         on_dead: str = "skip",
         tier: str = "",
+        owner: Literal["first argument"] | None = "first argument",
+        time_limit: float | None = None,
+        every: float | datetime.timedelta | None = None,
     ) -> Callable[[Callable[_P, _R]], Job[_P, _R]]: ...
 
     def job(
@@ -122,11 +147,14 @@ class Outbox:
         ordered: bool = True,
         on_dead: str = "skip",
         tier: str = "",
+        owner: Literal["first argument"] | None = "first argument",
+        time_limit: float | None = None,
+        every: float | datetime.timedelta | None = None,
     ) -> Any:
         """Register a function as a job; a decorator.
 
         Args:
-            function: its first parameter names the owner, the lock id.
+            function: its first parameter names the owner, the lock id, unless it has none.
             name: the name in the rows, by default module and function. Give one before you rename
                 or move a function that has rows.
             retry: its retries, by default the outbox's.
@@ -138,6 +166,13 @@ class Outbox:
             on_dead: `skip`, or `block`: dead, it holds the owner's later ones up until it is
                 redriven or purged.
             tier: the name of a tier.
+            owner: None for a job of nobody: it takes no lock, and waits for no other job.
+            time_limit: the longest run, in seconds. A run that takes longer fails with
+                `JobTimeLimit`: at the next line of its code, also within a block that catches
+                `Exception`.
+            every: the time between two runs, in seconds, of a function without arguments and
+                owner: relays stage it once in each period (of UTC, beginning in 1970), in the
+                default namespace. Staged late, it is staged once for all periods that have passed.
 
         Raises:
             ConfigurationError: the name is taken, or the function cannot be a job.
@@ -148,6 +183,8 @@ class Outbox:
                 function,
                 self._waker,
                 self._clock,
+                self._client,
+                self.name,
                 name=name,
                 retry=self._retry if retry is None else retry,
                 never_retry=tuple(never_retry),
@@ -155,6 +192,9 @@ class Outbox:
                 ordered=ordered,
                 on_dead=on_dead,
                 tier=tier,
+                owner=owner,
+                time_limit=time_limit,
+                every=every,
             )
             if job.name in self._jobs:
                 raise ConfigurationError(
@@ -179,6 +219,13 @@ class Outbox:
     def refused_messages(self) -> int:
         """Return how many messages no engine has taken, in this process; the relay sends others."""
         return self._waker.failed
+
+    def within(self, context: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+        """Let each job run within a context of the app's, as Flask's `app.app_context`.
+
+        The web integration for Flask does this for the outbox that it is given.
+        """
+        self._worker.within.append(context)
 
     def each_minute(self, chore: Callable[[], None]) -> None:
         """Let relays call a function about once a minute, in an ndb context.
@@ -218,13 +265,38 @@ class Outbox:
             relay.do_chores()
         return relayed
 
+    def cancel(self, key: str) -> bool:
+        """Remove a job that no worker runs: it does not run any more. In an ndb context.
+
+        In a running transaction it is part of that.
+
+        Args:
+            key: its id, as `StagedJob.key`.
+
+        Returns:
+            False if a worker runs it, or it is gone already.
+
+        Raises:
+            ValueError: the text is no key of a job.
+        """
+        found = job_key(key)
+        cancel = functools.partial(self._worker.cancel, found)
+        cancelled: bool = cancel() if in_transaction() else ndb.transaction(cancel)
+        return cancelled
+
+    def _stage_periodic(self) -> None:
+        """Stage the jobs whose period has begun: a chore of relays."""
+        for job in self._jobs.values():
+            if job.every is not None:
+                stage_period(self.name, job, self._clock.wall())
+
     def relay_until(self, stopped: Callable[[], bool]) -> None:
         """Relay on and on, with pauses when there is nothing to do."""
         self._new_relay().run(stopped, self.context)
 
     def _new_relay(self) -> Relay:
         """Return a relay with a lease of its own: threads and forked processes share an outbox."""
-        return Relay(self._waker, self._clock, self._chores)
+        return Relay(self.name, self._waker, self._clock, self._chores)
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
@@ -249,6 +321,6 @@ def job_key(text: str) -> Any:
     except Exception:
         raise ValueError(f"{text[:80]!r} is no key of a job") from None
     kinds = [OwnerRow._get_kind(), JobRow._get_kind()]
-    if [each for each, _ in path] != kinds or key.namespace():
+    if [each for each, _ in path] != kinds:
         raise ValueError(f"{text[:80]!r} is the key of something else than a job")
     return key

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.clock import Clock
-from userlock.ndb.owners import SHARDS
-from userlock.outbox.rows import JobRow, RelayRow, due_before, jobs, relay_key
+from userlock.ndb.owners import SHARDS, in_namespace, namespaces
+from userlock.outbox.rows import RelayRow, due_jobs, has_jobs, relay_key
 from userlock.outbox.waking import Due, Waker
 
 log = logging.getLogger(__name__)
@@ -69,14 +69,20 @@ class Relay:
     """A relay, for one thread: its leases are its own.
 
     Args:
+        outbox: the name of the outbox.
         waker: the engines.
         clock: for all times.
         chores: other functions that are to be called each minute.
     """
 
     def __init__(
-        self, waker: Waker, clock: Clock, chores: Sequence[Callable[[], None]] = ()
+        self,
+        outbox: str,
+        waker: Waker,
+        clock: Clock,
+        chores: Sequence[Callable[[], None]] = (),
     ) -> None:
+        self._outbox = outbox
         self._waker = waker
         self._clock = clock
         self._chores = chores
@@ -84,29 +90,41 @@ class Relay:
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
     def run_once(self, *, seconds: float = 50.0, shards: Sequence[int] = range(SHARDS)) -> Relayed:
-        """Look through all shards once, in an ndb context; end after so many seconds.
+        """Look through all namespaces and shards once, in an ndb context; end after that time.
 
         Raises:
             GoogleAPIError: Datastore does not answer.
         """
         ends = self._clock.now() + seconds
         woken = refused = worked = 0
-        for shard in random.sample(list(shards), len(shards)):
-            if self._clock.now() >= ends:
-                break
-            if not self._is_due(shard) or not self._take(shard):
-                continue
-            worked += 1
-            try:
-                while self._clock.now() < ends:
-                    took, left, more = self._batch(shard)
-                    woken, refused = woken + took, refused + left
-                    if not more or left:
-                        break
-                self._give_back(shard)
-            except _LeaseLost:
-                log.info("relay %s has lost shard %d to another one", self._process, shard)
+        found = namespaces()
+        for namespace in random.sample(found, len(found)):
+            with in_namespace(namespace):
+                if not has_jobs(self._outbox):
+                    continue
+                for shard in random.sample(list(shards), len(shards)):
+                    if self._clock.now() >= ends:
+                        return Relayed(woken, refused, worked)
+                    took, left, got = self._run_shard(shard, ends)
+                    woken, refused, worked = woken + took, refused + left, worked + got
         return Relayed(woken, refused, worked)
+
+    def _run_shard(self, shard: int, ends: float) -> tuple[int, int, bool]:
+        """Wake for what is due in a shard. Returns how many were taken and not, and whether this
+        relay had the lease."""
+        woken = refused = 0
+        if not self._due(shard, 1, keys_only=True) or not self._take(shard):
+            return 0, 0, False
+        try:
+            while self._clock.now() < ends:
+                took, left, more = self._batch(shard)
+                woken, refused = woken + took, refused + left
+                if not more or left:
+                    break
+            self._give_back(shard)
+        except _LeaseLost:
+            log.info("relay %s has lost shard %d to another one", self._process, shard)
+        return woken, refused, True
 
     def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
         """Run on, with pauses when there is nothing to do, until `stopped()`."""
@@ -138,23 +156,15 @@ class Relay:
     # --- a shard ----------------------------------------------------------------------------
 
     def _due(self, shard: int, most: int, **options: Any) -> list[Any]:
-        first, last = due_before(shard, self._now())
-        query = jobs(JobRow.due >= first, JobRow.due < last)
-        found: list[Any] = query.order(JobRow.due).fetch(
-            most, use_cache=False, use_global_cache=False, **options
-        )
+        query = due_jobs(self._outbox, shard, self._now())
+        found: list[Any] = query.fetch(most, use_cache=False, use_global_cache=False, **options)
         return found
-
-    def _is_due(self, shard: int) -> bool:
-        return bool(self._due(shard, 1, keys_only=True))
 
     def _batch(self, shard: int) -> tuple[int, int, bool]:
         """Wake for a batch, and push it back. Returns how many were taken and not, and if there
         may be more."""
         rows = self._due(shard, _BATCH)
-        if not rows:
-            return 0, 0, False
-        due = [Due(row.key, row.tier, row.attempts, row.wakes) for row in rows]
+        due = [Due(row.key, row.tier) for row in rows]
         taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row, took in zip(rows, taken, strict=True) if took]
         if woken:
@@ -180,7 +190,8 @@ class Relay:
 
     def _take(self, shard: int) -> bool:
         def take() -> bool:
-            row = relay_key(shard).get() or RelayRow(key=relay_key(shard))
+            key = relay_key(self._outbox, shard)
+            row = key.get() or RelayRow(key=key)
             if row.token not in ("", self._token) and row.until > self._now():
                 return False
             self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
@@ -191,14 +202,14 @@ class Relay:
 
     def _renew(self, shard: int) -> None:
         """Renew the lease in the transaction of a batch, which it guards."""
-        row = relay_key(shard).get()
+        row = relay_key(self._outbox, shard).get()
         if row is None or row.token != self._token:
             raise _LeaseLost
         self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
 
     def _give_back(self, shard: int) -> None:
         def give_back() -> None:
-            row = relay_key(shard).get()
+            row = relay_key(self._outbox, shard).get()
             if row is not None and row.token == self._token:
                 self._write(row, 0)
 

@@ -3,14 +3,15 @@
     UserLockOwner ann                               no entity of its own: the root of the group
       UserLockJob 0006441f…                         one job; its key is its place in the queue
       UserLockJobName send_receipt:order-7          while a job with `dedupe=` has not begun
-    UserLockRelay 07                                the lease of a shard
+    UserLockRelay |07                               the lease of a shard
 
+All of them are in the namespace in which the job was staged, and in which it runs.
 An owner is one entity group, so a transaction pays one group more, however many
-jobs it stages. A job's key begins with the time when it is due; its place among
-the owner's jobs is the version that Datastore gave it in that commit, which
-needs no round trip (`place`). The index of `due` begins with a shard: no part of
-it has all new rows at its end. A job that is done is deleted, one that is dead
-leaves that index.
+jobs it stages. A job's place among the owner's jobs is the version that Datastore
+gave it in that commit, which needs no round trip and no clock (`place`). The indexes
+begin with the outbox, so that outboxes of one database do not see each other's jobs,
+and with a shard: no part of them has all new rows at its end. A job that is done is
+deleted, one that is dead leaves that index.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import name_of, owner_key, shard_of
+from userlock.ndb.owners import current_namespace, joined, lone_key, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 
@@ -36,52 +37,55 @@ class JobRow(Model):
     """A job.
 
     Attributes:
-        owner: the lock id.
-        namespace: in which it was staged, and runs. All rows are in the default one.
+        outbox: the name of its outbox.
+        owner: the lock id; None: it has none, and is an entity group by itself.
         job: its registered name.
         arguments: as `arguments.encode` writes them.
-        ready_at: not run before, in microseconds since 1970.
-        due: the shard, and when the relay looks after it; None if it is dead.
-        queued: True while it counts in its owner's order; None otherwise.
-        standing: whether it waits or runs, the shard, and since or until when; None if it is dead.
-            `due` does not tell: the relay pushes it back while a job waits.
+        ready_at: when it is due, in microseconds since 1970, by the clock of who wrote that.
+        delayed: whether it is not run before `ready_at`. Otherwise its commit makes it due.
+        due: outbox and shard, and when the relay looks after it; None if it is dead.
+        queued: the outbox while it counts in its owner's order; None otherwise.
+        standing: whether it waits or runs, outbox and shard, and since or until when; None if it is
+            dead. `due` does not tell: the relay pushes it back while a job waits.
         ordered: whether it waits for the owner's earlier jobs.
         place: the version of the commit that staged it; 0 until its next put.
         index: its number in that commit.
         tier: the tier by which it runs; empty for the default.
-        dedupe: the name of its `NameRow`; empty for none.
+        name: the key of its `NameRow`; None if it has none.
         staged_at: in microseconds since 1970.
         attempts: the runs that have begun.
-        wakes: how often an engine may have been asked, for the names of messages: never less.
         tries: how often it was asked for again since it was last claimed, for the pauses.
         claim: the token of the worker that runs it; empty for none.
         claimed_until: when others may take it over, in microseconds since 1970.
         claimed_locked: whether that worker has the owner's lock for certain. Then another one that
             has it may take it over before.
-        dead: the cause, for a dead letter; None otherwise.
+        dead: outbox and cause, for a dead letter; None otherwise.
         died_at, redriven: when it died, and how often it was redriven.
         first_error, first_error_at, last_error, last_error_at: the errors, with their times.
     """
 
-    _write_policy = WritePolicy.IN_TRANSACTION
+    _write_policy = WritePolicy.unsafe(
+        "each write is fenced, or in a transaction that has read the row; workers have tokens"
+    )
+    _userlock_expects_conflicts = True
     write_id = WriteIdProperty()
 
+    outbox = ndb.TextProperty(default="")
     owner = ndb.JsonProperty(indexed=False)
-    namespace = ndb.TextProperty(default="")
     job = ndb.TextProperty()
     arguments = ndb.BlobProperty()
     ready_at = ndb.IntegerProperty(indexed=False)
+    delayed = ndb.BooleanProperty(indexed=False, default=False)
     due = ndb.StringProperty()
     standing = ndb.ComputedProperty(lambda row: standing_of(row))
-    queued = ndb.BooleanProperty()
+    queued = ndb.StringProperty()
     ordered = ndb.BooleanProperty(indexed=False, default=True)
     place = ndb.IntegerProperty(indexed=False, default=0)
     index = ndb.IntegerProperty(indexed=False, default=0)
     tier = ndb.TextProperty(default="")
-    dedupe = ndb.TextProperty(default="")
+    name = ndb.KeyProperty(indexed=False)
     staged_at = ndb.IntegerProperty(indexed=False)
     attempts = ndb.IntegerProperty(indexed=False, default=0)
-    wakes = ndb.IntegerProperty(indexed=False, default=0)
     tries = ndb.IntegerProperty(indexed=False, default=0)
     claim = ndb.TextProperty(default="")
     claimed_until = ndb.IntegerProperty(indexed=False, default=0)
@@ -107,13 +111,41 @@ class JobRow(Model):
         """Keep its place: a later put gives it another version."""
         self.place = self.place or version_of(self)
 
+    def is_ready(self, micros: int) -> bool:
+        """Return whether it may run at that time."""
+        return not self.delayed or self.ready_at <= micros
+
+    @property
+    def cause(self) -> str:
+        """Return the cause of a dead one; empty for another."""
+        return "" if self.dead is None else self.dead.partition("|")[2]
+
+    def die(self, cause: str, micros: int) -> None:
+        """Note that it does not run any more."""
+        self.dead, self.died_at = f"{self.outbox}|{cause}", micros
+        self.look_at(None)
+
+    def put_off_until(self, micros: int) -> None:
+        """Note that it is not to run before that time."""
+        self.ready_at, self.delayed = micros, True
+
+    def enqueue(self) -> None:
+        """Let it count in its owner's order, if it is ordered."""
+        self.queued = self.outbox if self.ordered else None
+
     def look_at(self, micros: int | None) -> None:
         """Let the relay look after it at that time; None: never."""
-        self.due = None if micros is None else due_index(self.key, micros)
+        if micros is None:
+            self.due = None
+        else:
+            self.due = shard_index(self.outbox, self.key, micros)
+
+    def look_when_ready(self) -> None:
+        """Let the relay look after it as soon as it may run: at once, unless it was delayed."""
+        self.look_at(self.ready_at if self.delayed else 0)
 
     def ask_again_at(self, micros: int) -> None:
         """Note that an engine was asked for it, or is about to be, and will be again then."""
-        self.wakes += 1
         self.tries += 1
         self.look_at(micros)
 
@@ -149,16 +181,21 @@ class RelayRow(Model):
 
 
 def jobs(*filters: Any, **options: Any) -> Any:
-    """Return a query of jobs, in the namespace of all rows."""
-    return JobRow.query(*filters, namespace="", **options)
+    """Return a query of jobs, in the namespace of the running code unless one is given."""
+    return JobRow.query(*filters, **options)
 
 
-def dead_jobs(cause: str = "") -> Any:
+def queued_jobs(outbox: str, root: Any) -> Any:
+    """Return a query of the jobs of an owner that count in its order, some of which are dead."""
+    return jobs(JobRow.queued == outbox, ancestor=root)
+
+
+def dead_jobs(outbox: str, namespace: str, cause: str = "") -> Any:
     """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
-    query = jobs(JobRow.dead > "")
-    if cause:
-        # No text is between a job's name and that with a blank: names are printable.
-        query = jobs(JobRow.dead >= cause, JobRow.dead < cause + "!")
+    first = f"{outbox}|{cause}"
+    # No text is between a job's name and that with a blank: names are printable.
+    last = f"{first}!" if cause else f"{outbox}}}"
+    query = jobs(JobRow.dead >= first, JobRow.dead < last, namespace=namespace)
     return query.order(JobRow.dead, JobRow.key)
 
 
@@ -168,33 +205,38 @@ def dead_jobs(cause: str = "") -> Any:
 _numbers = itertools.count(1)
 
 
-def new_key(owner: str, micros: int) -> Any:
-    """Return a key for a new job of an owner that is due then.
+def new_key(owner: str | None, micros: int) -> Any:
+    """Return a key for a new job of an owner, staged then by the clock here.
 
     Those of one process are ascending, even if its clock stands still.
     """
     name = f"{micros:016x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
-    return ndb.Key(JobRow, name, parent=owner_key(owner))
+    return ndb.Key(JobRow, name, parent=lone_key() if owner is None else owner_key(owner))
 
 
-def name_key(owner: str, job: str, dedupe: str) -> Any:
-    """Return the key of the name of a job."""
-    return ndb.Key(NameRow, name_of(f"{job}:{dedupe}"), parent=owner_key(owner))
+def name_key(outbox: str, owner: str | None, job: str, dedupe: str) -> Any:
+    """Return the key of the name of a job. That of a job without an owner is a group by itself."""
+    name = joined(outbox, job, dedupe)
+    if owner is None:
+        return ndb.Key(NameRow, name, namespace=current_namespace())
+    return ndb.Key(NameRow, name, parent=owner_key(owner))
 
 
-def relay_key(shard: int) -> Any:
+def relay_key(outbox: str, shard: int) -> Any:
     """Return the key of a shard's lease."""
-    return ndb.Key(RelayRow, f"{shard:02d}", namespace="")
+    return ndb.Key(RelayRow, f"{outbox}|{shard:02d}")
 
 
-def due_index(key: Any, micros: int) -> str:
-    """Return the value of `due` for a job at a time."""
-    return f"{shard_of(key):02d}|{max(micros, 0):016d}"
+def due_jobs(outbox: str, shard: int, micros: int) -> Any:
+    """Return a query of the jobs of a shard that the relay looks after by that time, in order."""
+    first, last = f"{outbox}|{shard:02d}|", f"{outbox}|{shard:02d}|{micros + 1:016d}"
+    return jobs(JobRow.due >= first, JobRow.due < last).order(JobRow.due)
 
 
-def due_before(shard: int, micros: int) -> tuple[str, str]:
-    """Return the least value of `due` in a shard, and the first after that time."""
-    return f"{shard:02d}|", f"{shard:02d}|{micros + 1:016d}"
+def has_jobs(outbox: str) -> Any:
+    """Return whether there are jobs that are not dead."""
+    query = jobs(JobRow.due >= f"{outbox}|", JobRow.due < f"{outbox}}}")
+    return query.get(keys_only=True, use_cache=False, use_global_cache=False) is not None
 
 
 # --- where a job stands ---------------------------------------------------------------------------
@@ -214,19 +256,27 @@ def standing_of(row: Any) -> str | None:
     if row.dead is not None:
         return None
     if row.claim:
-        return standing_index(Standing.RUNNING, shard_of(row.key), row.claimed_until)
-    return standing_index(Standing.WAITING, shard_of(row.key), row.ready_at)
+        standing, micros = Standing.RUNNING, row.claimed_until
+    else:
+        standing, micros = Standing.WAITING, row.ready_at
+    return shard_index(_standing_prefix(standing, row.outbox), row.key, micros)
 
 
-def standing_index(standing: Standing, shard: int, micros: int) -> str:
-    """Return the value of `standing` at a time."""
-    return f"{standing.value}|{shard:02d}|{max(micros, 0):016d}"
+def _standing_prefix(standing: Standing, outbox: str) -> str:
+    return f"{standing.value}|{outbox}"
 
 
-def standing_range(standing: Standing, shard: int | None = None) -> tuple[str, str]:
-    """Return the least value of `standing`, in one shard or all, and one above all of them."""
-    first = f"{standing.value}|" if shard is None else f"{standing.value}|{shard:02d}|"
-    return first, first[:-1] + "}"
+def standing_range(
+    outbox: str, standing: Standing, shard: int | None = None, micros: int | None = None
+) -> tuple[str, str]:
+    """Return the least value of `standing`, in one shard or all, and one above all of them.
+
+    With a time: above all of those until then.
+    """
+    first = f"{_standing_prefix(standing, outbox)}|"
+    if shard is not None:
+        first += f"{shard:02d}|"
+    return first, first[:-1] + "}" if micros is None else f"{first}{micros + 1:016d}"
 
 
 def standing_micros(standing: str) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,12 +21,10 @@ MOST_MESSAGES = 100
 
 
 class Due(NamedTuple):
-    """A job to be run: its key, the tier, the attempt, and how often it was asked for before."""
+    """A job to be run: its key, the tier, and in how many seconds."""
 
     key: Any
     tier: str
-    attempt: int
-    wakes: int
     delay: float = 0.0
 
 
@@ -89,7 +87,7 @@ class Waker:
         if timeout <= 0 or not breaker.allows():
             return [False] * len(jobs)
         began = self._clock.now()
-        messages = [Wake(text_of(job.key), _name(job), job.delay) for job in jobs]
+        messages = [Wake(text_of(job.key), secrets.token_hex(16), job.delay) for job in jobs]
         try:
             errors = self._engines[tier].wake(messages, timeout)
         except Exception as error:
@@ -121,9 +119,3 @@ class Waker:
 def text_of(key: Any) -> str:
     """Return a row's key as the text in a message."""
     return str(key.urlsafe().decode())
-
-
-def _name(job: Due) -> str:
-    """Return a message's name. The hash comes first: names in sequence are slow in Cloud Tasks."""
-    digest = hashlib.sha256(text_of(job.key).encode()).hexdigest()[:32]
-    return f"{digest}-{job.attempt}-{job.wakes}"

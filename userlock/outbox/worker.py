@@ -14,14 +14,15 @@ in their order, and for some seconds those after it. So any message does for any
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import math
 import random
 import secrets
 import traceback
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
@@ -31,6 +32,7 @@ from userlock.errors import (
     DeadlockDetected,
     LockServiceUnavailable,
     LockTimeout,
+    StaleWriteError,
     UnknownJob,
 )
 from userlock.events import LISTENERS, JobRan
@@ -42,23 +44,23 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
-from userlock.ndb.context import current_context
+from userlock.ndb.enforcement import current_settings
+from userlock.ndb.owners import in_namespace_of
+from userlock.ndb.transactions import is_conflict
 from userlock.outbox import arguments
+from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
 from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
-    JobRow,
-    NameRow,
-    jobs,
+    queued_jobs,
 )
-from userlock.outbox.waking import Due, Waker
+from userlock.outbox.waking import Due, Waker, text_of
 from userlock.words import legible
 
 log = logging.getLogger(__name__)
 
-#: The rows of an owner that are read at once, and the most jobs that one message runs.
-_WINDOW = 30
+#: The most jobs that one message runs.
 _MOST_RUNS = 100
 #: How long the first message of a job waits for a busy owner, and later ones, in seconds. The
 #: engine's threads wait with them: few for one owner.
@@ -66,6 +68,8 @@ _BUSY_WAITS = (2.0, 0.0)
 _MOST_WAITING = 2
 #: The pause after that, which doubles up to the second. In seconds.
 _BUSY_PAUSES = (5.0, 60.0)
+#: The pauses of a transaction that meets others, in seconds.
+_FIRST_PAUSE, _MOST_PAUSE = 0.1, 5.0
 #: When the relay looks after a job that runs under the lock, in seconds.
 _RUNNING_PAUSE = 60.0
 #: Once its job is done, a message runs the later ones of the owner for so long, in seconds.
@@ -87,6 +91,15 @@ class Outcome(enum.Enum):
     BUSY = "busy"
 
 
+class _Refused(enum.Enum):
+    """Why a job cannot be claimed."""
+
+    #: Another worker has done it.
+    GONE = "gone"
+    #: Another worker may be running it, or it has been put off.
+    TAKEN = "taken"
+
+
 class _Claim:
     """A job that this worker has claimed."""
 
@@ -94,6 +107,12 @@ class _Claim:
         self.key = row.key
         self.token = token
         self.row = row
+
+    @property
+    def context(self) -> JobContext:
+        """Return the job as it sees itself."""
+        row = self.row
+        return JobContext(text_of(row.key), row.job, row.owner, row.attempts)
 
     def current(self) -> Any:
         """Return the row, in a transaction.
@@ -110,56 +129,75 @@ class _Claim:
         return row
 
 
-class Queue:
-    """The ordered jobs of an owner, the first ones of them.
+class _Waiting(NamedTuple):
+    """A job in its owner's order."""
 
-    What is read may be out of date by the time a job is claimed: the claim looks again.
+    rank: tuple[int, int]
+    key: Any
+    tier: str
+    #: Not before that time; 0: since its commit. In microseconds since 1970.
+    ready_at: int
+    #: Whether it holds the later ones up: one that was never due yet does not.
+    holds_up: bool
+    dead: bool
+
+
+class Queue:
+    """The ordered jobs of an owner, in the order of the commits that staged them.
+
+    All of them are read: only the rows tell that order, and no key or index does. What is
+    read may be out of date by the time a job is claimed: the claim looks again.
     """
 
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._read()
+    def __init__(self, outbox: str, root: Any) -> None:
+        rows = queued_jobs(outbox, root).iter(use_cache=False, use_global_cache=False)
+        # Without their arguments, so that many long ones find room.
+        self._jobs = sorted(map(_waiting, rows))
 
-    def _read(self) -> None:
-        rows = jobs(
-            JobRow.queued == True,  # noqa: E712
-            ancestor=self._root,
-        )
-        found = rows.order(JobRow.key).fetch(_WINDOW, use_cache=False, use_global_cache=False)
-        self._rows = sorted(found, key=lambda row: row.rank)
-        self._more = len(found) == _WINDOW
+    def remove(self, job: _Waiting) -> None:
+        """Take a job out."""
+        self._jobs.remove(job)
 
-    def remove(self, row: Any) -> None:
-        """Take a job out that is done."""
-        self._rows.remove(row)
-
-    def first(self, now: int) -> Any:
+    def first(self, now: int) -> _Waiting | None:
         """Return the first job, if it may run now, or None."""
-        if len(self._rows) < _WINDOW / 2 and self._more:
-            self._read()
-        for row in self._rows:
-            if row.dead is None and row.ready_at <= now:
-                return row
-            # A job that was never due yet holds nobody up; one that failed does.
-            if row.dead is not None or row.attempts or row.first_error is not None:
+        for job in self._jobs:
+            if not job.dead and job.ready_at <= now:
+                return job
+            if job.holds_up:
                 return None
         return None
+
+
+def _waiting(row: Any) -> _Waiting:
+    return _Waiting(
+        row.rank,
+        row.key,
+        row.tier,
+        row.ready_at if row.delayed else 0,
+        row.dead is not None or bool(row.attempts) or row.first_error is not None,
+        row.dead is not None,
+    )
 
 
 class Worker:
     """Runs the jobs of an outbox. Thread-safe.
 
     Args:
+        outbox: the name of the outbox.
         jobs: the registered ones, by name.
         waker: the engines.
         clock: for all times.
         service: the source of locks; None for the configured one.
         claim_seconds: how long a claim without a confirmed lock keeps others out: longer than
             any job runs.
+
+    Attributes:
+        within: make the contexts in which each job runs.
     """
 
     def __init__(
         self,
+        outbox: str,
         jobs: Mapping[str, Job[..., Any]],
         waker: Waker,
         clock: Clock,
@@ -167,11 +205,13 @@ class Worker:
         service: LockService | None,
         claim_seconds: float,
     ) -> None:
+        self._outbox = outbox
         self._jobs = jobs
         self._waker = waker
         self._clock = clock
         self._service = service
         self._claim_seconds = claim_seconds
+        self.within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = []
 
     def run(self, key: Any) -> Outcome:
         """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context.
@@ -179,10 +219,16 @@ class Worker:
         Raises:
             GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
         """
+        with in_namespace_of(key):
+            return self._run_job(key)
+
+    def _run_job(self, key: Any) -> Outcome:
         row = key.get(use_cache=False, use_global_cache=False)
-        if row is None or row.dead is not None:
+        if row is None or row.dead is not None or row.outbox != self._outbox:
             return Outcome.NOTHING
         with batch_scope(self._service, f"job {row.job}") as opened:
+            if row.owner is None:
+                return self._run_alone(row, opened, None)
             try:
                 with global_lock(
                     row.owner,
@@ -190,81 +236,120 @@ class Worker:
                     max_waiting=_MOST_WAITING,
                     heartbeat=not opened.service.requests_only,
                 ) as tenure:
+                    if tenure.lease.contended:
+                        row = key.get(use_cache=False, use_global_cache=False)
+                        if row is None:
+                            return Outcome.NOTHING
                     if row.ordered:
-                        return self._run_owner(key, opened, tenure)
-                    return self._run_alone(key, opened, tenure)
+                        return self._run_owner(row, opened, tenure)
+                    return self._run_alone(row, opened, tenure)
             except (LockTimeout, LockServiceUnavailable, DeadlockDetected) as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
 
-    def _run_alone(self, key: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
-        claim = self._claim(key, tenure)
-        if claim is None:
+    def _run_alone(self, row: Any, opened: LockScope, tenure: HeldLock | None) -> Outcome:
+        claim = self._claim(row.key, tenure, row)
+        if not isinstance(claim, _Claim):
             return Outcome.NOTHING
         self._run(claim, opened)
         return Outcome.RAN
 
-    def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
+    def _run_owner(self, row: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
         """Run the jobs before that one, that one, and some of those after it that may run now."""
+        until = row.key
         ran = Outcome.NOTHING
-        queue = Queue(until.root())
+        queue = Queue(self._outbox, until.root())
         ends = math.inf
         for _ in range(_MOST_RUNS):
-            row = queue.first(self._now())
-            claim = None if row is None else self._claim(row.key, tenure)
-            if claim is None:
+            job = queue.first(self._now())
+            if job is None:
                 return ran
-            ran = Outcome.RAN
-            if self._run(claim, opened) != "done":
-                return ran  # it holds up the others
-            if claim.key == until:
+            claim = self._claim(job.key, tenure, row if job.key == until else None)
+            if isinstance(claim, _Claim):
+                ran = Outcome.RAN
+                if self._run(claim, opened) != "done":
+                    return ran  # it holds up the others
+            elif claim is _Refused.TAKEN:
+                return ran
+            if job.key == until:
                 ends = self._clock.now() + _DRAIN_SECONDS
             if self._clock.now() >= ends:
                 return ran
-            queue.remove(row)
-            before, tenure = tenure, tenure.yield_to_waiters()
-            if tenure is not before:  # others had the lock
-                queue = Queue(until.root())
+            queue.remove(job)
+            tenure = tenure.yield_to_waiters()
         return ran
+
+    def cancel(self, key: Any) -> bool:
+        """Remove a job that no worker runs, in the running transaction; return whether it did."""
+        row = key.get()
+        if row is None or row.outbox != self._outbox or _is_claimed(row, self._now(), locked=False):
+            return False
+        if row.name is not None:
+            self._free_name(row)
+        key.delete()
+        return True
 
     # --- claim ------------------------------------------------------------------------------
 
-    def _claim(self, key: Any, tenure: HeldLock) -> _Claim | None:
-        """Claim a job by compare-and-swap; None if another worker has it, or it has changed."""
+    def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
+        """Claim a job by compare-and-swap, unless another worker has it, or it has changed.
+
+        Args:
+            key: of the job.
+            tenure: the owner's lock.
+            row: as it was read before. If it is as it was, the claim is one commit.
+        """
         token = secrets.token_hex(12)
-        locked = not tenure.degraded
+        locked = tenure is not None and not tenure.degraded
+        if row is None:
+            row = key.get(use_cache=False, use_global_cache=False)
+        if row is not None and row.name is None and current_settings().fencing:
+            refused = self._note_claim(row, token, locked=locked)
+            if refused is not None:
+                return refused
+            try:
+                row.put(use_cache=False, use_global_cache=False)
+            except StaleWriteError:
+                pass  # others have changed it
+            else:
+                return _Claim(row, token)
 
-        def claim() -> Any:
-            now = self._now()
+        def claim() -> _Claim | _Refused:
             current = key.get()
-            if current is None or current.dead is not None or current.ready_at > now:
-                return None
-            if _is_claimed(current, now, locked=locked):
-                return None
-            if current.dedupe:
+            if current is None:
+                return _Refused.GONE
+            refused = self._note_claim(current, token, locked=locked)
+            if refused is not None:
+                return refused
+            if current.name is not None:
                 self._free_name(current)
-            current.attempts += 1
-            current.wakes += 1
-            current.tries = 0
-            current.claim, current.claimed_locked = token, locked
-            current.claimed_until = now + round(self._claim_seconds * 1e6)
-            pause = _RUNNING_PAUSE if locked else self._claim_seconds
-            current.look_at(now + round(pause * 1e6))
             current.put()
-            return current
+            return _Claim(current, token)
 
-        claimed = ndb.transaction(claim)
-        return None if claimed is None else _Claim(claimed, token)
+        claimed: _Claim | _Refused = ndb.transaction(claim)
+        return claimed
+
+    def _note_claim(self, row: Any, token: str, *, locked: bool) -> _Refused | None:
+        """Note a claim in a row, unless it cannot be claimed."""
+        now = self._now()
+        if row.dead is not None or not row.is_ready(now) or _is_claimed(row, now, locked=locked):
+            return _Refused.TAKEN
+        row.attempts += 1
+        row.tries = 0
+        row.claim, row.claimed_locked = token, locked
+        row.claimed_until = now + round(self._claim_seconds * 1e6)
+        pause = _RUNNING_PAUSE if locked else self._claim_seconds
+        row.look_at(now + round(pause * 1e6))
+        return None
 
     @staticmethod
     def _free_name(row: Any) -> None:
         """From its begin on, a job of the same name may be staged again."""
-        key = ndb.Key(NameRow, row.dedupe, parent=row.key.parent())
-        name = key.get()
+        name = row.name.get()
         if name is not None and name.job_key == row.key:
-            key.delete()
-        row.dedupe = ""
+            name.key.delete()
+        row.name = None
 
     # --- run --------------------------------------------------------------------------------
 
@@ -295,7 +380,10 @@ class Worker:
                     job=claim.row.job,
                 )
             args, kwargs = arguments.decode(claim.row.arguments)
-            with current_context().new(namespace=claim.row.namespace or None).use():
+            with contextlib.ExitStack() as around:
+                for context in self.within:
+                    around.enter_context(context())
+                around.enter_context(running(claim.context, job.time_limit))
                 if job.transactional:
                     ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
                     return "done", ""
@@ -304,7 +392,7 @@ class Worker:
                 transactions.finish_writes()
         except ClaimLost:
             return "lost", ""
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
             return self._failed(claim, error)
         return self._remove(claim)
 
@@ -317,48 +405,75 @@ class Worker:
         job.function(*args, **kwargs)
         claim.key.delete()
 
-    @staticmethod
-    def _remove(claim: _Claim) -> tuple[str, str]:
+    def _remove(self, claim: _Claim) -> tuple[str, str]:
         def remove() -> None:
             claim.current()
             claim.key.delete()
 
+        def remove_by_version() -> None:
+            claim.key.delete(use_cache=False, use_global_cache=False)
+
         try:
-            ndb.transaction(remove)
+            self._insist(remove_by_version, remove, claim)
         except ClaimLost:
             return "lost", ""
         return "done", ""
 
+    def _insist(self, by_version: Callable[[], Any], work: Callable[[], Any], claim: _Claim) -> Any:
+        """Write the row of a claim until others are out of the way: no one else may end it.
+
+        Args:
+            by_version: writes it in one commit, if it is as it was claimed.
+            work: reads and writes it in a transaction.
+            claim: the claim.
+        """
+        until = claim.row.claimed_until
+        if current_settings().fencing:
+            try:
+                return by_version()
+            except Exception as error:
+                if not (isinstance(error, StaleWriteError) or is_conflict(error)):
+                    raise
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return ndb.transaction(work)
+            except Exception as error:
+                if not is_conflict(error) or self._now() >= until:
+                    raise
+            self._clock.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, _MOST_PAUSE)
+
     # --- failures ---------------------------------------------------------------------------
 
-    def _failed(self, claim: _Claim, error: Exception | None) -> tuple[str, str]:
+    def _failed(self, claim: _Claim, error: BaseException | None) -> tuple[str, str]:
         """Note the error, and when the job runs again: or that it is dead."""
         job = self._jobs.get(claim.row.job)
         final = job is not None and error is not None and isinstance(error, job.never_retry)
         cause = "the process ended" if error is None else type(error).__name__
         text = cause if error is None else _described(error)
 
-        def note() -> Any:
-            row = claim.current()
+        def note(row: Any) -> Any:
             now = self._now()
             if row.first_error is None:
                 row.first_error, row.first_error_at = text, now
             row.last_error, row.last_error_at = text, now
             row.end_claim()
             pause = None if final else self._pause(row, job, now)
+            if pause is not None and isinstance(error, RetryAfter):
+                pause = error.seconds
             if pause is None:
-                row.dead, row.died_at = legible(f"{row.job} {cause}", MOST_CAUSE), now
+                row.die(legible(f"{row.job} {cause}", MOST_CAUSE), now)
                 if job is None or not job.blocks:
                     row.queued = None
-                row.look_at(None)
             else:
-                row.ready_at = now + round(pause * 1e6)
+                row.put_off_until(now + round(pause * 1e6))
                 row.ask_again_at(row.ready_at)
-            row.put()
+            row.put(use_cache=False, use_global_cache=False)
             return row
 
         try:
-            row = ndb.transaction(note)
+            row = self._insist(lambda: note(claim.row), lambda: note(claim.current()), claim)
         except ClaimLost:
             return "lost", text
         if row.dead is not None:
@@ -396,11 +511,11 @@ class Worker:
 
         row, pause = ndb.transaction(put_off)
         if row is not None:
-            self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes, pause)])
+            self._waker.wake([Due(row.key, row.tier, pause)])
 
     def _ask_again(self, row: Any) -> None:
         delay = (row.ready_at - self._now()) / 1e6
-        self._waker.wake([Due(row.key, row.tier, row.attempts, row.wakes, max(delay, 0.0))])
+        self._waker.wake([Due(row.key, row.tier, max(delay, 0.0))])
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)

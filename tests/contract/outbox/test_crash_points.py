@@ -16,7 +16,6 @@ import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Died, Mailbox, add_point, points, rows
 from userlock.outbox import Outbox, Retry
-from userlock.outbox.job import Job
 from userlock.outbox.relay import Relay
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Worker
@@ -103,7 +102,7 @@ COMMITS = [
 ]
 #: Where a process ends: before or after that function.
 POINTS = [
-    *(("stage", "before", Job, "_wake"), ("stage", "after", Job, "_wake")),
+    *(("stage", "before", Waker, "wake"), ("stage", "after", Waker, "wake")),
     *(("run", "before", Worker, "_claim"), ("run", "after", Worker, "_claim")),
     *(("run", "in", Worker, "job"),),
     *(("run", "before", Worker, "_remove"), ("run", "after", Worker, "_remove")),
@@ -214,7 +213,7 @@ def test_the_control_without_the_relay_it_is_lost(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "_wake", ending(Job, "_wake", "before"))
+        patch.setattr(Waker, "wake", ending(Waker, "wake", "before"))
         with pytest.raises(Died):
             way.stage()
     monkeypatch.setattr(way.outbox, "relay", lambda: None)

@@ -88,6 +88,27 @@ def test_one_is_redriven_once_with_all_its_attempts_and_its_history(
     assert not outbox.dead.redrive(key), "it is done"
 
 
+@pytest.mark.parametrize("how", ["one", "by-cause"])
+def test_a_job_of_nobody_is_redriven(
+    outbox: Outbox, mailbox: Mailbox, errors: Errors, ran: list[str], how: str
+) -> None:
+    @outbox.job(name="sweep", owner=None, never_retry=[Worse])
+    def sweep() -> None:
+        if errors:
+            raise Worse
+        ran.append("swept")
+
+    key = sweep.stage_now().key
+    mailbox.deliver_all()
+    errors.clear()
+    if how == "one":
+        assert outbox.dead.redrive(job_key(key))
+    else:
+        assert list(outbox.dead.redrive_all("sweep")) == [(key, True)]
+    mailbox.deliver_all()
+    assert ran == ["swept"]
+
+
 def test_a_busy_owner_is_waited_for(
     outbox: Outbox, dead: list[str], service: userlock.LockService
 ) -> None:

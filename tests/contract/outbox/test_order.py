@@ -8,6 +8,7 @@ import pytest
 from google.cloud import ndb
 
 from tests.contract.outbox.conftest import Box
+from userlock.outbox.rows import JobRow
 
 
 @pytest.fixture
@@ -50,19 +51,41 @@ def test_a_message_does_not_run_for_long(box: Box, ran: list[Any]) -> None:
     assert ran == [0, 1, 2]
 
 
+def staged_by_clocks_that_disagree(box: Box, note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage many jobs, each by a process whose clock is ahead or behind; the worker's is right."""
+    right = box.clock.wall()
+    wall = [right]
+    monkeypatch.setattr(box.clock, "wall", lambda: wall[0])
+    for number in range(40):
+        wall[0] = right + (-1) ** number * 60.0 * (40 - number)
+        note.stage_now("ann", number)
+    wall[0] = right
+    box.mailbox.messages.reverse()
+    box.mailbox.deliver_all()
+
+
 def test_wall_clocks_do_not_count(
     box: Box, note: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The processes that stage them disagree about the time by minutes."""
-    now = box.clock.wall()
-    monkeypatch.setattr(box.clock, "wall", lambda: now)
-    for number in range(8):
-        now -= 100
-        note.stage_now("ann", number)
-    box.mailbox.messages.reverse()
-    now += 10_000
-    box.mailbox.deliver_all()
-    assert ran == list(range(8))
+    """Neither for the order, nor for what is due: a job without a delay is due by its commit."""
+    staged_by_clocks_that_disagree(box, note, monkeypatch)
+    assert ran == list(range(40))
+
+
+@pytest.mark.parametrize("control", ["order", "due"])
+def test_the_control_where_clocks_count(
+    box: Box, note: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch, control: str
+) -> None:
+    if control == "order":
+        monkeypatch.setattr(JobRow, "rank", property(lambda row: (row.ready_at, row.index)))
+    else:
+        monkeypatch.setattr(JobRow, "enqueue", _enqueue_delayed)
+    staged_by_clocks_that_disagree(box, note, monkeypatch)
+    assert ran != list(range(40))
+
+
+def _enqueue_delayed(row: Any) -> None:
+    row.queued, row.delayed = row.outbox, True
 
 
 def test_more_jobs_of_one_transaction_than_are_read_at_once(

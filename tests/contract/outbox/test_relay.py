@@ -65,6 +65,27 @@ def test_it_asks_again_later_and_later_and_deletes_nothing(
     assert gaps[0] < gaps[-1]
 
 
+@pytest.mark.parametrize(
+    ("delay", "woken"), [pytest.param(None, 1, id="due"), pytest.param(1, 0, id="delayed")]
+)
+def test_it_waits_for_no_other_clock(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    note: Any,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    delay: float | None,
+    woken: int,
+) -> None:
+    """A job without a delay is due by its commit, though staged by a clock that is ahead."""
+    with monkeypatch.context() as ahead:
+        right = clock.wall()
+        ahead.setattr(clock, "wall", lambda: right + 3600)
+        note.stage_now("ann", delay=delay)
+    mailbox.messages.clear()
+    assert outbox.relay().woken == woken
+
+
 def test_all_shards_and_many_batches(
     outbox: Outbox, mailbox: Mailbox, note: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,9 +145,9 @@ def test_one_that_lost_its_lease_commits_nothing(
         clock.advance(relay_module.LEASE_SECONDS + 1)
         context = ndb.context.get_context()
         with context.new(transaction=None, retry=None).use():
-            assert Relay(Waker({"": Mailbox()}, clock), clock)._take(shard_of(rows()[0].key))
+            assert Relay("", Waker({"": Mailbox()}, clock), clock)._take(shard_of(rows()[0].key))
 
-    slow = Relay(Waker({"": beside(mailbox, other)}, clock), clock)
+    slow = Relay("", Waker({"": beside(mailbox, other)}, clock), clock)
     slow.run_once()
     assert (rows()[0].due == before) == protected
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import RetryError
 from google.cloud import ndb
 
 import userlock
+import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import (
     Box,
@@ -23,6 +25,7 @@ from tests.contract.outbox.conftest import (
 from tests.unit.emulator.waiting import Started
 from userlock.outbox import Outbox, Outcome, Retry, arguments
 from userlock.outbox import worker as worker_module
+from userlock.outbox.worker import Worker
 
 Fails = Callable[[int], BaseException | None]
 
@@ -105,6 +108,18 @@ def test_messages_for_a_busy_owner_come_more_and_more_seldom_and_wait_once(
     assert max(waits[1:]) < 0.1
     assert pauses[0] <= 5
     assert 30 <= pauses[-1] <= 60
+    box.service.release(lease)
+
+
+def test_a_job_that_is_gone_after_the_wait_is_not_asked_for_again(
+    box: Box, calls: list[str]
+) -> None:
+    staged = adding(box, calls).stage_now("ann")
+    lease = box.service.acquire("ann")
+    box.mailbox.messages.clear()
+    box.clock.after(1, lambda: ndb.transaction(rows()[0].key.delete))
+    assert box.outbox.run(staged.key) is Outcome.BUSY
+    assert box.mailbox.messages == []
     box.service.release(lease)
 
 
@@ -331,3 +346,35 @@ def test_any_error_is_noted_and_rolls_a_transactional_job_back(
     (letter,) = box.outbox.dead.list()
     assert letter.last_error.isprintable()
     assert len(letter.last_error) < 3_000
+
+
+@pytest.mark.usefixtures("quick_retries")
+@pytest.mark.parametrize("protected", [True, False], ids=["insists", "the control"])
+@pytest.mark.parametrize("outcome", ["done", "failed"])
+def test_others_that_write_to_the_row_when_a_run_ends(
+    box: Box,
+    datastore: userlock_emulator.Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: str,
+    protected: bool,
+) -> None:
+    """Without the lock nobody else ends the claim, which would stand for a quarter of an hour."""
+    if not protected:
+        monkeypatch.setattr(Worker, "_insist", lambda _, __, work, claim: ndb.transaction(work))
+
+    @box.outbox.job(name="work")
+    def work(user_id: str) -> None:
+        datastore.faults.abort(12, kind="UserLockJob")
+        if outcome == "failed":
+            raise ValueError
+
+    box.store.go_down()
+    key = work.stage_now("ann").key
+    if not protected:
+        with pytest.raises(RetryError):
+            box.outbox.run(key)
+        (row,) = rows()
+        assert row.claimed_until > box.clock.wall() * 1e6
+        return
+    assert box.outbox.run(key) is Outcome.RAN
+    assert [row.claim for row in rows()] == ([""] if outcome == "failed" else [])

@@ -20,7 +20,6 @@ from google.cloud import ndb
 import userlock
 from tests.faults.crashing import Ahead, after, before, configure, die
 from userlock.outbox import EngineError, Outbox, Retry, Wake
-from userlock.outbox.job import Job
 from userlock.outbox.relay import Relay
 from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import Waker
@@ -79,7 +78,7 @@ class CrashedLearner(userlock.UserModel):
 #: in tests/contract/outbox/test_crash_points.py. Those without a function are in the program.
 POINTS: dict[str, Callable[[], object] | None] = {
     "stage: before the commit": None,
-    "stage: committed, the engine not told": lambda: before(Job, "_wake"),
+    "stage: committed, the engine not told": lambda: before(Waker, "wake"),
     "run: claimed": lambda: after(Worker, "_claim"),
     "run: in the job": None,
     "run: the failure not noted": lambda: before(Worker, "_failed"),

@@ -68,5 +68,5 @@ def test_a_wrong_name_is_a_clear_error(
 
 def test_the_environment_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USERLOCK_OUTBOX", raising=False)
-    with pytest.raises(userlock.ConfigurationError, match="To fix it: USERLOCK_OUTBOX=module:attr"):
+    with pytest.raises(userlock.ConfigurationError, match="To fix it: USERLOCK_APP=main:app, or"):
         outbox_of_environment()

@@ -58,7 +58,8 @@ def test_a_token_of_anybody_is_not_accepted(options: dict[str, Any]) -> None:
         "service_account": "jobs@shop.example",
     }
     OidcToken(**good)
-    with pytest.raises(userlock.ConfigurationError):
+    (name,) = options
+    with pytest.raises(userlock.ConfigurationError, match=f"OidcToken: {name} must"):
         OidcToken(**{**good, **options})
 
 

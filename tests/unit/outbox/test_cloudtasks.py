@@ -13,7 +13,7 @@ pytest.importorskip("google.cloud.tasks_v2")
 import grpc
 from google.cloud import tasks_v2
 
-from userlock.outbox.engines import Wake
+from userlock.outbox.engines import Wake, cloudtasks
 from userlock.outbox.engines.bounded import Outcomes
 from userlock.outbox.engines.cloudtasks import CloudTasksEngine, parse
 from userlock.testing import ManualClock
@@ -188,6 +188,25 @@ def test_no_credentials(clock: ManualClock) -> None:
     assert [str(each) for each in errors] == [
         "Cloud Tasks, queue jobs: RuntimeError: Your default credentials were not found."
     ] * 2
+
+
+def test_the_service_is_connected_to_with_the_channels_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Transport:
+        def __init__(self, channel: Callable[..., Any]) -> None:
+            self.made = channel("cloudtasks.googleapis.com:443", options=[("theirs", 1)])
+
+        @staticmethod
+        def create_channel(host: str, **given: Any) -> Any:
+            return host, given["options"]
+
+    monkeypatch.delenv(cloudtasks.EMULATOR_VARIABLE, raising=False)
+    monkeypatch.setattr(cloudtasks, "CloudTasksGrpcTransport", Transport)
+    assert cloudtasks.connect_to_service().made == (
+        "cloudtasks.googleapis.com:443",
+        [("theirs", 1), *cloudtasks._CHANNEL_OPTIONS],
+    )
 
 
 def test_one_connection_which_is_closed(transport: Transport, clock: ManualClock) -> None:

@@ -20,8 +20,9 @@ class Wake(NamedTuple):
 
     Attributes:
         key: the row's key, as text.
-        name: the same for the same attempt; an engine that knows names takes it once. Letters,
-            digits and hyphens, beginning at random.
+        name: its own, at random: an engine that knows names takes it once. Another message for the
+            same row has another name, as the first one may be lost although it was taken. Letters
+            and digits.
         delay: in seconds, from now. An engine may deliver at any other time.
     """
 

@@ -8,9 +8,8 @@ The first form calls a URL with an OIDC token of that service account, made out 
 on App Engine. Without a path the target's is `/userlock/jobs`, where the web
 integrations take messages.
 
-A task's body is the key, and its id the message's name. Cloud Tasks remembers ids
-of tasks that are gone, too. One RPC for each task, all at once: the RPC for batches
-begins an operation whose outcome would have to be asked for.
+A task's body is the key, and its id the message's name. One RPC for each task, all at
+once: the RPC for batches begins an operation whose outcome would have to be asked for.
 
 Sources: https://cloud.google.com/tasks/docs/reference/rpc/google.cloud.tasks.v2
 and https://cloud.google.com/tasks/docs/creating-http-target-tasks
@@ -49,7 +48,7 @@ _CERTS_PATH = urlsplit(GOOGLE_CERTS_URL).path
 JOBS_PATH = "/userlock/jobs"
 #: Of an RPC, in seconds. The service refuses later deadlines. The caller waits for its own time.
 #: A task that is created after that, as the first one of a process that has to connect, runs sooner
-#: than by the relay, whose task of the same name is then known.
+#: than by the relay.
 _LEAST_DEADLINE, _MOST_DEADLINE = 5.0, 30.0
 #: The clocks of two machines differ. A task that comes early finds nothing to do.
 _MARGIN_SECONDS = 0.25

@@ -55,7 +55,9 @@ _QUEUE = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 def run_job(key: str) -> None:
-    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` names. RQ calls it.
+    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names.
+
+    RQ calls it.
 
     Raises:
         ConfigurationError: the environment names no outbox.

@@ -107,7 +107,7 @@ class Shop:
         def put(owner: str) -> None:
             row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
             row.arguments, row.attempts = arguments.encode(job, (owner,), {}), 1
-            row.dead, row.died_at = cause or f"{job} RuntimeError", now
+            row.die(cause or f"{job} RuntimeError", now)
             row.put()
 
         with self.outbox.context():

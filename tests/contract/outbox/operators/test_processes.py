@@ -47,7 +47,8 @@ def put_dead(number: int) -> None:
             row = JobRow(key=new_key(owner, now), owner=owner, job=pay.name)
             row.arguments = arguments.encode(pay.name, (owner,), {})
             row.ready_at = row.staged_at = now
-            row.attempts, row.dead, row.died_at = 1, f"{pay.name} RuntimeError", 1
+            row.attempts = 1
+            row.die(f"{pay.name} RuntimeError", 1)
             ndb.transaction(row.put)
 
 
@@ -97,7 +98,7 @@ def _wait_until_pushed_back() -> None:
     with ndb.Client().context():
         while True:
             (row,) = JobRow.query().fetch(use_cache=False)
-            if row.wakes:
+            if row.tries:
                 return
 
 

@@ -70,7 +70,7 @@ def test_one_that_dies_again_meanwhile_is_left(shop: Shop, monkeypatch: pytest.M
             shop.engine.deliver()
     assert redriven(shop) == OWNERS, "none twice"
     assert dead(shop) == OWNERS
-    assert {row.dead for row in shop.rows()} == {"pay ZeroDivisionError"}
+    assert {row.cause for row in shop.rows()} == {"pay ZeroDivisionError"}
 
 
 def test_the_control_without_the_time_of_death_it_is_redriven_again(
@@ -216,7 +216,7 @@ def test_one_that_was_redriven_and_died_again_while_it_asks_is_spared(
 
     key = shop.kill(shop.pay, "ann")
     assert asked(shop, terminal, meanwhile, key).code == 1
-    assert shop.row(key).dead == "pay KeyError"
+    assert shop.row(key).cause == "pay KeyError"
 
 
 # --- both ---------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "a time that is a text": {"died_at": "yesterday"},
     "no time": {"died_at": None},
     "no number of redrives": {"redriven": None},
-    "a number that is a text": {"wakes": "three"},
+    "a number that is a text": {"tries": "three"},
     "no arguments, no owner": {"arguments": None, "owner": None},
     "an owner that is no JSON": {"owner": b"{"},
     "another owner than that of its key": {"owner": b'"user04"'},
@@ -426,7 +426,8 @@ def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop, clock: Manua
             more = JobRow(key=new_key(row.owner, row.ready_at))
             for name in ("owner", "job", "arguments", "ready_at", "staged_at", "dead", "died_at"):
                 setattr(more, name, getattr(row, name))
-            more.attempts, more.queued = 1, True
+            more.attempts = 1
+            more.enqueue()
             ndb.transaction(more.put)
         assert len(list(shop.outbox.dead.purge("close_books"))) == 4
     assert len(shop.engine.messages) == 1

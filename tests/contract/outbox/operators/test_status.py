@@ -13,7 +13,7 @@ from tests.unit.cli.terminal import Terminal
 from tests.unit.cli.test_docs import OUTBOX, run
 from userlock.admin import jobs as reading
 from userlock.ndb.owners import SHARDS, shard_of
-from userlock.outbox.rows import JobRow, Standing, due_before
+from userlock.outbox.rows import Standing, due_jobs
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -23,10 +23,10 @@ def counted_by_hand(shop: Shop) -> dict[str, int]:
     now = shop.clock.wall() * 1e6
     found = dict.fromkeys(("due", "later", "running", "dead", "blocked"), 0)
     rows = shop.rows()
-    blocking = [row.key.root() for row in rows if row.dead is not None and row.queued]
+    blocking = [row.key.root() for row in rows if row.dead is not None and row.queued is not None]
     for row in rows:
         state = "dead" if row.dead is not None else "running" if row.claim else "later"
-        if state == "later" and row.ready_at <= now:
+        if state == "later" and row.is_ready(now):
             state = "due"
         found[state] += 1
         if state != "dead" and row.key.root() in blocking:
@@ -79,8 +79,10 @@ def test_a_job_that_stops_running_between_the_queries_is_listed_once(
     def look(user_id: str) -> None:
         found.append(reading.search(shop.outbox, reading.Search()))
 
-    query = reading._standing
-    monkeypatch.setattr(reading, "_standing", lambda _, shard: query(Standing.RUNNING, shard))
+    query = reading._Place.standing
+    monkeypatch.setattr(
+        reading._Place, "standing", lambda place, _, shard: query(place, Standing.RUNNING, shard)
+    )
     shop.stage(look, "ann")
     shop.engine.deliver()
     assert [len(each.letters) for each in found] == [1]
@@ -97,12 +99,7 @@ def test_the_lag_grows_although_the_relay_pushes_jobs_back(shop: Shop) -> None:
     assert found.lag == pytest.approx(1000)
     with shop.outbox.context():
         now = round(shop.clock.wall() * 1e6)
-        due = [
-            row
-            for shard in range(SHARDS)
-            for first, last in [due_before(shard, now)]
-            for row in JobRow.query(JobRow.due >= first, JobRow.due < last)
-        ]
+        due = [row for shard in range(SHARDS) for row in due_jobs("", shard, now)]
     assert due == [], "the control: by the index that the relay reads, nothing is late"
 
 

@@ -1,0 +1,227 @@
+"""Jobs that know themselves, have a time limit, are cancelled, have no owner, are periodic."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from tests.contract.conftest import EACH_MODE
+from tests.contract.outbox.conftest import Mailbox
+from userlock.errors import ConfigurationError
+from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, current_job
+from userlock.outbox.periods import PeriodRow
+from userlock.outbox.rows import jobs
+from userlock.testing import ManualClock
+
+HOUR = datetime.timedelta(hours=1)
+
+
+def staged(job: Any, *args: Any, **options: Any) -> Any:
+    return ndb.transaction(lambda: job.stage(*args, **options))
+
+
+# --- what a job knows -----------------------------------------------------------------------------
+
+
+def test_a_job_knows_itself(outbox: Outbox, mailbox: Mailbox, clock: ManualClock) -> None:
+    seen: list[Any] = []
+
+    @outbox.job(name="mail")
+    def mail(user_id: str) -> None:
+        seen.append(current_job())
+        if len(seen) == 1:
+            raise OSError
+
+    assert current_job() is None
+    key = staged(mail, "ann").key
+    mailbox.deliver_all()
+    clock.advance(60)
+    outbox.run(key)
+    assert [(each.job_id, each.name, each.owner, each.attempt) for each in seen] == [
+        (key, "mail", "ann", 1),
+        (key, "mail", "ann", 2),
+    ]
+    assert current_job() is None
+
+
+def test_a_job_says_when_it_is_to_run_again(
+    outbox: Outbox, mailbox: Mailbox, clock: ManualClock, runs: list[tuple[str, str, int]]
+) -> None:
+    @outbox.job(name="mail", retry=Retry(attempts=2, first_seconds=10))
+    def mail(user_id: str) -> None:
+        raise RetryAfter(100, "the provider is busy")
+
+    key = staged(mail, "ann").key
+    mailbox.deliver_all()
+    assert [each.delay for each in mailbox.messages] == []
+    clock.advance(99)
+    assert outbox.run(key) is Outcome.NOTHING
+    clock.advance(2)
+    assert outbox.run(key) is Outcome.RAN
+    assert runs == [("mail", "failed", 1), ("mail", "dead", 2)]
+    (letter,) = outbox.dead.list()
+    assert letter.last_error.startswith("RetryAfter: the provider is busy")
+
+
+@pytest.mark.parametrize("seconds", [-1, "5", True, None, float("nan")])
+def test_no_time_to_run_again(seconds: Any) -> None:
+    with pytest.raises(ValueError, match="number of seconds"):
+        RetryAfter(seconds)
+
+
+# --- its end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0.05, None], ids=["limited", "the control"])
+def test_a_run_that_takes_too_long_ends(
+    outbox: Outbox, mailbox: Mailbox, runs: list[tuple[str, str, int]], limit: float | None
+) -> None:
+    @outbox.job(name="slow", time_limit=limit, retry=Retry(attempts=1))
+    def slow(user_id: str) -> None:
+        for _ in range(10**12 if limit else 10**5):
+            with contextlib.suppress(Exception):  # no handler of the job's own stops it
+                len("")
+
+    staged(slow, "ann")
+    mailbox.deliver_all()
+    assert runs == [("slow", "dead" if limit else "done", 1)]
+    if limit:
+        (letter,) = outbox.dead.list()
+        assert letter.cause == "slow JobTimeLimit"
+        assert "has taken more than 0.05 s" in letter.last_error
+
+
+def test_a_job_that_exits_ends_itself_only(
+    outbox: Outbox, mailbox: Mailbox, runs: list[tuple[str, str, int]]
+) -> None:
+    @outbox.job(name="leave")
+    def leave(user_id: str) -> None:
+        raise SystemExit(3)
+
+    staged(leave, "ann")
+    mailbox.deliver_all()
+    assert runs == [("leave", "failed", 1)]
+
+
+# --- cancel ---------------------------------------------------------------------------------------
+
+
+def test_cancel(outbox: Outbox, mailbox: Mailbox, note: Any, ran: list[Any]) -> None:
+    waiting = staged(note, "ann", delay=3_600, dedupe="once").key
+    assert outbox.cancel(waiting)
+    assert not outbox.cancel(waiting), "it is gone"
+    assert not staged(note, "ann", dedupe="once").duplicate, "its name is free"
+    mailbox.deliver_all()
+    assert ran == [("ann",)]
+    with pytest.raises(ValueError, match="no key of a job"):
+        outbox.cancel("x")
+
+
+def test_a_job_that_runs_is_not_cancelled(outbox: Outbox, mailbox: Mailbox) -> None:
+    answers = []
+
+    @outbox.job(name="mail")
+    def mail(user_id: str) -> None:
+        running = current_job()
+        assert running is not None
+        answers.append(outbox.cancel(running.job_id))
+
+    staged(mail, "ann")
+    mailbox.deliver_all()
+    assert answers == [False]
+    assert jobs().count() == 0
+
+
+def test_cancel_is_part_of_the_transaction(outbox: Outbox, note: Any) -> None:
+    key = staged(note, "ann", delay=3_600).key
+
+    def change_mind() -> None:
+        assert outbox.cancel(key)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        ndb.transaction(change_mind)
+    assert outbox.cancel(key)
+
+
+# --- jobs of nobody -------------------------------------------------------------------------------
+
+
+def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(
+    outbox: Outbox, mailbox: Mailbox, service: userlock.LockService
+) -> None:
+    seen: list[Any] = []
+
+    @outbox.job(name="sweep", owner=None)
+    def sweep(first: int, *, last: int = 0) -> None:
+        running = current_job()
+        assert running is not None
+        seen.append((first, last, running.owner))
+        if first == 1:
+            raise OSError
+
+    kept = staged(sweep, 1)
+    assert kept.owner is None
+    staged(sweep, 2, last=9)
+    assert staged(sweep, 3, dedupe="x").duplicate is False
+    assert staged(sweep, 4, dedupe="x").duplicate is True
+    mailbox.deliver_all()
+    assert seen == [(1, 0, None), (2, 9, None), (3, 0, None)]
+    assert service.holder("1") is None
+
+
+# --- periodic jobs --------------------------------------------------------------------------------
+
+
+@EACH_MODE
+def test_a_periodic_job_is_staged_once_in_a_period(
+    outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+) -> None:
+    at: list[float] = []
+
+    @outbox.job(name="nightly", owner=None, every=HOUR)
+    def nightly() -> None:
+        at.append(clock.wall())
+
+    clock.advance(3_600 - clock.wall() % 3_600 + 60)
+    for _ in range(3):
+        outbox.relay()
+        mailbox.deliver_all()
+    assert not at, "a new one waits for the next period"
+    for hours in (1, 1, 5):
+        clock.advance(hours * 3_600)
+        for _ in range(2):  # two relays
+            outbox.relay()
+            mailbox.deliver_all()
+    assert len(at) == 3, "late, it is staged once for all that have passed"
+    (row,) = PeriodRow.query().fetch()
+    assert row.period == clock.wall() // 3_600
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"every": 30}, "at least 60"),
+        ({"every": True}, "number of seconds"),
+        ({"every": "1h"}, "number of seconds"),
+        ({"time_limit": 0}, "above 0"),
+        ({"time_limit": float("nan")}, "above 0"),
+    ],
+)
+def test_options_out_of_range(outbox: Outbox, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+
+        @outbox.job(name="x", owner=None, **options)
+        def x() -> None: ...
+
+
+def test_a_periodic_job_takes_no_arguments(outbox: Outbox) -> None:
+    with pytest.raises(ConfigurationError, match="nobody gives it arguments"):
+
+        @outbox.job(name="x", every=HOUR)
+        def x(user_id: str) -> None: ...

@@ -1,0 +1,16 @@
+"""The engine of threads, without any: a test delivers its messages."""
+
+from __future__ import annotations
+
+from userlock.outbox.engines import Wake
+from userlock.outbox.engines.inline import InlineEngine
+from userlock.testing import ManualClock
+
+
+def test_it_delivers_as_many_as_are_asked_for(clock: ManualClock) -> None:
+    engine = InlineEngine(threads=0, clock=clock)
+    delivered: list[str] = []
+    engine.connect(delivered.append)
+    engine.wake([Wake(key, f"name-{key}") for key in "abc"], 1)
+    assert [engine.run_pending(most=2), delivered] == [2, ["a", "b"]]
+    assert [engine.run_pending(most=2), delivered] == [1, ["a", "b", "c"]]

@@ -1,0 +1,101 @@
+"""The job that the running code belongs to, and its time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from userlock.errors import JobTimeLimit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobContext:
+    """A run of a job.
+
+    Attributes:
+        job_id: the job's id, as `StagedJob.key`; the same in each attempt, so it serves as an
+            idempotency key for other services.
+        name: the registered name.
+        owner: the lock id under which it runs; None for a job without an owner.
+        attempt: its number, from 1 on.
+    """
+
+    job_id: str
+    name: str
+    owner: str | None
+    attempt: int
+
+
+class RetryAfter(Exception):
+    """Raised by a job that has failed: it runs again after so many seconds.
+
+    Spends an attempt, as any failure.
+    """
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+            raise ValueError(f"RetryAfter takes a number of seconds from 0 on, not {seconds!r:.80}")
+        super().__init__(reason or f"to run again after {seconds:g} s")
+        self.seconds = float(seconds)
+
+
+class _TimeIsOver(BaseException):
+    """Ends a job; no handler of the job's own stops it."""
+
+
+_current: ContextVar[JobContext | None] = ContextVar("userlock_job", default=None)
+
+
+def current_job() -> JobContext | None:
+    """Return the job that the running code belongs to; None outside of jobs."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def running(job: JobContext, time_limit: float | None) -> Iterator[None]:
+    """Run a block as a job.
+
+    Raises:
+        JobTimeLimit: after `time_limit` seconds the block is ended at its next line, handlers of
+            `Exception` notwithstanding; a call of C that takes longer comes to its end before.
+    """
+    token = _current.set(job)
+    try:
+        with contextlib.nullcontext() if time_limit is None else _limited(time_limit):
+            yield
+    except _TimeIsOver:
+        text = f"job {job.name} has taken more than {time_limit:g} s"
+        raise JobTimeLimit(text, job=job.name) from None
+    finally:
+        _current.reset(token)
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    thread, mutex, over = threading.get_ident(), threading.Lock(), [False]
+
+    def interrupt() -> None:
+        with mutex:
+            if not over[0]:
+                _raise_in(thread, _TimeIsOver)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with mutex:
+            over[0] = True
+            _raise_in(thread, None)  # that which has not come through yet
+        timer.cancel()
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error at the next line of a thread; None: none any more."""
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
