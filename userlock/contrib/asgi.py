@@ -13,15 +13,20 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from userlock.contrib.hooks import MOST_BODY_BYTES, Answer
+from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, on_demand
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log, log_violation
 from userlock.errors import LockTimeout, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
 from userlock.lock.tasks import finished
+
+if TYPE_CHECKING:
+    from userlock.contrib.idempotent_requests.starlette import Flows as Flows
+else:
+    __getattr__ = on_demand(__name__, Flows="userlock.contrib.idempotent_requests.starlette")
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 
 from userlock.idempotency.flows import Flows
+from userlock.ndb.owners import in_namespace
 from userlock.outbox import Outbox
 
 #: At most so many by one call of the relay: the others come with the next ones.
@@ -42,6 +43,7 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
 
     def stage() -> None:
         for request in itertools.islice(flows.unfinished(), _MOST):
-            complete_request.stage_now(request.user_id, request.key, dedupe=request.key)
+            with in_namespace(request.namespace):
+                complete_request.stage_now(request.user_id, request.key, dedupe=request.key)
 
     outbox.each_minute(stage)

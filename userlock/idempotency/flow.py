@@ -11,8 +11,11 @@ charge: stored if token a ─────▶ refused: `FlowTakenOver`
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import hashlib
 import json
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -28,17 +31,23 @@ from userlock.errors import (
     StaleWriteError,
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
+from userlock.idempotency.calls import CALL_SECONDS, check_timeout, within
 from userlock.idempotency.request import Request
 from userlock.idempotency.rows import MOST_BYTES, points_in
+from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
 
+log = logging.getLogger(__name__)
+
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2
 _RETRY_AFTER = 5
+#: How long a call keeps other attempts out without a confirmed lock, in seconds.
+CLAIM_SECONDS = 60.0
 #: Of the text of a final error, in characters.
 _MOST_DETAIL = 2_000
 
@@ -72,9 +81,11 @@ class Flow:
 
     Args:
         row: the row, which names this attempt.
+        stored: whether it is in Datastore; else the first commit of the attempt inserts it.
         clock: for all times.
         keep_seconds: how long the answer is kept.
         request: the request.
+        lock: the user's.
 
     Attributes:
         user_id: the owner, a lock id.
@@ -84,14 +95,27 @@ class Flow:
         attempt: its number: 1, unless it resumes another one.
     """
 
-    def __init__(self, row: Any, clock: Clock, keep_seconds: float, request: Request) -> None:
+    def __init__(
+        self,
+        row: Any,
+        clock: Clock,
+        keep_seconds: float,
+        request: Request,
+        lock: UserLock,
+        *,
+        stored: bool,
+    ) -> None:
         self.user_id: str = row.user
         self.key: str = row.idempotency_key
         self.params = request.params
         self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
-        self._row: Any = row
+        self._row: Any = row if stored else None
+        #: Until it is stored. Each commit writes a copy: one that fails leaves it as it is.
+        self._new: Any = None if stored else row
+        #: Whether it is certain that nothing is stored: no commit has failed.
+        self._surely_new = not stored
         self._row_key = row.key
         self._token: str = row.token
         self._begun_at: int = row.begun_at
@@ -101,6 +125,7 @@ class Flow:
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
         self._keep_seconds = keep_seconds
+        self._lock = lock
 
     def __repr__(self) -> str:
         return f"<flow, attempt {self.attempt}>"
@@ -131,12 +156,9 @@ class Flow:
 
     def _phase(self, name: str, function: Callable[[], Any]) -> Any:
         def work() -> Any:
-            row = self._row_key.get_async()  # with the first look-up of the function
+            row = self._read()
             out = self._storable(name, function())
-            self._put(
-                self._mine(row.result()),
-                [*self._points, {"name": name, "kind": "phase", "out": out}],
-            )
+            self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
             return out
 
         return self._commit(work)
@@ -150,24 +172,30 @@ class Flow:
         transient: tuple[type[Exception], ...] = (OSError,),
         provider: Any = None,
         attempts: int = 3,
+        timeout: float = CALL_SECONDS,
     ) -> Any:
         """Call another service, and return its reply: once it is stored, it is not asked again.
 
-        An attempt whose reply was lost calls again with the same key, so the
-        service must honour such keys.
+        Meanwhile the user's lock is left, unless code around the flow has it, and taken again
+        afterwards. The call runs in a thread of its own, with the context variables of this one;
+        it must not use entities. An attempt whose reply was lost calls again with the same key,
+        so the service must honour such keys.
 
         Args:
             name: unlike those of the request's other phases and calls.
             call: called with a key that is this request's and this name's alone, and with the
                 provider, if there is one. Returns a JSON value.
             final: errors that are answers, with their status: the request ends with them.
-            transient: errors after which the call is made again.
+            transient: errors after which the call is made again, as after `timeout`.
             provider: the service to ask, or a function that chooses one. It is stored before the
                 call: a later attempt asks the same one.
             attempts: how often it is called, if it fails for now.
+            timeout: for one call, in seconds. One that takes longer fails for now; its thread goes
+                on until its client gives up.
 
         Raises:
             ExternalUnavailable: it fails for now. The request can be sent again.
+            LockTimeout: the user's lock was not free in time. The reply is stored.
             FlowTakenOver, FlowChanged, NotStorable: as for `phase`. The call may have been made.
             RuntimeError: as for `phase`.
             ValueError: a status in `final` is none from 200 to 499.
@@ -176,7 +204,8 @@ class Flow:
         with self._step(name):
             point = self._reached(name, "call")
             if point is None or "out" not in point:
-                return self._external(name, call, point, final, transient, provider, attempts)
+                limited = functools.partial(within, check_timeout(timeout), call)
+                return self._external(name, limited, point, final, transient, provider, attempts)
             return point["out"]
 
     def _external(
@@ -189,22 +218,31 @@ class Flow:
         provider: Any,
         attempts: int,
     ) -> Any:
+        points = self._points
         if point is None:
             chosen = provider() if callable(provider) else provider
             point = {"name": name, "kind": "call", "asked": True}
             point["provider"] = self._storable(name, chosen)
-            asked = [*self._points, point]
-            self._change(lambda row: self._put(row, asked))
+            points = [*points, point]
         chosen = point["provider"]
         arguments = () if chosen is None else (chosen,)
-        out = self._call(
-            name, lambda: call(self._key_of(name), *arguments), final, transient, attempts
-        )
-        out = self._storable(name, out)
-        before, after = self._points[: self._position - 1], self._points[self._position :]
-        replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
-        self._change(lambda row: self._put(row, [*before, replied, *after]))
+        with self._lock.left() as left:
+            self._change(lambda row: self._put_calling(row, points, locked=left.locked))
+            left.begun()
+            out = self._call(
+                name, lambda: call(self._key_of(name), *arguments), final, transient, attempts
+            )
+            out = self._storable(name, out)
+            before, after = self._points[: self._position - 1], self._points[self._position :]
+            replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
+            self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
         return out
+
+    def _put_calling(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
+        """Note that this attempt is about to leave the user's lock."""
+        row.claimed_locked = locked
+        row.claimed_until = round((self._clock.wall() + CLAIM_SECONDS) * 1e6)
+        self._put(row, points, calling=True)
 
     @contextlib.contextmanager
     def last(self) -> Iterator[End]:
@@ -223,7 +261,7 @@ class Flow:
         end = End()
         try:
             with open_transaction():
-                row = self._row_key.get_async()  # with the first look-up of the block
+                row = self._read()
                 yield end
                 if end.answer is None:
                     raise NotStorable(
@@ -232,7 +270,7 @@ class Flow:
                         user_id=self.user_id,
                         key=self.key,
                     )
-                self._put_answer(self._mine(row.result()), end.answer)
+                self._put_answer(row(), end.answer)
         except BaseException as error:
             self._failed_step = "last()"
             self._failed(error)
@@ -249,6 +287,18 @@ class Flow:
         self._check_all_reached()
         self._change(lambda row: self._put_answer(row, answer))
         self.answer = answer
+
+    def give_back(self) -> None:
+        """Let another attempt begin at once: this one has failed. Never raises."""
+
+        def give_back(row: Any) -> None:
+            row.token, row.claimed_until, row.claimed_locked = "", 0, False
+            self._put(row, self._points)
+
+        try:
+            self._change(give_back)
+        except Exception as error:  # the claim ends by itself; the caller has an error already
+            log.debug("a request is not given back: %s", type(error).__name__)
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
@@ -277,7 +327,7 @@ class Flow:
                     answer = json_answer({**document, "detail": str(error)[:_MOST_DETAIL]}, status)
                     self.finish(answer)
                     raise Finished(answer) from None
-                if not isinstance(error, transient):
+                if not isinstance(error, (TimeoutError, *transient)):
                     raise
                 if attempts <= 0:
                     raise ExternalUnavailable(
@@ -375,20 +425,29 @@ class Flow:
 
     # --- the row ----------------------------------------------------------------------------
 
+    def _read(self) -> Callable[[], Any]:
+        """Begin to read the row in a transaction, with the first look-up of its function.
+
+        Returns a function that returns it. A new row need not be read: it is inserted.
+        """
+        if self._surely_new and current_settings().fencing:
+            return lambda: self._mine(None)
+        row = self._row_key.get_async()
+        return lambda: self._mine(row.result())
+
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read.
+        """Return the row as it was read, or a copy of the new one.
 
         Raises:
             FlowTakenOver: it names another attempt, or is gone.
         """
-        if row is None or not self._is_mine(row):
+        if row is None and self._new is not None:
+            return copy.copy(self._new)
+        if row is None or row.token != self._token:
             raise self._taken_over()
         return row
 
-    def _is_mine(self, row: Any) -> bool:
-        return bool(row.token == self._token)
-
-    def _put(self, row: Any, points: list[dict[str, Any]]) -> None:
+    def _put(self, row: Any, points: list[dict[str, Any]], *, calling: bool = False) -> None:
         encoded = written(points)
         if len(encoded) > MOST_BYTES:
             raise NotStorable(
@@ -397,7 +456,7 @@ class Flow:
                 user_id=self.user_id,
                 key=self.key,
             )
-        row.points = encoded
+        row.points, row.calling = encoded, calling
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, points
 
@@ -412,7 +471,7 @@ class Flow:
         row.status, row.headers, row.body = answer.status, list(answer.headers), answer.body
         row.finished_at = now
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
-        row.token, row.claimed_until, row.claimed_locked = "", 0, False
+        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points
 
@@ -421,7 +480,7 @@ class Flow:
 
         def work() -> None:
             row, self._row = self._row, None
-            if row is None or not fenced:
+            if not fenced or (row is None and not self._surely_new):
                 row = self._row_key.get(use_cache=False, use_global_cache=False)
             change(self._mine(row))
 
@@ -434,12 +493,14 @@ class Flow:
             result = ndb.transaction(work) if transaction else work()
         except BaseException as error:
             self._failed(error)
+        self._new, self._surely_new = None, False
         self._row, self._points = self._written
         return result
 
     def _failed(self, error: BaseException) -> NoReturn:
         """Raise the error of a transaction: of the row's, that another attempt has taken over."""
         self._row = None
+        self._surely_new = False
         if isinstance(error, StaleWriteError) and error.key == self._row_key:
             raise self._taken_over() from error
         raise error

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
+from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import (
     ConfigurationError,
@@ -33,6 +34,7 @@ from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.owners import in_namespace
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ class Flows:
         service: LockService | None = None,
         client: Any = None,
         keep_hours: float = 24.0,
-        key_length: tuple[int, int] = (20, 100),
+        key_length: tuple[int, int] = (1, 255),
         claim_seconds: float = 60.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -96,6 +98,7 @@ class Flows:
         self._claim_seconds = claim_seconds
         self._clock = clock
         self._registered: dict[str, _Registered] = {}
+        note_made(self)
 
     # --- plain functions --------------------------------------------------------------------
 
@@ -231,13 +234,17 @@ class Flows:
             The answer; None if it has failed again. The log says why.
         """
         try:
-            return self.run(request, refuse=True)
+            with in_namespace(request.namespace):
+                return self.run(request, refuse=True)
         except Exception:
             log.exception("a request of %s is not complete", quoted(request.user_id))
             return None
 
     def find(self, user_id: str, key: str) -> Request | None:
-        """Return a request that the server can complete; None if it is none. In an ndb context."""
+        """Return a request that the server can complete; None if it is none.
+
+        In an ndb context, whose namespace is the request's.
+        """
         return self._completable(request_key(check_lock_id(user_id), key), math.inf)
 
     def context(self) -> contextlib.AbstractContextManager[None]:

@@ -26,6 +26,7 @@ class Request(NamedTuple):
         digest: of parameters that `params` does not have; empty: of `params`.
         arguments: of a view, from its route: a JSON object.
         completable: whether the parameters are stored, so that the server can complete it.
+        namespace: of a request that was read from its row.
     """
 
     user_id: str
@@ -37,6 +38,7 @@ class Request(NamedTuple):
     digest: str = ""
     arguments: Any = None
     completable: bool = True
+    namespace: str = ""
 
 
 def checked(request: Request, key_length: tuple[int, int]) -> Request:
@@ -115,4 +117,5 @@ def request_of(row: Any) -> Request:
         row.path,
         row.digest,
         arguments,
+        namespace=row.key.namespace() or "",
     )

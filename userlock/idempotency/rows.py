@@ -16,7 +16,7 @@ from typing import Any
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import SHARDS, micros_of, name_of, owner_key, shard_index
+from userlock.ndb.owners import SHARDS, micros_of, name_of, namespaces, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.
@@ -40,6 +40,8 @@ class RequestRow(Model):
         claimed_until: when others may take it over without the lock, in microseconds since 1970.
         claimed_locked: whether that attempt has the user's lock for certain. Then another one
             that has it may take it over before.
+        calling: whether it may be within a call of another service, without the user's lock. Then
+            `claimed_locked` is about the call's lock.
         complete_at: when the server may complete it, in microseconds since 1970.
         points: what has been done so far, as JSON: see `points_in`.
         status, headers, body: the answer; a status of None: there is none yet.
@@ -51,6 +53,7 @@ class RequestRow(Model):
     _write_policy = WritePolicy.unsafe(
         "each write is fenced, or in a transaction that has read the row; attempts have tokens"
     )
+    _userlock_expects_conflicts = True
     write_id = WriteIdProperty()
 
     user = ndb.JsonProperty(indexed=False)
@@ -65,6 +68,7 @@ class RequestRow(Model):
     token = ndb.TextProperty(default="")
     claimed_until = ndb.IntegerProperty(indexed=False, default=0)
     claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
+    calling = ndb.BooleanProperty(indexed=False, default=False)
     complete_at = ndb.IntegerProperty(indexed=False, default=0)
     points = ndb.BlobProperty(compressed=True, default=b"[]")
     status = ndb.IntegerProperty(indexed=False)
@@ -104,40 +108,41 @@ def standing_of(row: Any) -> str:
 def requests_before(standing: str, micros: int = _LATEST) -> Iterator[Any]:
     """Yield the keys of requests that stand so, and whose time is before that one.
 
-    Those of a shard come in the order of that time.
+    Of all namespaces. Those of a shard come in the order of that time.
     """
-    for shard in range(SHARDS):
-        yield from oldest(standing, shard, before=micros).iter(keys_only=True)
+    for namespace in namespaces():
+        if _standing_so(namespace, f"{standing}|", f"{standing}}}").get(keys_only=True) is None:
+            continue
+        for shard in range(SHARDS):
+            yield from oldest(namespace, standing, shard, before=micros).iter(keys_only=True)
 
 
-def oldest(standing: str, shard: int, *, before: int = _LATEST) -> Any:
+def oldest(namespace: str, standing: str, shard: int, *, before: int = _LATEST) -> Any:
     """Return a query of the requests of a shard that stand so, by their time."""
     first = f"{standing}|{shard:02d}|"
-    query = RequestRow.query(
-        RequestRow.standing >= first,
-        RequestRow.standing < f"{first}{max(before, 0):016d}",
-        namespace="",
-    )
+    query = _standing_so(namespace, first, f"{first}{max(before, 0):016d}")
     return query.order(RequestRow.standing)
 
 
-def newest(standing: str, shard: int) -> Any:
+def newest(namespace: str, standing: str, shard: int) -> Any:
     """Return the same query, the latest first."""
     first = f"{standing}|{shard:02d}|"
-    query = RequestRow.query(
-        RequestRow.standing >= first, RequestRow.standing < f"{first}~", namespace=""
-    )
-    return query.order(-RequestRow.standing)
+    return _standing_so(namespace, first, f"{first}~").order(-RequestRow.standing)
+
+
+def _standing_so(namespace: str, first: str, last: str) -> Any:
+    standing = RequestRow.standing
+    return RequestRow.query(standing >= first, standing < last, namespace=namespace)
 
 
 def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
-    """Return the keys of a user's requests."""
-    query = RequestRow.query(ancestor=owner_key(user_id), namespace="")
+    """Return the keys of a user's requests, in the namespace of the running code."""
+    query = RequestRow.query(ancestor=owner_key(user_id))
     return list(query.fetch(most, keys_only=True))
 
 
 def request_key(user_id: str, key: str) -> Any:
-    """Return the key of a user's request."""
+    """Return the key of a user's request, in the namespace of the running code."""
     return ndb.Key(RequestRow, name_of(key), parent=owner_key(user_id))
 
 

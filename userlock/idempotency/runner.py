@@ -3,8 +3,7 @@
 first                             the row                  the same again
 look up: none
 lock the user ◀────────────────────────────────────────── look up: none; waits for the lock
-insert, token a ────────────────▶ a
-phases, calls
+phases, calls: insert, token a ─▶ a
 the last transaction ───────────▶ the answer
 leave the lock                                             look up: the answer
 """
@@ -18,7 +17,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 from userlock.clock import Clock
@@ -28,11 +26,12 @@ from userlock.idempotency.flow import Finished, Flow
 from userlock.idempotency.in_flight import IN_FLIGHT, Other
 from userlock.idempotency.request import Request, check_same, stored_parameters
 from userlock.idempotency.rows import RequestRow, request_key
-from userlock.lock.api import global_lock
+from userlock.idempotency.user_lock import UserLock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import in_transaction
+from userlock.ndb.transactions import is_conflict
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +80,9 @@ class Run:
         self._keep_seconds = keep_seconds
         self._claim_seconds = claim_seconds
         self._key = request_key(request.user_id, request.key)
+        #: Whether it is stored before it has done anything: the server can complete it, and the
+        #: same again is refused at once.
+        self._is_seen = request.completable or refuse
 
     def run(self) -> Answer:
         """Run the function, or return the answer of an earlier attempt."""
@@ -110,65 +112,92 @@ class Run:
     def _run_locked(self, row: Any, waits: float | None, refuse: bool) -> Answer:
         """Run it under the user's lock."""
         with self._scope() as opened:
-            heartbeat = not opened.service.requests_only
             try:
-                with global_lock(
-                    self._request.user_id, wait_timeout=waits, heartbeat=heartbeat
-                ) as tenure:
-                    return self._run(row, tenure)
+                with UserLock(opened, self._key, self._request.user_id, waits) as lock:
+                    return self._run(row, lock)
             except LockTimeout:
                 if refuse:
                     raise self._running(1) from None
                 raise
 
-    def _run(self, row: Any, tenure: HeldLock) -> Answer:
+    def _run(self, row: Any, lock: UserLock) -> Answer:
         """Begin or resume it, under the user's lock."""
-        if tenure.lease.contended:
+        if lock.held.lease.contended:
             row = self._look_up()  # the same request may have had the lock
             if row is not None and row.is_finished:
                 return self._replay(row)
-        begun = self._insert(tenure) if row is None else None
+        begun = self._begin(lock.held) if row is None else None
+        stored = begun is None or self._is_seen
         if begun is None:
-            begun = ndb.transaction(lambda: self._take(tenure))
+            begun = self._resume(lock)
             if begun.is_finished:
                 return self._replay(begun)
         self.attempt = begun.attempts
-        flow = Flow(begun, self._clock, self._keep_seconds, self._request)
+        flow = Flow(begun, self._clock, self._keep_seconds, self._request, lock, stored=stored)
+        try:
+            answer = self._answer_of(flow)
+        except Exception:
+            flow.give_back()
+            raise
+        if answer.status >= FIRST_UNSTORED:
+            flow.give_back()
+        elif flow.answer is None:
+            flow.finish(answer)
+        return answer
+
+    def _answer_of(self, flow: Flow) -> Answer:
+        """Run the function; return its answer, which may not be stored yet."""
         for run in range(1, _MOST_RUNS + 1):
             try:
                 result = self._function(flow)
                 break
             except Finished as end:
                 return end.answer
-            except Aborted:
+            except Exception as error:
                 # The last transaction has met another one. What is stored is not done again.
-                if run == _MOST_RUNS:
-                    raise
-                flow.restart()
-            except Exception:
+                if is_conflict(error) and flow.answer is None and run < _MOST_RUNS:
+                    flow.restart()
+                    continue
                 if flow.answer is None:
                     raise
                 log.exception("flow %s has failed after its answer", self._request.flow)
                 return flow.answer
         if flow.answer is not None:
             return flow.answer
-        answer: Answer = result if isinstance(result, Answer) else self._answer(result)
-        if answer.status < FIRST_UNSTORED:
-            flow.finish(answer)
-        return answer
+        return result if isinstance(result, Answer) else self._answer(result)
 
-    def _insert(self, tenure: HeldLock) -> Any:
-        """Store a new request, by one commit; return its row, or None if there is one."""
+    def _begin(self, tenure: HeldLock) -> Any:
+        """Return the row of a new request, or None if there is one.
+
+        Its first commit will insert it, or this one if others have to see it before.
+        """
         row = self._new()
         self._claim(row, tenure)
-        try:
-            row.put(use_cache=False, use_global_cache=False)
-        except EntityExistsError:
-            return None
+        if self._is_seen:
+            try:
+                row.put(use_cache=False, use_global_cache=False)
+            except EntityExistsError:
+                return None
         return row
 
-    def _take(self, tenure: HeldLock) -> Any:
+    def _resume(self, lock: UserLock) -> Any:
+        """Take an unfinished request over, after the attempt that is in a call; return its row."""
+        row = self._look_up()
+        ended = ""
+        if row is not None and row.token and row.calling and row.claimed_locked:
+            try:
+                if not lock.is_calling(0 if self._refuse else self._wait_timeout):
+                    ended = row.token
+            except LockTimeout:
+                raise self._running(1) from None
+        return ndb.transaction(lambda: self._take(lock.held, ended))
+
+    def _take(self, tenure: HeldLock, ended: str) -> Any:
         """Take an unfinished request over, in a transaction; return its row, or a finished one.
+
+        Args:
+            tenure: the user's lock.
+            ended: the token of an attempt that was in a call, and is not any more.
 
         Raises:
             RequestRunning: another attempt may be running.
@@ -183,11 +212,8 @@ class Run:
             return row
         else:
             check_same(row, self._request)
-            if (
-                row.token
-                and row.claimed_until > now
-                and not (row.claimed_locked and not tenure.degraded)
-            ):
+            has_lost = row.token == ended if row.calling else row.claimed_locked
+            if row.token and row.claimed_until > now and not (has_lost and not tenure.degraded):
                 left = math.ceil((row.claimed_until - now) / 1e6)
                 raise self._running(left)
         self._claim(row, tenure)
@@ -211,7 +237,7 @@ class Run:
     def _claim(self, row: Any, tenure: HeldLock) -> None:
         row.token = secrets.token_hex(12)
         row.attempts += 1
-        row.claimed_locked = not tenure.degraded
+        row.claimed_locked, row.calling = not tenure.degraded, False
         now = self._now()
         row.claimed_until = now + round(self._claim_seconds * 1e6)
         first, most = _COMPLETE_SECONDS

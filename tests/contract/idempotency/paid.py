@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request, rows
 from tests.contract.outbox.conftest import Mailbox
-from userlock.idempotency import Answer, Flow, Flows
+from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 
@@ -27,6 +27,7 @@ class Paid:
 
     Attributes:
         refused: whether the provider's final refusal is expected.
+        completable: whether the server can complete it; else the first commit stores it.
         settings: of the scopes of all who act.
         answers: of all senders that got one.
         errors: of the others.
@@ -42,6 +43,7 @@ class Paid:
         self.refused = False
         self.answers: list[Answer] = []
         self.errors: list[Exception] = []
+        self.completable = True
         self.settings: userlock.Settings | None = None
         self.on: Callable[[str], None] = lambda point: None
         self.outbox = Outbox(Mailbox(), client=client)
@@ -50,7 +52,10 @@ class Paid:
 
     def send(self) -> None:
         """Send the request, from a client."""
-        self._collect(lambda: self.answers.append(self.flows.run(request())))
+        self._collect(lambda: self.answers.append(self.flows.run(self._request())))
+
+    def _request(self) -> Request:
+        return request(completable=self.completable)
 
     def complete(self) -> None:
         """Complete what is left, as the server does it."""
@@ -78,7 +83,7 @@ class Paid:
         (answer,) = {(each.status, each.headers, each.body) for each in self.answers}
         assert answer[0] == (402 if self.refused else 201)
         with userlock.scope():
-            again = self.flows.run(request())
+            again = self.flows.run(self._request())
         assert again.replayed
         assert (again.status, again.headers, again.body) == answer
 

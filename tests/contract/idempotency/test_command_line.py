@@ -21,6 +21,10 @@ from userlock.testing import ManualClock
 KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
 
 
+class Ended(BaseException):
+    """The process ends here, and gives nothing back."""
+
+
 class Rides:
     """An app, whose function fails while it is told to.
 
@@ -30,7 +34,7 @@ class Rides:
 
     def __init__(self, client: ndb.Client, service: userlock.LockService, clock: ManualClock):
         self.flows = Flows(client=client, service=service, clock=clock)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.call = self.flows.function(name="rides")(self._serve)
 
     def _serve(self, flow: Flow, to: str = "home") -> dict[str, Any]:
@@ -41,8 +45,8 @@ class Rides:
 
     def fail(self, user: str, key: str = KEY) -> None:
         """Leave a request unfinished."""
-        self.error = RuntimeError("a \x1b[2J bug")
-        with self.flows.context(), pytest.raises(RuntimeError):
+        self.error = Ended("a \x1b[2J bug")
+        with self.flows.context(), pytest.raises(Ended):
             self.call(user, key)
         self.error = None
 
@@ -216,7 +220,8 @@ def test_flows_without_a_client(terminal: Terminal) -> None:
 
 def test_no_flows_are_named(terminal: Terminal) -> None:
     del terminal.environ["USERLOCK_FLOWS"]
-    assert "set USERLOCK_FLOWS=main:flows" in terminal.run("flows", "list").err
+    advice = terminal.run("flows", "list").err
+    assert "set USERLOCK_APP=main:app, or USERLOCK_FLOWS=main:flows" in advice
     sys.modules["rides_app"].flows = 7  # type: ignore[attr-defined]
     outcome = terminal.run("flows", "list", "--app", "rides_app:flows")
     assert "is a int, no userlock.idempotency.Flows" in outcome.err

@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import fastapi
 import flask
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from google.cloud import ndb
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 import userlock
 from tests.contract.idempotency.conftest import KEY, Provider, rows
 from tests.contract.idempotency.test_web import post
 from tests.contract.outbox.conftest import Mailbox
 from tests.contract.web.djangos import django_client
-from userlock.contrib import django, wsgi
+from tests.contract.web.test_asgi import served
+from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows as FlaskFlows
 from userlock.contrib.flask import UserLock
 from userlock.errors import ExternalUnavailable
@@ -225,6 +229,44 @@ def test_a_view_of_django(
 
 
 # --- by jobs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+def test_a_view_under_asgi(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock, framework: str
+) -> None:
+    """It gets the same arguments in both attempts: FastAPI has made a number of one."""
+    flows = asgi.Flows(clock=clock, client=ndb_client)
+    got: list[Any] = []
+
+    def in_fastapi(flow: Flow, number: int) -> dict[str, Any]:
+        got.append(number)
+        if len(got) == 1:
+            raise Gone
+        return {"number": number}
+
+    def in_starlette(flow: Flow) -> dict[str, Any]:
+        return in_fastapi(flow, flow.arguments["number"])
+
+    view: Any = in_fastapi if framework == "fastapi" else in_starlette
+    once = flows.idempotent(user=lambda request: "ann", completable=True, name="rides")(view)
+    app: Any
+    if framework == "fastapi":
+        app = fastapi.FastAPI()
+        app.post("/rides/{number}")(once)
+    else:
+        app = Starlette(routes=[Route("/rides/{number:int}", once, methods=["POST"])])
+    app.add_middleware(asgi.UserLockMiddleware, client=ndb_client, service=service)
+    with served(app) as ask:
+        headers = {"Idempotency-Key": KEY}
+        assert ask("/rides/7", headers=headers).status == 500
+        clock.advance(301)
+        with flows.context():
+            ((asked, answer),) = flows.complete()
+        assert asked.arguments == {"number": 7}
+        assert got == [7, 7]
+        assert answer is not None
+        assert ask("/rides/7", headers=headers).body == answer.body == b'{"number":7}'
 
 
 @pytest.fixture

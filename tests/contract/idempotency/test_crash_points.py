@@ -15,7 +15,8 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request
 from tests.contract.idempotency.paid import Paid, once
 from userlock.errors import FlowTakenOver
-from userlock.idempotency import Flows
+from userlock.idempotency import Flows, runner
+from userlock.idempotency.in_flight import InFlight
 from userlock.ndb import commits
 from userlock.ndb.capabilities import honours_base_version
 from userlock.stores import MemoryStore
@@ -94,7 +95,13 @@ OTHERS: dict[str, Callable[[Paid], None]] = {
 )
 @pytest.mark.parametrize("point", Paid.POINTS)
 def test_another_one_acts_at_each_point(
-    paid: Paid, clock: ManualClock, store: MemoryStore, point: str, other: str, lock: str
+    paid: Paid,
+    clock: ManualClock,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    other: str,
+    lock: str,
 ) -> None:
     """The attempt is paused there for days; then it goes on."""
     if lock == "down":
@@ -102,6 +109,7 @@ def test_another_one_acts_at_each_point(
 
     def act() -> None:
         clock.advance(30 * DAY)
+        monkeypatch.setattr(runner, "IN_FLIGHT", InFlight())  # in another process
         OTHERS[other](paid)
 
     paid.on = once(point, act)

@@ -63,9 +63,9 @@ def test_a_user_may_be_a_number(flows: Flows, ride: Function) -> None:
     assert flows.run(request("7"), ride).replayed
 
 
-@pytest.mark.parametrize("key", ["", "short", "x" * 101, "a space in it, and long", "\u00e4" * 30])
+@pytest.mark.parametrize("key", ["", "x" * 256, "a space in it, and long", "\u00e4" * 30])
 def test_malformed_keys(flows: Flows, ride: Function, key: str) -> None:
-    with pytest.raises(IdempotencyKeyRefused, match="20 to 100"):
+    with pytest.raises(IdempotencyKeyRefused, match="1 to 255"):
         flows.run(request(key=key, method="POST"), ride)
     assert rows() == []
 
@@ -154,6 +154,23 @@ def test_a_last_block_without_an_answer(flows: Flows) -> None:
     with pytest.raises(NotStorable, match=r"end\.respond"):
         flows.run(request(), forgets)
     assert rides() == []
+
+
+@pytest.mark.parametrize("completable", [True, False], ids=["stored", "by its first commit"])
+@pytest.mark.parametrize("step", ["phase", "last"])
+def test_an_answer_after_a_step_that_has_failed(flows: Flows, step: str, completable: bool) -> None:
+    def refuse(flow: Flow) -> Any:
+        try:
+            if step == "last":
+                with flow.last():
+                    raise LookupError("nothing is left")
+            flow.phase("book", lambda: int("none"))
+        except (LookupError, ValueError):
+            return "sold out"
+
+    asked = request(completable=completable)
+    assert [flows.run(asked, refuse).value for _ in range(2)] == ["sold out"] * 2
+    assert [row.is_finished for row in rows()] == [True]
 
 
 def test_a_function(flows: Flows) -> None:

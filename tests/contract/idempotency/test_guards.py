@@ -35,7 +35,7 @@ Patch = pytest.MonkeyPatch
 
 def without_token(patch: Patch) -> None:
     """A transaction does not compare the token of its attempt."""
-    patch.setattr(attempts.Flow, "_is_mine", lambda *_: True)
+    patch.setattr(attempts.Flow, "_mine", lambda _, row: row)
 
 
 def without_honoured_key(patch: Patch) -> None:
@@ -51,19 +51,19 @@ def without_same_key(patch: Patch) -> None:
 
 def without_insert(patch: Patch) -> None:
     """The key is stored by a plain put, over what is there."""
-    insert = Run._insert
+    begin = Run._begin
 
     def put(run: Run, tenure: Any) -> Any:
         with userlock.scope(settings=userlock.Settings(fencing=False)):
-            return insert(run, tenure)
+            return begin(run, tenure)
 
-    patch.setattr(Run, "_insert", put)
+    patch.setattr(Run, "_begin", put)
 
 
 def without_points(patch: Patch) -> None:
     """Points are not stored, so the work before them is done again."""
     write = attempts.Flow._put
-    patch.setattr(attempts.Flow, "_put", lambda flow, row, _: write(flow, row, []))
+    patch.setattr(attempts.Flow, "_put", lambda flow, row, _, **how: write(flow, row, [], **how))
 
 
 def without_answer(patch: Patch) -> None:
@@ -156,6 +156,15 @@ CONTROLS: list[tuple[Callable[[Patch], None], str]] = [
     (without_points, "cut off after the phase"),
     (without_answer, "cut off after the phase"),
 ]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_request_that_its_first_commit_stores(
+    paid: Paid, clock: ManualClock, store: MemoryStore, scenario: str
+) -> None:
+    paid.completable = False
+    SCENARIOS[scenario](paid, clock, store)
+    paid.check()
 
 
 @pytest.mark.parametrize(

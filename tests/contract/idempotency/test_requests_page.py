@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from typing import Any
 
 import pytest
 from google.cloud import ndb
+from werkzeug.serving import make_server
 
 import userlock
 from tests.contract.idempotency.conftest import KEY
@@ -15,6 +17,7 @@ from tests.documents import Page
 
 PAGE = Page("docs/requests.md")
 APP = PAGE.take("python", "create_ride")
+CLIENT = PAGE.take("python", "def order_ride")
 FORM = PAGE.take("python", "def tip")
 COMPLETABLE = PAGE.take("python", "def refund_ride")
 FUNCTION = PAGE.take("python", "def refund_payment")
@@ -41,7 +44,36 @@ def test_a_ride_is_begun_once(names: dict[str, Any], ndb_client: ndb.Client) -> 
     assert again.headers["Idempotent-Replayed"] == "true"
     with ndb_client.context():
         (ride,) = names["Ride"].query()
+        (audit,) = names["Audit"].query()
     assert ride.charge.startswith("charge-")
+    assert (audit.action, audit.entity) == ("ride", ride.key)
+
+
+def test_a_client_sends_it_again(names: dict[str, Any], ndb_client: ndb.Client) -> None:
+    """The answer to its first request is lost."""
+    sent: list[int] = []
+
+    def site(environ: Any, start_response: Any) -> Any:
+        answer = names["app"](environ, start_response)
+        sent.append(len(sent))
+        if len(sent) == 1:
+            raise ConnectionError("the connection breaks")
+        return answer
+
+    server = make_server("127.0.0.1", 0, site)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    order_ride = CLIENT.run({})["order_ride"]
+    try:
+        answers = [order_ride(f"http://127.0.0.1:{server.port}", "order-17") for _ in range(2)]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert [each.status_code for each in answers] == [201, 201]
+    assert len(sent) == 3
+    with ndb_client.context():
+        assert names["Ride"].query().count() == 1
 
 
 def test_a_form_is_sent_twice(names: dict[str, Any]) -> None:

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import fastapi
 import flask
 import pytest
 import werkzeug.test
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
+from fastapi import Request
+from fastapi.responses import StreamingResponse
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
 from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride
 from tests.contract.web.djangos import django_client
-from userlock.contrib import django, wsgi
+from tests.contract.web.test_asgi import served
+from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
@@ -146,9 +150,56 @@ def django_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Se
         yield send
 
 
-APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app}
+def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
+    """Under a real server: views run in threads."""
+    flows, app = asgi.Flows(client=client), fastapi.FastAPI()
+    app.add_middleware(asgi.UserLockMiddleware, client=client, service=service)
+
+    async def user(request: Request) -> str:
+        return "ann"
+
+    async def key_in_form(request: Request) -> Any:
+        return (await request.form()).get("request")
+
+    def view(path: str, view: Any, **options: Any) -> None:
+        app.post(f"/{path}")(flows.idempotent(user=user, name=path, **options)(view))
+
+    def rides(flow: Flow) -> Any:
+        response = fastapi.Response(ran(flow), 201, media_type=JSON)
+        response.set_cookie("session", "secret")
+        return response
+
+    def last(flow: Flow, request: Request) -> str:
+        assert request.method == "POST"
+        answered(flow)
+        return "not this"
+
+    def form(flow: Flow) -> Any:
+        return json.loads(ran(flow))
+
+    view("rides", rides)
+    view("last", last)
+    view("stream", lambda flow: StreamingResponse(iter(["a", "b"])))
+    view("form", form, key=key_in_form)
+    with served(app) as ask:
+
+        def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
+            headers = {"Content-Type": content_type}
+            if key is not None:
+                headers["Idempotency-Key"] = key
+            answer = ask(f"/{where}", headers=headers, body=body)
+            return (
+                answer.status,
+                {name.title(): each for name, each in answer.headers.items()},
+                answer.body,
+            )
+
+        yield send
+
+
+APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app, "fastapi": fastapi_app}
 #: WSGI apps read their bodies and answer in parts: what is a form or a stream is theirs.
-FORMS = pytest.mark.parametrize("framework", ["flask", "django"])
+FORMS = pytest.mark.parametrize("framework", ["flask", "django", "fastapi"])
 
 
 @pytest.fixture(params=APPS)
@@ -180,7 +231,7 @@ def test_a_replay(send: Send) -> None:
 
 
 def test_problems(send: Send) -> None:
-    for key in (None, "", "short", '""'):
+    for key in (None, "", "x" * 256, '""'):
         status, headers, body = send("rides", b"{}", key=key)
         assert (status, headers["Content-Type"]) == (400, "application/problem+json")
         assert "Idempotency-Key" in json.loads(body)["detail"]
@@ -193,7 +244,7 @@ def test_the_key_in_a_form(send: Send) -> None:
     """A form of a page without scripts; the header then counts for nothing."""
     for key, text, status in (
         *((KEY, "a", 200), (KEY, "a", 200), (KEY, "b", 422)),
-        *((KEY + "-2", "b", 200), ("short", "a", 400), (None, "a", 400)),
+        *((KEY + "-2", "b", 200), ("x" * 256, "a", 400), (None, "a", 400)),
     ):
         form = {"text": text, **({} if key is None else {"request": key})}
         assert send("form", urlencode(form).encode(), FORM)[0] == status

@@ -71,11 +71,11 @@ def service() -> userlock.LockService:
 def serve() -> Iterator[Serve]:
     """Serve apps by uvicorn; each time a function that asks it."""
     with contextlib.ExitStack() as stack:
-        yield lambda app: stack.enter_context(_served(app))
+        yield lambda app: stack.enter_context(served(app))
 
 
 @contextlib.contextmanager
-def _served(app: Any) -> Iterator[Ask]:
+def served(app: Any) -> Iterator[Ask]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))

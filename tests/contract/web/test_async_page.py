@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import fastapi
+import pydantic
 import pytest
 from google.cloud import ndb
 
 import userlock
 from tests.contract.web.test_asgi import Serve, serve  # noqa: F401  (a fixture)
 from tests.documents import Page
-from userlock.contrib.asgi import UserLockMiddleware
+from userlock.contrib.asgi import Flows, UserLockMiddleware
 from userlock.events import Listeners
 from userlock.stores import MemoryStore
 
 PAGE = Page("docs/async.md")
 COROUTINE = PAGE.take("python", "asyncio.to_thread(save")
 APP = PAGE.take("python", "add_middleware")
+RIDES = PAGE.take("python", "def create_ride")
 
 
 @pytest.fixture
@@ -67,3 +70,53 @@ def test_fastapi(
     lease = service.acquire("ann")
     assert ask("/exercises/bob").json == 10
     service.release(lease)
+
+
+class Ride(pydantic.BaseModel):
+    """The body of a request."""
+
+    to: str
+    cents: int
+
+
+def test_a_ride_is_paid_once(
+    service: userlock.LockService,
+    serve: Serve,  # noqa: F811
+    ndb_client: ndb.Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
+    charges: list[int] = []
+
+    class Rides(userlock.UserModel):
+        _lock_id_from_key = userlock.key_id
+        charges = ndb.StringProperty(repeated=True)
+
+    def charge_card(cents: int, key: str) -> str:
+        charges.append(cents)
+        return f"charge-{len(charges)}"
+
+    app = fastapi.FastAPI()
+    app.add_middleware(UserLockMiddleware, service=service)
+    RIDES.run(
+        {
+            "app": app,
+            "Flows": Flows,
+            "ndb_client": ndb_client,
+            "Ride": Ride,
+            "Rides": Rides,
+            "charge_card": charge_card,
+            "__name__": "rides",
+        }
+    )
+    ask = serve(app)
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "order-17"}
+    body = json.dumps({"to": "home", "cents": 2000}).encode()
+    first, again = (ask("/users/ann/rides", headers=headers, body=body) for _ in range(2))
+    assert (first.status, again.status) == (201, 201)
+    assert first.json == again.json == {"to": "home", "charge": "charge-1"}
+    assert again.headers["idempotent-replayed"] == "true"
+    assert charges == [2000]
+    with ndb_client.context():
+        assert Rides.get_by_id("ann").charges == ["charge-1"]
+    assert ask("/users/ann/rides", headers=headers, body=b"{}").status == 422

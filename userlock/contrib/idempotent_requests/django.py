@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
+    FORMS,
     HEADER,
     IdempotentView,
     ViewOptions,
@@ -92,7 +93,7 @@ def _request(
     arguments: dict[str, Any],
 ) -> Request:
     media = request.content_type or ""
-    is_form = media in ("multipart/form-data", "application/x-www-form-urlencoded")
+    is_form = media in FORMS
     files = [
         (field, file.name or "", file.read())
         for field, several in (request.FILES.lists() if is_form else ())
@@ -110,17 +111,8 @@ def _request(
         else (),
         files=files,
     )
-    return Request(
-        user_id,
-        key,
-        view.name,
-        found.value,
-        request.method or "",
-        request.path_info,
-        found.digest,
-        arguments if view.completable else None,
-        completable=view.completable and found.storable,
-    )
+    method, path = request.method or "", request.path_info
+    return view.request(user_id, key, method, path, found, arguments)
 
 
 def _stored(flow: Flow, response: Any) -> Answer | None:

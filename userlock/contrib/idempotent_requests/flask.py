@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
+    FORMS,
     HEADER,
     IdempotentView,
     ViewOptions,
@@ -133,8 +134,7 @@ class Flows(idempotency.Flows):
 def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
     asked = flask.request
     body = asked.get_data(cache=True, parse_form_data=False)
-    multipart = asked.mimetype == "multipart/form-data"
-    is_form = multipart or asked.mimetype == "application/x-www-form-urlencoded"
+    is_form = asked.mimetype in FORMS
     found = parameters_of(
         asked.query_string,
         asked.mimetype,
@@ -147,17 +147,7 @@ def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, 
     )
     for file in asked.files.values():
         file.seek(0)
-    return Request(
-        user_id,
-        key,
-        view.name,
-        found.value,
-        asked.method,
-        asked.path,
-        found.digest,
-        arguments if view.completable else None,
-        completable=view.completable and found.storable,
-    )
+    return view.request(user_id, key, asked.method, asked.path, found, arguments)
 
 
 def _refusal(error: Exception) -> Any:

@@ -21,6 +21,8 @@ from userlock.lock.lease import check_wait_timeout
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 METHODS = ("POST", "PATCH")
+#: The media types of forms.
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 #: The longest parameters that are stored, so that the server can complete the request.
 _MOST_STORED_BYTES = 200_000
 
@@ -69,11 +71,11 @@ def parameters_of(
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
-    counted = [query.decode("latin-1"), fields, stored_files]
+    counted: list[Any] = [query.decode("latin-1"), fields, stored_files]
     if value is None or fields:
-        counted.append(body.hex())
+        counted.append({"type": content_type, "bytes": body.hex()})
     else:
-        counted.append(value)
+        counted.append({"json": value})
     digest = hashlib.sha256(written(counted, sort_keys=True)).hexdigest()
     storable = value is not None or not (body or stored_files)
     if storable and len(written(value)) > _MOST_STORED_BYTES:
@@ -179,6 +181,36 @@ class IdempotentView:
             wait_timeout=self._wait_timeout,
             refuse=self._refuse,
             keep_hours=self.keep_hours,
+        )
+
+    def request(
+        self,
+        user_id: str,
+        key: str,
+        method: str,
+        path: str,
+        sent: Parameters,
+        arguments: dict[str, Any],
+    ) -> Request:
+        """Return a request of the view.
+
+        Args:
+            user_id: the owner of the key.
+            key: the idempotency key.
+            method, path: of the HTTP request.
+            sent: its parameters.
+            arguments: of the route.
+        """
+        return Request(
+            user_id,
+            key,
+            self.name,
+            sent.value,
+            method,
+            path,
+            sent.digest,
+            arguments if self.completable else None,
+            completable=self.completable and sent.storable,
         )
 
     def check_method(self, method: str | None) -> None:

@@ -25,6 +25,7 @@ from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import current_context
+from userlock.ndb.owners import in_namespace
 from userlock.words import escaped, legible
 
 log = logging.getLogger(__name__)
@@ -188,7 +189,8 @@ class RequestPages(Pages):
         user = flask.request.form.get("user", "")
         key = flask.request.form.get("key", "")
         named = 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY
-        return reading.read(user, key) if named else None
+        namespace = flask.request.form.get("namespace")
+        return reading.read(user, key, namespace) if named else None
 
     # --- completion ---------------------------------------------------------------------------
 
@@ -233,7 +235,8 @@ class RequestPages(Pages):
         """Return a stuck request that this process can complete; None if it is none."""
         if shown.state(found) != "stuck":
             return None
-        return self._flows.find(found.user, found.key)
+        with in_namespace(found.namespace):
+            return self._flows.find(found.user, found.key)
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -253,7 +256,7 @@ def _posted(found: reading.Found) -> dict[str, str] | None:
     """Return the fields that name a request in a form; None if they have to be typed."""
     if not (ids.are_plain() and is_carried(found.user) and is_carried(found.key)):
         return None
-    return {"user": found.user, "key": found.key}
+    return {"user": found.user, "key": found.key, "namespace": found.namespace}
 
 
 def _apart(complete: Callable[[], StoredAnswer | None], service: LockService) -> Any:

@@ -22,6 +22,10 @@ from userlock.testing import ManualClock
 NOW = "/userlock/requests/complete/now"
 
 
+class Ended(BaseException):
+    """The process ends here, and gives nothing back."""
+
+
 class Shop:
     """An app whose requests fail while they are told to.
 
@@ -35,7 +39,7 @@ class Shop:
     ) -> None:
         self.clock = clock
         self.flows = Flows(clock=clock)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.sold: list[str] = []
         self.sell = self.flows.function(name="sell")(self._sell)
         self.client = client
@@ -58,8 +62,8 @@ class Shop:
 
     def leave(self, user: str, key: str = KEY) -> None:
         """Leave a request unfinished, and stuck."""
-        self.error = RuntimeError("no")
-        with pytest.raises(RuntimeError):
+        self.error = Ended()
+        with pytest.raises(Ended):
             self.ask(user, key)
         self.error = None
         self.clock.advance(90)

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 import userlock
 from tests.contract.idempotency.conftest import KEY, rows
-from tests.contract.idempotency.operators.conftest import NOW, Shop, asked, document, named
+from tests.contract.idempotency.operators.conftest import NOW, Ended, Shop, asked, document, named
 from tests.contract.outbox.operators.test_inspector import form
 from userlock.admin import requests as reading
 from userlock.contrib.inspector import requests as pages
@@ -47,8 +47,8 @@ def test_counts_and_lists(shop: Shop, web: FlaskClient, service: userlock.LockSe
     shop.ask("ann")
     shop.ask("eve")
     shop.leave("bob")
-    shop.error = RuntimeError("no")
-    with pytest.raises(RuntimeError):
+    shop.error = Ended()
+    with pytest.raises(Ended):
         shop.ask("zoe")
     found = document(web)
     assert found["counts"] == {"running": 1, "stuck": 1, "finished": 2, "resumed": 1}
@@ -110,7 +110,7 @@ def test_one_request(shop: Shop, web: FlaskClient) -> None:
     shop.ask("bob")
     page = web.get("/userlock/requests").text
     fields = form(page, "/requests/show")
-    assert fields == {"user": "ann", "key": KEY}
+    assert fields == {"user": "ann", "key": KEY, "namespace": ""}
     one = web.post("/userlock/requests/show", data=fields).text
     for shown in (
         "sell",

@@ -1,0 +1,192 @@
+"""Calls of other services: without the user's lock, and no longer than they may take."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+from userlock.errors import ExternalUnavailable, LockTimeout, RequestRunning
+from userlock.idempotency import Flows, Request, runner
+from userlock.idempotency.in_flight import InFlight
+from userlock.stores import MemoryStore
+
+KEY = "payment-1234-of-november"
+#: The longest wait for another thread, in seconds: none decides by it.
+PATIENCE = 60
+
+
+class Provider:
+    """A provider whose replies are waited for."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.reply = threading.Event()
+        self.keys: list[str] = []
+
+    def charge(self, key: str) -> int:
+        self.keys.append(key)
+        self.asked.release()
+        assert self.reply.wait(PATIENCE)
+        return 7
+
+
+class Till:
+    """Flows of several processes, by real time."""
+
+    def __init__(self, client: ndb.Client) -> None:
+        self.client = client
+        self.service = userlock.LockService(MemoryStore())
+        self.provider = Provider()
+        self.pool = ThreadPoolExecutor(8)
+
+    def pay(self, *, refuse: bool = False, wait_timeout: float = PATIENCE) -> Any:
+        """Pay, in a process of its own."""
+        flows = Flows(client=self.client, service=self.service)
+
+        def serve(flow: Any) -> int:
+            charged: int = flow.external("charge", self.provider.charge)
+            holder = self.service.holder("ann")
+            assert holder is not None, "it is taken again"
+            return charged
+
+        with flows.context():
+            request = Request("ann", KEY, "pay")
+            return flows.run(request, serve, refuse=refuse, wait_timeout=wait_timeout)
+
+    def begin(self) -> Future[Any]:
+        """Begin to pay in a thread; return when the provider is asked."""
+        paying = self.pool.submit(self.pay)
+        assert self.provider.asked.acquire(timeout=PATIENCE)
+        return paying
+
+
+class _OtherProcesses:
+    """Makes threads be like processes: none knows of another one's requests."""
+
+    @staticmethod
+    def entered(key: Any, seconds: float) -> contextlib.AbstractContextManager[Any]:
+        return InFlight().entered(key, seconds)
+
+
+@pytest.fixture
+def till(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
+    monkeypatch.setattr(runner, "IN_FLIGHT", _OtherProcesses())
+    till = Till(ndb_client)
+    yield till
+    till.provider.reply.set()
+    till.pool.shutdown()
+
+
+def test_other_requests_of_the_user_pass(till: Till) -> None:
+    paying = till.begin()
+    with userlock.scope(till.service), userlock.global_lock("ann", wait_timeout=0) as lock:
+        assert not lock.degraded
+    till.provider.reply.set()
+    assert paying.result(PATIENCE).value == 7
+    assert till.service.holder("ann") is None
+
+
+def test_a_lock_of_the_code_around_is_kept(till: Till) -> None:
+    """It may have read entities under it. Shows that the test above would notice."""
+
+    def pay_under_a_lock() -> Any:
+        with userlock.scope(till.service), userlock.global_lock("ann"):
+            return till.pay()
+
+    paying = till.pool.submit(pay_under_a_lock)
+    assert till.provider.asked.acquire(timeout=PATIENCE)
+    with userlock.scope(till.service), pytest.raises(LockTimeout):
+        userlock.acquire_lock("ann", wait_timeout=0)
+    till.provider.reply.set()
+    assert paying.result(PATIENCE).value == 7
+
+
+def test_the_same_request_waits_and_gets_the_answer(till: Till) -> None:
+    paying = till.begin()
+    again = till.pool.submit(till.pay)
+    with userlock.scope(till.service):
+        while not userlock.waiters(_call_of(till)):
+            pass  # until it waits for the call
+    till.provider.reply.set()
+    assert paying.result(PATIENCE).value == again.result(PATIENCE).value == 7
+    assert again.result().replayed
+    assert len(till.provider.keys) == 1
+
+
+def test_the_same_request_may_be_refused(till: Till) -> None:
+    paying = till.begin()
+    for how in ({"refuse": True}, {"wait_timeout": 0}):
+        with pytest.raises(RequestRunning):
+            till.pay(**how)
+    till.provider.reply.set()
+    paying.result(PATIENCE)
+    assert len(till.provider.keys) == 1
+
+
+def test_a_call_whose_process_has_ended_is_made_again(till: Till) -> None:
+    """Its lock has gone: the row alone tells of it. By the same key."""
+    paying = till.begin()
+    store = till.service.store
+    assert isinstance(store, MemoryStore)
+    store.forget_everything()
+    again = till.pool.submit(till.pay)
+    assert till.provider.asked.acquire(timeout=PATIENCE)
+    till.provider.reply.set()
+    assert again.result(PATIENCE).value == 7
+    with pytest.raises(userlock.FlowTakenOver):
+        paying.result(PATIENCE)
+    assert len(set(till.provider.keys)) == 1
+
+
+def _call_of(till: Till) -> str:
+    store = till.service.store
+    assert isinstance(store, MemoryStore)
+    (found,) = [each for each in store.lock_ids() if "userlock.call" in each]
+    return found
+
+
+# --- time-outs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": 0.05}, {"timeout": 0.05, "transient": (LookupError,)}, {}],
+    ids=["limited", "errors of another client", "the control"],
+)
+def test_a_call_that_hangs_fails_for_now(till: Till, options: dict[str, Any]) -> None:
+    flows = Flows(client=till.client, service=till.service)
+    timeout = options.get("timeout")
+
+    def serve(flow: Any) -> Any:
+        return flow.external("charge", till.provider.charge, attempts=2, **options)
+
+    if timeout is None:
+        till.provider.reply.set()
+    with flows.context():
+        if timeout is None:
+            assert flows.run(Request("ann", KEY, "pay"), serve).value == 7
+            return
+        with pytest.raises(ExternalUnavailable):
+            flows.run(Request("ann", KEY, "pay"), serve)
+        assert len(till.provider.keys) == 2
+        till.provider.reply.set()
+        assert flows.run(Request("ann", KEY, "pay"), serve).value == 7
+    assert len(set(till.provider.keys)) == 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan"), None])
+def test_no_time(till: Till, timeout: Any) -> None:
+    flows = Flows(client=till.client, service=till.service)
+    call: Callable[[str], int] = lambda key: 1  # noqa: E731
+    with flows.context(), pytest.raises(ValueError, match="timeout is a number of seconds"):
+        flows.run(
+            Request("ann", KEY, "pay"),
+            lambda flow: flow.external("charge", call, timeout=timeout),
+        )

@@ -1,0 +1,123 @@
+"""The user's lock during an attempt, which calls of other services do without.
+
+    attempt A                       locks                         another request of the user
+    phase                           the user's: A
+    call: takes the call's lock     the user's: A; the call's: A
+    leaves the user's               the call's: A
+    waits for the provider          the user's ─────────────────▶ runs
+    stores the reply
+    takes the user's lock again     both: A                       waits
+    gives the call's back           the user's: A
+
+The call's lock tells another attempt of the same request that this one lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from userlock.lock.api import global_lock
+from userlock.lock.held_lock import HeldLock
+from userlock.lock.scope import LockScope
+from userlock.ndb.owners import joined
+
+
+def call_lock_id(row_key: Any) -> str:
+    """Return the id of the lock that a request has while it calls another service."""
+    return joined("userlock.call", row_key.namespace() or "", *row_key.flat())
+
+
+class UserLock:
+    """The lock of a request's user, for one attempt.
+
+    Args:
+        opened: the scope.
+        row_key: of the request's row.
+        user_id: the user.
+        wait_timeout: the longest wait, each time.
+
+    Attributes:
+        held: the lock, while it is held.
+    """
+
+    def __init__(
+        self, opened: LockScope, row_key: Any, user_id: str, wait_timeout: float | None
+    ) -> None:
+        self._opened = opened
+        self._user_id = user_id
+        self._wait_timeout = wait_timeout
+        self._call_id = call_lock_id(row_key)
+        self._stack = contextlib.ExitStack()
+        #: Whether code around has the lock, which is not ours to leave.
+        self._is_others = user_id in opened.held
+        self.held: HeldLock
+
+    def __enter__(self) -> UserLock:
+        self._take(self._wait_timeout)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _take(self, wait_timeout: float | None) -> None:
+        lock = self._lock(self._user_id, wait_timeout)
+        self.held = self._stack.enter_context(lock)
+
+    def _lock(self, lock_id: str, wait_timeout: float | None) -> global_lock:
+        heartbeat = not self._opened.service.requests_only
+        return global_lock(lock_id, wait_timeout=wait_timeout, heartbeat=heartbeat)
+
+    @contextlib.contextmanager
+    def left(self) -> Iterator[Call]:
+        """Give a call; `begun()` leaves the lock, and the end of the block takes it again.
+
+        After an error it is not taken again: the attempt ends.
+
+        Raises:
+            LockTimeout: it was not free in time.
+        """
+        if self._is_others:
+            yield Call(self, self.held, leaves=False)
+            return
+        with self._lock(self._call_id, 0) as own:
+            yield Call(self, own, leaves=True)
+            self._take(self._wait_timeout)
+
+    def leave(self) -> None:
+        """Leave the lock."""
+        self._stack.close()
+
+    def is_calling(self, wait_timeout: float | None) -> bool:
+        """Wait until the attempt that is in a call ends it, without the user's lock.
+
+        Returns:
+            False if no attempt is in a call for certain. The user's lock has been taken again.
+
+        Raises:
+            LockTimeout: it was still in the call.
+        """
+        self._stack.close()
+        with self._lock(self._call_id, wait_timeout) as own:
+            calling = own.degraded
+        self._take(self._wait_timeout)
+        return calling
+
+
+class Call:
+    """A call of another service.
+
+    Attributes:
+        locked: whether the store has confirmed the lock that tells others of it.
+    """
+
+    def __init__(self, lock: UserLock, own: HeldLock, *, leaves: bool) -> None:
+        self._lock = lock
+        self._leaves = leaves
+        self.locked = not own.degraded
+
+    def begun(self) -> None:
+        """Leave the user's lock: the row tells of the call."""
+        if self._leaves:
+            self._lock.leave()
