@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 from userlock.constraints.rows import ClaimRow
@@ -20,12 +19,12 @@ from userlock.lock.lease import Priority
 from userlock.ndb.claim_rows import LIST
 from userlock.ndb.claims import Claim, claims_of, has_claims
 from userlock.ndb.client import DATASTORE_ERRORS
-from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import suppress
 from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import forget_claims
+from userlock.ndb.transactions import is_conflict
 from userlock.words import legible, text_of
 
 _BATCH = 100
@@ -116,12 +115,9 @@ class Audit:
                 if not is_in_order:
                     yield from self._of_entity(entity)
         kind = model._get_kind()
-        rows = ClaimRow.query(
-            ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/", namespace=""
-        ).order(ClaimRow.constraint, ClaimRow.key)
-        namespace = current_context().get_namespace() or ""
-        for keys in self._batches(rows):
-            yield from self._of_rows(keys, namespace)
+        rows = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
+        for keys in self._batches(rows.order(ClaimRow.constraint, ClaimRow.key)):
+            yield from self._of_rows(keys)
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         """Give the keys of a query in batches, until it is stopped."""
@@ -141,10 +137,10 @@ class Audit:
             repaired = self._look_again(entity)
         except NotUnique as error:
             yield Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)
-        except Aborted as error:
+        except DATASTORE_ERRORS as error:
+            if not is_conflict(error):
+                raise
             yield Problem(FAILED, entity.key, error=f"contention: {error}")
-        except DATASTORE_ERRORS:
-            raise
         except Exception as error:  # of this entity: the others are still looked at
             text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
             yield Problem(FAILED, entity.key, error=text)
@@ -200,8 +196,8 @@ class Audit:
 
     # --- rows -------------------------------------------------------------------------------
 
-    def _of_rows(self, keys: list[Any], namespace: str) -> Iterator[Problem]:
-        rows = [row for row in _get(keys) if row is not None and _namespace_of(row) == namespace]
+    def _of_rows(self, keys: list[Any]) -> Iterator[Problem]:
+        rows = [row for row in _get(keys) if row is not None]
         self.rows += len(rows)
         for row, is_void in zip(rows, _are_void(rows), strict=True):
             problem = self._look_again_at_row(row.key) if is_void else None
@@ -278,12 +274,6 @@ def _first_problem(entity: Any, claims: list[Claim]) -> Problem | None:
         if row is None or row.holder_key != entity.key or claim.key not in listed:
             return Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
     return Problem(OUTDATED, entity.key)
-
-
-def _namespace_of(row: Any) -> str:
-    """Return the namespace of a row's entity; that of the row itself if it names none."""
-    found = row.holder_key or row.key
-    return found.namespace() or ""
 
 
 def _are_void(rows: list[Any]) -> list[bool]:

@@ -6,6 +6,13 @@ import re
 import unicodedata
 from typing import overload
 
+#: Unicode's default ignorable code points: joiners, direction marks, variation selectors, fillers.
+#: Fixed, not by Python's Unicode version: two processes must fold alike.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
 #: The density of a picture: `@2x`, `@1.5x`.
 _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
 #: An extension: letters and digits, not all of them digits (`v1.2` has none).
@@ -19,13 +26,14 @@ def caseless(text: None) -> None: ...
 def caseless(text: str | None) -> str | None:
     """Fold case and Unicode forms, and runs of white space: `Café  Nord` and `CAFÉ NORD` are one.
 
-    By Unicode's compatibility caseless matching (D147): ligatures, full-width letters and `ß`,
-    written as `ss`, are equal too. Look-alikes of other scripts are not. None stays None.
+    By Unicode's identifier caseless matching (D147): ligatures, full-width letters and `ß`,
+    written as `ss`, are equal too, and characters that nobody sees do not count. Look-alikes of
+    other scripts are not equal. None stays None.
     """
     if text is None:
         return None
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", text).casefold())
-    folded = unicodedata.normalize("NFKC", folded.casefold())
+    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", folded).casefold())
     return " ".join(folded.split())
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.apps import find_object
+from userlock.apps import find_object, note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
 from userlock.ids import quoted
@@ -30,7 +30,15 @@ from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import SHARDS, name_of, owner_key, shard_index
+from userlock.ndb.owners import (
+    SHARDS,
+    current_namespace,
+    in_namespace,
+    name_of,
+    namespaces,
+    owner_key,
+    shard_index,
+)
 from userlock.ndb.policies import WritePolicy
 from userlock.outbox.outbox import Outbox
 
@@ -182,6 +190,7 @@ class Quota:
         self._flag = flag
         self._clock = clock
         self._job = outbox.job(name=f"userlock.quota:{name}")(recount)
+        note_made(self)
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -310,28 +319,30 @@ class Quota:
         return QuotaState(owner, limit, counted, list(differing), dirty)
 
     def owners(self, hours: float = 26.0) -> Iterator[str]:
-        """Give the owners that are dirty, and those stamped within some hours. In ndb.
+        """Give the owners that are dirty, and those stamped within some hours.
+
+        In an ndb context; of its namespace.
 
         Raises:
             ValueError: `hours` is no number from 0 on.
         """
         if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 1e6:
             raise ValueError(f"hours is a number from 0 on, such as 26, not {hours!r:.80}")
-        return self._owners(hours)
+        return self._owners(current_namespace(), hours)
 
-    def _owners(self, hours: float) -> Iterator[str]:
+    def _owners(self, namespace: str, hours: float) -> Iterator[str]:
         since = self._now() - round(hours * 3_600e6)
-        for row in self._rows(QuotaRow.dirty, 0):
+        for row in self._rows(namespace, QuotaRow.dirty, 0):
             yield row.owner
-        for row in self._rows(QuotaRow.changed, since):
+        for row in self._rows(namespace, QuotaRow.changed, since):
             if row.dirty is None:
                 yield row.owner
 
-    def _rows(self, index: Any, since: int) -> Iterator[Any]:
+    def _rows(self, namespace: str, index: Any, since: int) -> Iterator[Any]:
         for shard in range(SHARDS):
             first = f"{self.name}|{shard:02d}|"
             query = QuotaRow.query(
-                index >= f"{first}{max(since, 0):016d}", index < f"{first}~", namespace=""
+                index >= f"{first}{max(since, 0):016d}", index < f"{first}~", namespace=namespace
             )
             yield from query.order(index)
 
@@ -340,8 +351,9 @@ class Quota:
     ) -> QuotaCheck:
         """Check the owners that were stamped within some hours; stamp those that are not right.
 
-        To be called each night, in an ndb context. It repairs what a lost job, an outdated query or
-        another program has left. One owner's error is logged, and stops no others.
+        Those of all namespaces. To be called each night, in an ndb context. It repairs what a lost
+        job, an outdated query or another program has left. One owner's error is logged, and stops
+        no others.
 
         Args:
             hours: a little more than the time between two calls.
@@ -351,19 +363,21 @@ class Quota:
             GoogleAPIError: Datastore does not answer.
         """
         checked = stamped = failed = 0
-        for owner in self.owners(hours):
-            if stopped():
-                break
-            checked += 1
-            try:
-                if not self.state(owner).is_right:
-                    self.stamp_now(owner)
-                    stamped += 1
-            except DATASTORE_ERRORS:
-                raise
-            except Exception:
-                failed += 1
-                log.exception("quota %s of %s cannot be checked", self.name, quoted(owner))
+        for namespace in namespaces():
+            with in_namespace(namespace):
+                for owner in self.owners(hours):
+                    if stopped():
+                        return QuotaCheck(checked, stamped, failed)
+                    checked += 1
+                    try:
+                        if not self.state(owner).is_right:
+                            self.stamp_now(owner)
+                            stamped += 1
+                    except DATASTORE_ERRORS:
+                        raise
+                    except Exception:
+                        failed += 1
+                        log.exception("quota %s of %s cannot be checked", self.name, quoted(owner))
         return QuotaCheck(checked, stamped, failed)
 
     def context(self) -> Any:

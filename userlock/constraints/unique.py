@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
 from userlock.ndb.claims import Claim
 from userlock.ndb.lock_ids import key_id, root_id
-from userlock.ndb.owners import name_of, owner_key
+from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.policies import WritePolicy
 
@@ -218,11 +217,11 @@ class Unique:
         cls, key = type(entity), entity._key
         if key is None:
             key = ndb.Key(cls._get_kind(), None)  # as ndb makes it: in the context's namespace
-        parent = key.parent()
-        scope: list[Any] = [key.namespace() or ""]
+        parent, namespace = key.parent(), key.namespace() or ""
+        parts: list[Any] = [self.named(cls)]
         if self.per == "parent":
-            scope.append(None if parent is None else list(path_of(parent)))
-        root = None
+            parts.append(None if parent is None else list(path_of(parent)))
+        name = joined(*parts, *values)
         of_owner = self.per == "parent" and parent is not None and _is_of_root(cls) and lock_id
         if self.per == "owner" or of_owner:
             if lock_id is None:
@@ -231,12 +230,8 @@ class Unique:
                     f"{what} has no owner yet, and {self!r} is per owner. To fix it: set what "
                     f"names its lock before it is put"
                 )
-            root = owner_key(lock_id)
-        text = json.dumps([scope, *values], ensure_ascii=False, separators=(",", ":"))
-        name = name_of(f"{self.named(cls)}={text}")
-        if root is None:
-            return ndb.Key(ClaimRow, name, namespace="")
-        return ndb.Key(ClaimRow, name, parent=root)
+            return ndb.Key(ClaimRow, name, parent=owner_key(lock_id, namespace))
+        return ndb.Key(ClaimRow, name, namespace=namespace)
 
 
 def _is_of_root(cls: Any) -> bool:

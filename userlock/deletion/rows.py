@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import SHARDS, owner_key, shard_index
+from userlock.ndb.owners import SHARDS, namespaces, owner_key, shard_index
 from userlock.ndb.policies import WritePolicy
 
 
@@ -127,7 +127,7 @@ def row_key(owner: str, id_: str) -> Any:
 
 def rows_of(owner: str, most: int) -> list[Any]:
     """Return the rows of an owner, the latest first."""
-    query = DeletionRow.query(ancestor=owner_key(owner), namespace="")
+    query = DeletionRow.query(ancestor=owner_key(owner))
     rows = query.fetch(use_cache=False, use_global_cache=False)
     kept = [row for row in rows if not has_expired(row)]
     return sorted(kept, key=lambda row: row.key.id(), reverse=True)[:most]
@@ -135,9 +135,9 @@ def rows_of(owner: str, most: int) -> list[Any]:
 
 def unfinished_rows() -> Iterator[Any]:
     """Give the rows that are not finished."""
-    for shard in range(SHARDS):
-        first = f"|{shard:02d}|"
-        query = DeletionRow.query(
-            DeletionRow.unfinished >= first, DeletionRow.unfinished < f"{first}~", namespace=""
-        )
-        yield from query.order(DeletionRow.unfinished)
+    index = DeletionRow.unfinished
+    for namespace in namespaces():
+        for shard in range(SHARDS):
+            first = f"|{shard:02d}|"
+            query = DeletionRow.query(index >= first, index < f"{first}~", namespace=namespace)
+            yield from query.order(index)

@@ -36,6 +36,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
 from userlock.ndb.model import Model
+from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
@@ -160,10 +161,11 @@ class Tree:
         if not isinstance(note, str) or len(note) > _MOST_NOTE:
             raise ValueError(f"note is a text of up to {_MOST_NOTE} characters, not {note!r:.80}")
         begin = functools.partial(self._begin, key, owner, note)
-        if in_transaction():
-            return begin()
-        deletion: Deletion = ndb.transaction(begin)
-        return deletion
+        with in_namespace_of(key):
+            if in_transaction():
+                return begin()
+            deletion: Deletion = ndb.transaction(begin)
+            return deletion
 
     def _owner_of(self, key: Any, root: Any = None) -> str | None:
         """Return the owner that a root, or its key, names; None if they name none."""
@@ -291,7 +293,10 @@ def delete_tree(root: Any, *, owner: str | None = None, note: str = "") -> Delet
 
 
 def find_deletion(owner: str, id_: str) -> Deletion | None:
-    """Return a deletion by its owner and id; None if there is none. In an ndb context."""
+    """Return a deletion by its owner and id; None if there is none.
+
+    In an ndb context, whose namespace is the root's.
+    """
     if not isinstance(id_, str) or not id_:
         raise TypeError(f"a deletion's id is a text, not {id_!r:.80}")
     key = row_key(check_lock_id(owner), id_[:_MOST_ID])
@@ -300,11 +305,11 @@ def find_deletion(owner: str, id_: str) -> Deletion | None:
 
 
 def deletions_of(owner: str, most: int = 100) -> list[Deletion]:
-    """Return an owner's deletions, the latest first. In an ndb context."""
+    """Return an owner's deletions, the latest first. In an ndb context; those of its namespace."""
     return [deletion_in(row) for row in rows_of(check_lock_id(owner), most)]
 
 
 def unfinished() -> Iterator[Deletion]:
-    """Give the deletions of all owners that are not finished. In an ndb context."""
+    """Give the deletions of all owners and namespaces that are not finished. In an ndb context."""
     for row in unfinished_rows():
         yield deletion_in(row)

@@ -97,6 +97,13 @@ def test_what_is_in_order_has_no_problems() -> None:
     assert (work.entities, work.rows) == (3, 2)
 
 
+def test_one_that_is_stopped_says_so() -> None:
+    put("Summer")
+    work = Audit(stopped=lambda: True)
+    assert list(work.run(Campaign)) == []
+    assert (work.entities, work.interrupted) == (0, True)
+
+
 def test_unclaimed_entities() -> None:
     key = raw("Summer")
     (problem,) = audited(repair=False)

@@ -22,7 +22,6 @@ PAGE = Page("docs/names.md")
 PROJECTS = PAGE.take("python", "def create_project")
 ERROR = PAGE.take("text", "NotUnique")
 SCREENS = PAGE.take("python", "image_name")
-COPIES = PAGE.take("python", "put_as_copy")
 CHECK = PAGE.take("console", "unique check")
 
 
@@ -31,7 +30,7 @@ def names(context: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the page's code."""
     monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     names = PROJECTS.run({"__name__": "projects"})
-    return COPIES.run(SCREENS.run(names))
+    return SCREENS.run(names)
 
 
 def test_a_taken_title(names: dict[str, Any]) -> None:
@@ -55,14 +54,6 @@ def test_screens(names: dict[str, Any]) -> None:
             screen(parent=project, file_name="Home.jpg").put()
     (found,) = names["screens_like"](project, "home.gif")
     assert found.file_name == "home@2x.png"
-
-
-def test_activation(names: dict[str, Any]) -> None:
-    names["create_project"]("ann", "Summer")
-    with userlock.global_lock("ann"):
-        old = names["Project"](parent=ndb.Key("User", "ann"), title="Summer", archived=True)
-        old.put()
-    assert names["activate_project"]("ann", old.key) == "Summer (Copy 1)"
 
 
 @pytest.fixture

@@ -133,7 +133,8 @@ class Albums:
                 for each in ndb.put_multi(entities)
                 if each.kind() == "TestedPicture"
             ]
-            for some in (remarks[:20], remarks[20:]):  # the legacy mode takes 25
+            for first in range(0, len(remarks), 20):  # the legacy mode takes 25
+                some = remarks[first : first + 20]
                 ndb.transaction(lambda some=some: ndb.put_multi(some))
         return key
 
@@ -181,7 +182,13 @@ def mailbox() -> Mailbox:
 
 
 @pytest.fixture
+def batch() -> int:
+    return 4
+
+
+@pytest.fixture
 def albums(
+    batch: int,
     ndb_client: ndb.Client,
     mailbox: Mailbox,
     clock: ManualClock,
@@ -193,7 +200,7 @@ def albums(
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
-    albums = Albums(ndb_client, mailbox, clock, tmp_path)
+    albums = Albums(ndb_client, mailbox, clock, tmp_path, batch)
     with ndb_client.context(cache_policy=False):
         capabilities.honours_base_version(ndb_client)
         yield albums

@@ -62,8 +62,9 @@ def test_other_trees_are_left_alone(albums: Albums) -> None:
 
 
 @EACH_MODE
+@pytest.mark.parametrize("batch", [4, 100])
 def test_in_each_mode(albums: Albums) -> None:
-    """Pictures are entity groups of their own: more than a transaction may have."""
+    """Pictures are entity groups of their own: more than a transaction or a look-up may have."""
     key = albums.fill(tracks=9)
     albums.delete(key)
     albums.run_jobs(times=3)
@@ -283,6 +284,21 @@ def test_one_under_another_lock(albums: Albums) -> None:
     assert found is not None
     # Its key does not tell its lock, so that any lock is enough, as for any delete.
     assert (albums.left(), found.error) == ({}, "")
+
+
+def test_one_whose_hook_refuses(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(cls: Any, key: Any) -> None:
+        if key.id() == 1:
+            raise ValueError("not this one")
+
+    key = albums.fill()
+    monkeypatch.setattr(Track, "_pre_delete_hook", classmethod(refuse))
+    deletion = albums.delete(key)
+    albums.run_jobs()
+    found = find_deletion("ann", deletion.id)
+    assert found is not None
+    assert "not this one" in found.error
+    assert albums.left() == {"Track": 1}
 
 
 def test_many_that_cannot_be_deleted(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
