@@ -10,6 +10,7 @@ with the owner's id.
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from google.cloud import ndb
 
 import userlock.ids as ids
 from userlock.admin.tables import Column, timestamp
-from userlock.ndb.owners import SHARDS, owner_key
+from userlock.ndb.owners import SHARDS, namespaces, owner_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.outbox import Outbox, job_key
@@ -28,7 +29,7 @@ from userlock.outbox.rows import (
     Standing,
     dead_jobs,
     jobs,
-    standing_index,
+    queued_jobs,
     standing_micros,
     standing_range,
 )
@@ -131,35 +132,94 @@ def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) ->
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
+    options = {} if timeout is None else {"timeout": timeout}
     with outbox.context():
-        return _take_status(wall, {} if timeout is None else {"timeout": timeout})
+        found = [_take_status(each, wall, options) for each in _places(outbox, options)]
+    return _together(wall, found)
 
 
-def _take_status(wall: float, options: dict[str, Any]) -> Status:
+class _Place(NamedTuple):
+    """The jobs of an outbox in one namespace."""
+
+    outbox: str
+    namespace: str
+
+    def jobs(self, *filters: Any, **options: Any) -> Any:
+        return jobs(*filters, namespace=self.namespace, **options)
+
+    def standing(
+        self, standing: Standing, shard: int | None = None, until: int | None = None
+    ) -> Any:
+        """Return a query of the jobs that stand so, by their time."""
+        first, last = standing_range(self.outbox, standing, shard, until)
+        query = self.jobs(JobRow.standing >= first, JobRow.standing < last)
+        return query.order(JobRow.standing)
+
+    def dead(self, cause: str = "", **options: Any) -> Any:
+        """Return a query of dead jobs of exactly that cause; empty: of all."""
+        first = f"{self.outbox}|{cause}"
+        if cause:
+            return self.jobs(JobRow.dead == first, **options)
+        return self.jobs(JobRow.dead >= first, JobRow.dead < f"{self.outbox}}}", **options)
+
+
+def _places(outbox: Outbox, options: dict[str, Any]) -> list[_Place]:
+    """Return the namespaces that have jobs."""
+    found = [_Place(outbox.name, each) for each in namespaces()]
+    asked = [each.jobs().fetch_async(1, keys_only=True, **options) for each in found]
+    _wait(asked)
+    return [each for each, keys in zip(found, asked, strict=True) if keys.get_result()]
+
+
+def _together(wall: float, found: Sequence[Status]) -> Status:
+    """Return the status of several namespaces."""
+    if len(found) == 1:
+        return found[0]
+    causes: dict[str, Cause] = {}
+    for each in itertools.chain.from_iterable(status.causes for status in found):
+        known = causes.get(each.name, Cause(each.name, 0, 0))
+        dead, blocking = known.dead + each.dead, known.blocking + each.blocking
+        causes[each.name] = Cause(each.name, dead, blocking)
+    late = [each for each in found if each.due_since is not None]
+    first = min(late, key=lambda each: each.due_since or 0.0, default=None)
+    return Status(
+        wall=wall,
+        due=sum(each.due for each in found),
+        later=sum(each.later for each in found),
+        running=sum(each.running for each in found),
+        blocked=sum(each.blocked for each in found),
+        causes=list(causes.values()),
+        oldest=None if first is None else first.oldest,
+        due_since=None if first is None else first.due_since,
+        notes=list(dict.fromkeys(note for each in found for note in each.notes)),
+    )
+
+
+def _take_status(place: _Place, wall: float, options: dict[str, Any]) -> Status:
     now = round(wall * 1e6)
     firsts = [
-        _standing(Standing.WAITING, shard).fetch_async(1, projection=["standing"], **options)
+        place.standing(Standing.WAITING, shard).fetch_async(1, projection=["standing"], **options)
         for shard in range(SHARDS)
     ]
-    totals = [_standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
-    query = jobs(JobRow.dead > "", projection=["dead"], distinct_on=["dead"])
+    totals = [place.standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
+    query = place.dead(projection=["dead"], distinct_on=["dead"])
     found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
     _wait([*firsts, *totals, found])
 
     oldest = [row for each in firsts for row in each.get_result()]
     due_rows = [row for row in oldest if standing_micros(row.standing) <= now]
     due_counts = [
-        _standing(Standing.WAITING, shard, until=now).count_async(_MOST_COUNTED, **options)
-        for shard in sorted({int(row.standing.split("|")[1]) for row in due_rows})
+        place.standing(Standing.WAITING, shard, now).count_async(_MOST_COUNTED, **options)
+        for shard in sorted({int(row.standing.split("|")[2]) for row in due_rows})
     ]
-    names = [row.dead for row in found.get_result()]
+    names = [row.cause for row in found.get_result()]
     causes = [
         (
             name,
-            jobs(JobRow.dead == name).count_async(_MOST_COUNTED, **options),
-            jobs(JobRow.dead == name, JobRow.queued == True).fetch_async(  # noqa: E712
-                _MOST_BLOCKING + 1, keys_only=True, **options
-            ),
+            place.dead(name).count_async(_MOST_COUNTED, **options),
+            place.dead(name)
+            .filter(JobRow.queued == place.outbox)
+            .fetch_async(_MOST_BLOCKING + 1, keys_only=True, **options),
         )
         for name in names[:_MOST_CAUSES]
     ]
@@ -184,7 +244,7 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
         due=due,
         later=max(waiting - due, 0),
         running=running,
-        blocked=_count_blocked(blockers[:_MOST_BLOCKING], options),
+        blocked=_count_blocked(place.outbox, blockers[:_MOST_BLOCKING], options),
         causes=[Cause(name, dead, len(keys)) for name, dead, keys in blocking],
         oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
         due_since=None if first is None else standing_micros(first.standing) / 1e6,
@@ -192,28 +252,15 @@ def _take_status(wall: float, options: dict[str, Any]) -> Status:
     )
 
 
-def _count_blocked(blockers: Sequence[Any], options: dict[str, Any]) -> int:
+def _count_blocked(outbox: str, blockers: Sequence[Any], options: dict[str, Any]) -> int:
     """Return how many jobs wait behind dead ones."""
     owners: dict[Any, int] = {}
     for key in blockers:
         owners[key.root()] = owners.get(key.root(), 0) + 1
-    counts = [
-        jobs(JobRow.queued == True, ancestor=owner).count_async(  # noqa: E712
-            _MOST_COUNTED, **options
-        )
-        for owner in owners
-    ]
+    counts = [queued_jobs(outbox, each).count_async(_MOST_COUNTED, **options) for each in owners]
     _wait(counts)
     queued: int = sum(each.get_result() for each in counts)
     return max(queued - sum(owners.values()), 0)
-
-
-def _standing(standing: Standing, shard: int | None = None, *, until: int | None = None) -> Any:
-    first, last = standing_range(standing, shard)
-    if until is not None and shard is not None:
-        last = standing_index(standing, shard, until + 1)
-    query = jobs(JobRow.standing >= first, JobRow.standing < last)
-    return query.order(JobRow.standing)
 
 
 def _wait(futures: Sequence[Any]) -> None:
@@ -258,7 +305,7 @@ def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
         DATASTORE_ERRORS: Datastore does not answer.
     """
     with outbox.context():
-        keys = _keys(wanted, min(most, _MOST_READ))
+        keys = _keys(_places(outbox, {}), wanted, min(most, _MOST_READ))
         found: list[Letter] = []
         note = ""
         for number, letter in enumerate(_letters(keys)):
@@ -285,22 +332,25 @@ def _matches(letter: Letter, wanted: Search) -> bool:
     return letter.dead or not wanted.dead
 
 
-def _keys(wanted: Search, most: int) -> Iterator[Any]:
+def _keys(places: Sequence[_Place], wanted: Search, most: int) -> Iterator[Any]:
     """Yield the keys of jobs in the order of the list, with others that do not match."""
     if wanted.owner:
-        rows = jobs(ancestor=owner_key(wanted.owner)).order(JobRow.key)
-        yield from rows.fetch(_MOST_READ + 1, keys_only=True)
+        for each in places:
+            rows = each.jobs(ancestor=owner_key(wanted.owner, each.namespace)).order(JobRow.key)
+            yield from rows.fetch(_MOST_READ + 1, keys_only=True)
         return
     if wanted.dead or wanted.cause:
-        query = dead_jobs(wanted.cause or wanted.job)
-        yield from query.fetch(_MOST_READ + 1, keys_only=True)
+        for each in places:
+            query = dead_jobs(each.outbox, each.namespace, wanted.cause or wanted.job)
+            yield from query.fetch(_MOST_READ + 1, keys_only=True)
         return
     # More than are asked for, as some may go before they are read; all if some do not match.
     of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH
     seen = set()  # a job that ran at the first query may wait at the second
     for standing in (Standing.RUNNING, Standing.WAITING):
         shards = [
-            _standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
+            each.standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
+            for each in places
             for shard in range(SHARDS)
         ]
         _wait(shards)
@@ -348,7 +398,10 @@ def key_of(text: str, owner: str = "") -> Any:
     if _NAME.fullmatch(text):
         if not owner:
             raise ValueError(f"{text} is a part of a key: the owner's id is needed with it")
-        return ndb.Key(JobRow, text, parent=owner_key(owner))
+        keys = [ndb.Key(JobRow, text, parent=owner_key(owner, each)) for each in namespaces()]
+        rows = ndb.get_multi(keys, use_cache=False, use_global_cache=False)
+        there = [key for key, row in zip(keys, rows, strict=True) if row is not None]
+        return (there or keys or [ndb.Key(JobRow, text, parent=owner_key(owner))])[0]
     return job_key(text)
 
 
@@ -387,11 +440,11 @@ def explain(letter: Letter, wall: float) -> Why:
         return Why("It is dead: it runs again if it is redriven.")
     if letter.running:
         return Why("A worker has claimed it. If that worker has died, another one takes it over.")
-    if letter.ready_at > wall:
+    if letter.delayed and letter.ready_at > wall:
         when = span(letter.ready_at - wall)
         failed = f", after {counted(letter.attempts, 'failure')}" if letter.attempts else ""
         return Why(f"It is not due: it may run in {when}{failed}.")
-    earlier = _holding_up(job_key(letter.key))
+    earlier = _holding_up(letter)
     if earlier is not None:
         state = "has failed, and runs again later"
         if earlier.claim:
@@ -403,16 +456,16 @@ def explain(letter: Letter, wall: float) -> Why:
     return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
 
 
-def _holding_up(key: Any) -> Any:
+def _holding_up(letter: Letter) -> Any:
     """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
-    query = jobs(JobRow.queued == True, ancestor=key.root())  # noqa: E712
-    rows = query.order(JobRow.key).fetch(_MOST_OF_OWNER, use_cache=False, use_global_cache=False)
+    key = job_key(letter.key)
+    rows = queued_jobs(letter.outbox, key.root()).fetch(
+        _MOST_OF_OWNER, use_cache=False, use_global_cache=False
+    )
     rows = sorted(rows, key=lambda row: row.rank)
     own = next((row for row in rows if row.key == key), None)
-    if own is None or not own.ordered:
-        return None
-    for row in rows[: rows.index(own)]:
-        if row.ordered and (row.attempts or row.first_error is not None or row.dead is not None):
+    for row in [] if own is None else rows[: rows.index(own)]:
+        if row.attempts or row.first_error is not None or row.dead is not None:
             return row
     return None
 
@@ -426,7 +479,7 @@ def state_of(letter: Letter, wall: float) -> str:
         return "dead"
     if letter.running:
         return "running"
-    return "due" if letter.ready_at <= wall else "later"
+    return "later" if letter.delayed and letter.ready_at > wall else "due"
 
 
 def call_of(letter: Letter) -> str:
@@ -466,6 +519,7 @@ def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
     return {
         "key": letter.key if plain else None,
         "name": str(job_key(letter.key).id()),
+        "namespace": letter.namespace,
         "owner": ids.exact(letter.owner),
         "job": legible(letter.job, _SHOWN_NAME),
         "call": call_of(letter),
@@ -512,6 +566,7 @@ def details(letter: Letter, wall: float, moment: Callable[[float], str]) -> dict
     again = f", after {counted(letter.redriven, 'redrive')}" if letter.redriven else ""
     found = {
         "owner": ids.show(letter.owner),
+        "namespace": letter.namespace,
         "key": reference(letter),
         "state": state_of(letter, wall),
         "staged": moment(letter.staged_at),

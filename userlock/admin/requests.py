@@ -29,8 +29,16 @@ from userlock.idempotency.rows import (
     points_in,
     request_key,
 )
+from userlock.idempotency.user_lock import call_lock_id
 from userlock.lock.service import LockService
-from userlock.ndb.owners import SHARDS, micros_of, owner_of
+from userlock.ndb.owners import (
+    SHARDS,
+    in_namespace,
+    in_namespace_of,
+    micros_of,
+    namespaces,
+    owner_of,
+)
 from userlock.words import legible, span
 
 _SHOWN_NAME = 300
@@ -71,11 +79,13 @@ class Found(NamedTuple):
         attempts: how many have begun.
         token: whether an attempt may be running.
         begun_at, claimed_until, finished_at, expires_at: see `RequestRow`; 0 for none.
-        claimed_locked: whether that attempt has the user's lock.
+        claimed_locked: whether that attempt has the lock of that id.
+        lock_id: the user's, or that of a call of another service.
         completable: whether its parameters are stored.
         points: what is done, in its order: names, with the calls that were perhaps made.
         stamp: of this attempt, or of the answer. It is known to those alone who have read the row.
         malformed: whether its row is; then little else is known.
+        namespace: of its row.
     """
 
     user: str
@@ -91,10 +101,12 @@ class Found(NamedTuple):
     finished_at: float = 0.0
     expires_at: float = 0.0
     claimed_locked: bool = False
+    lock_id: str = ""
     completable: bool = False
     points: tuple[str, ...] = ()
     stamp: str = ""
     malformed: bool = False
+    namespace: str = ""
 
 
 class Counts(NamedTuple):
@@ -125,7 +137,11 @@ def count() -> Counts:
 
 
 def _counts(standing: str) -> list[Any]:
-    return [oldest(standing, shard).count_async(_MOST_COUNTED) for shard in range(SHARDS)]
+    return [
+        oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
+        for namespace in namespaces()
+        for shard in range(SHARDS)
+    ]
 
 
 def unfinished(most: int = 100, user: str = "") -> list[Found]:
@@ -134,7 +150,7 @@ def unfinished(most: int = 100, user: str = "") -> list[Found]:
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    keys = keys_of_owner(user) if user else _keys([OPEN, LEFT], most)
+    keys = _keys_of(user) if user else _keys([OPEN, LEFT], most)
     return sorted(_found(keys, most, finished=False), key=lambda each: each.begun_at)
 
 
@@ -144,25 +160,41 @@ def finished(most: int = 100, user: str = "") -> list[Found]:
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    keys = keys_of_owner(user) if user else _keys([DONE], most)
+    keys = _keys_of(user) if user else _keys([DONE], most)
     return sorted(_found(keys, most, finished=True), key=lambda each: -each.finished_at)
 
 
-def read(user: str, key: str) -> Found | None:
+def read(user: str, key: str, namespace: str | None = None) -> Found | None:
     """Return a request, or None if there is none. In an ndb context.
+
+    Without a namespace, the first that is found in any of them.
 
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    row = request_key(user, key).get(use_cache=False, use_global_cache=False)
-    return None if row is None else found_of(row)
+    for each in namespaces() if namespace is None else [namespace]:
+        with in_namespace(each):
+            row = request_key(user, key).get(use_cache=False, use_global_cache=False)
+        if row is not None:
+            return found_of(row)
+    return None
+
+
+def _keys_of(user: str) -> list[Any]:
+    """Return the keys of a user's requests, in all namespaces."""
+    found: list[Any] = []
+    for namespace in namespaces():
+        with in_namespace(namespace):
+            found += keys_of_owner(user)
+    return found
 
 
 def _keys(standings: list[str], most: int) -> list[Any]:
     """Return the keys of requests: the oldest unfinished ones, the newest finished ones."""
     query, pick = (newest, heapq.nlargest) if DONE in standings else (oldest, heapq.nsmallest)
     futures = [
-        query(standing, shard).fetch_async(most, projection=["standing"])
+        query(namespace, standing, shard).fetch_async(most, projection=["standing"])
+        for namespace in namespaces()
         for standing in standings
         for shard in range(SHARDS)
     ]
@@ -189,11 +221,13 @@ def found_of(row: Any) -> Found:
         return _found_of(row)
     except Exception:  # from ndb's own decoders as well
         user, key = owner_of(row.key.root()) or "?", str(row.key.id()).removeprefix("=")
-        return Found(user, key, "?", malformed=True)
+        return Found(user, key, "?", malformed=True, namespace=row.key.namespace() or "")
 
 
 def _found_of(row: Any) -> Found:
-    if row.key != request_key(row.user, row.idempotency_key):
+    with in_namespace_of(row.key):
+        own_key = request_key(row.user, row.idempotency_key)
+    if row.key != own_key:
         raise ValueError("it is under the key of another request")
     return Found(
         user=row.user,
@@ -209,9 +243,11 @@ def _found_of(row: Any) -> Found:
         finished_at=_seconds(row.finished_at),
         expires_at=0.0 if row.expire_at is None else micros_of(row.expire_at) / 1e6,
         claimed_locked=bool(row.claimed_locked),
+        lock_id=call_lock_id(row.key) if row.calling else row.user,
         completable=row.params is not None,
         points=_points(row.points),
         stamp=_stamp(row),
+        namespace=row.key.namespace() or "",
     )
 
 
@@ -257,16 +293,16 @@ class Shown:
         self._held: dict[str, bool] = {}
         self.note = ""
 
-    def _is_held(self, user: str) -> bool:
-        if user not in self._held:
-            self._held[user] = self._ask(user)
-        return self._held[user]
+    def _is_held(self, lock_id: str) -> bool:
+        if lock_id not in self._held:
+            self._held[lock_id] = self._ask(lock_id)
+        return self._held[lock_id]
 
-    def _ask(self, user: str) -> bool:
+    def _ask(self, lock_id: str) -> bool:
         if self._service is None or self.note:
             return False
         try:
-            return self._service.holder(user) is not None
+            return self._service.holder(lock_id) is not None
         except LockServiceUnavailable as error:
             self.note = error.reason
         except ValueError:
@@ -276,7 +312,7 @@ class Shown:
     def state(self, found: Found) -> str:
         """Return the state of a request in one word: `running`, `stuck`, `done` or `malformed`.
 
-        An attempt of more than a minute is running if it has the user's lock and the lock is held.
+        An attempt of more than a minute is running if it has its lock and the lock is held.
         """
         if found.malformed:
             return "malformed"
@@ -284,11 +320,12 @@ class Shown:
             return "done"
         if found.token and found.claimed_until > self._wall:
             return "running"
-        return "running" if found.claimed_locked and self._is_held(found.user) else "stuck"
+        return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
     def facts(self, found: Found) -> dict[str, Any]:
         """Return a request as a document."""
         return {
+            "namespace": found.namespace,
             "user": ids.show(found.user),
             "key": ids.show(found.key),
             "flow": legible(found.flow, _SHOWN_NAME),
@@ -322,6 +359,7 @@ class Shown:
         shown = {
             "flow": facts["flow"],
             "user": facts["user"],
+            **({"namespace": found.namespace} if found.namespace else {}),
             "key": facts["key"],
             "request": facts["request"] or "a call of a function",
             "state": facts["state"],

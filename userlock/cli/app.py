@@ -8,10 +8,11 @@ import dataclasses
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+import userlock.apps as apps
 import userlock.ids as ids
 from userlock.cli.command import (
     UNREACHABLE,
@@ -39,14 +40,17 @@ class AppObject(Generic[_T]):
     Attributes:
         noun: the object, in a word.
         variable: the environment variable with its name, if the option is not given.
+        kind: its class.
         find: finds the object by its name.
         context: opens an ndb context for it.
     """
 
     noun: str
     variable: str
+    kind: type[_T]
     find: Callable[[str], _T]
     context: Callable[[_T], contextlib.AbstractContextManager[object]]
+    same: Callable[[_T], Hashable] = id
 
     @property
     def argument(self) -> Argument:
@@ -55,8 +59,8 @@ class AppObject(Generic[_T]):
             "--app",
             metavar="MODULE:ATTRIBUTE",
             default=argparse.SUPPRESS,
-            help=f"the {self.noun}, as in main:{self.noun} (default: the environment variable "
-            f"{self.variable})",
+            help=f"the {self.noun}, as in main:{self.noun} (default: {self.variable} of the "
+            f"environment, or the only one of the app in {apps.VARIABLE})",
         )
 
     @contextlib.contextmanager
@@ -64,21 +68,25 @@ class AppObject(Generic[_T]):
         """Give the object, in an ndb context. Errors end the command with a line."""
         console = invocation.console
         name = getattr(options, "app", "") or console.environ.get(self.variable, "")
-        if not name:
+        app = console.environ.get(apps.VARIABLE, "")
+        if not (name or app):
             raise CommandError(
                 f"no {self.noun} is named. To fix it: pass --app MODULE:ATTRIBUTE, or set "
-                f"{self.variable}=main:{self.noun}"
+                f"{apps.VARIABLE}=main:app, or {self.variable}=main:{self.noun}"
             )
         form = ids.in_use()
         # The app may print while it is imported or runs jobs: not between the lines of the answer.
         with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-            found = self.find(name)
+            found = self.find(name) if name else self._of_app(app)
             if console.environ.get("USERLOCK_SHOW_IDS"):
                 ids.use(form)  # the operator's word counts, not the app's
             if defaults.service is None and invocation.names_store:
                 configure(service=invocation.service())
             with self.context(found):
                 yield found
+
+    def _of_app(self, name: str) -> _T:
+        return apps.find_in_app(name, self.kind, self.noun, self.variable, self.same)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def _context(outbox: Outbox) -> Iterator[None]:
         yield
 
 
-_APP = AppObject("outbox", VARIABLE, find_outbox, _context)
+_APP = AppObject("outbox", VARIABLE, Outbox, find_outbox, _context)
 
 
 def _usable_key(options: argparse.Namespace) -> Any:
@@ -150,10 +150,10 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
 def show(options: argparse.Namespace, invocation: Invocation) -> int:
     """Show all about one job.
 
-    The JSON document has key, name (the part of the key without the owner), owner, job, call,
-    state (due, later, running, dead), tier, attempts, redriven, staged, ready, late_seconds,
-    cause, died, blocks (dead, it holds up its owner's later jobs), first_error and last_error
-    (text, at) and why (it does not run).
+    The JSON document has key, name (the part of the key without the owner), namespace, owner,
+    job, call, state (due, later, running, dead), tier, attempts, redriven, staged, ready,
+    late_seconds, cause, died, blocks (dead, it holds up its owner's later jobs), first_error
+    and last_error (text, at) and why (it does not run).
     """
     console = invocation.console
     wall = console.clock.wall()
@@ -387,9 +387,10 @@ outbox = group(
     """\
 Show jobs of the outbox, relay and run them, redrive and purge dead ones.
 
-The app's userlock.outbox.Outbox is named by --app MODULE:ATTRIBUTE or the environment
-variable USERLOCK_OUTBOX, and is imported from the current directory. An outbox without
-service=, in an app that calls no userlock.configure(service=…), takes locks from --store.
+The app's userlock.outbox.Outbox is named by --app MODULE:ATTRIBUTE or USERLOCK_OUTBOX of the
+environment, or is the only one of the app in USERLOCK_APP, and is imported from the current
+directory. An outbox without service=, in an app that calls no userlock.configure(service=…),
+takes locks from --store.
 
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners, the first
 argument of calls, and keys: name a job then by its part of the key, and --owner ID.

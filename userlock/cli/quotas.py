@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from userlock.cli.app import AppObject, Stop
@@ -20,12 +20,18 @@ from userlock.constraints.quota import VARIABLE, find_quota
 from userlock.ids import show as show_id
 from userlock.ids import show_key
 from userlock.ndb.client import DATASTORE_ERRORS
+from userlock.ndb.owners import in_namespace, namespaces
 from userlock.words import counted, legible, span, text_of
 
 _SHOWN = 300
 _MOST_KEYS = 20
 _WRONG = "the flags of some owners are wrong"
 _CHOICE = (
+    argument(
+        "--namespace",
+        metavar="NAME",
+        help="only owners in that namespace (default: in all; with OWNER in the default one)",
+    ),
     argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
     argument(
         "--hours",
@@ -37,7 +43,7 @@ _CHOICE = (
 )
 
 
-_APP = AppObject("quota", VARIABLE, find_quota, Quota.context)
+_APP = AppObject("quota", VARIABLE, Quota, find_quota, Quota.context)
 
 
 @command(*_CHOICE, no=_WRONG)
@@ -100,18 +106,21 @@ def _each(
     checked = 0
     failed: list[dict[str, str]] = []
     with _APP.opened(options, invocation) as quota, Stop().listening() as stop:
-        owners: Iterable[str] = [usable_lock_id(each) for each in options.owners]
-        for owner in owners or quota.owners(options.hours):
-            if stop():
-                break
-            checked += 1
-            try:
-                work(quota, owner)
-            except DATASTORE_ERRORS:
-                raise
-            except Exception as error:
-                text = legible(text_of(error), _SHOWN)
-                failed.append({"owner": show_id(owner), "error": text})
+        owners = [usable_lock_id(each) for each in options.owners]
+        places = [""] if owners else namespaces()
+        for namespace in places if options.namespace is None else [options.namespace]:
+            with in_namespace(namespace):
+                for owner in owners or quota.owners(options.hours):
+                    if stop():
+                        break
+                    checked += 1
+                    try:
+                        work(quota, owner)
+                    except DATASTORE_ERRORS:
+                        raise
+                    except Exception as error:
+                        text = legible(text_of(error), _SHOWN)
+                        failed.append({"owner": show_id(owner), "error": text})
     for each in failed:
         invocation.progress(f"{each['owner']}: cannot be counted: {each['error']}")
     return checked, failed, stop.requested
@@ -142,8 +151,9 @@ quota = group(
     """\
 Check the flags of a quota, and count again.
 
-The app's userlock.constraints.Quota is named by --app MODULE:ATTRIBUTE or the environment
-variable USERLOCK_QUOTA, and is imported from the current directory. Its outbox needs client=.
+The app's userlock.constraints.Quota is named by --app MODULE:ATTRIBUTE or USERLOCK_QUOTA of the
+environment, or is the only one of the app in USERLOCK_APP, and is imported from the current
+directory. Its outbox needs client=.
 
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners.
 """,

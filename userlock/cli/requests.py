@@ -29,10 +29,14 @@ from userlock.idempotency.answers import FIRST_UNSTORED
 from userlock.idempotency.apps import VARIABLE, find_flows
 from userlock.ids import show as show_id
 from userlock.lock.configuration import defaults
+from userlock.ndb.owners import in_namespace
 from userlock.words import counted, legible
 
 _SHOWN = 300
-_APP = AppObject("flows", VARIABLE, find_flows, Flows.context)
+_NAMESPACE = argument(
+    "--namespace", metavar="NAME", help="its namespace, if several have such a request"
+)
+_APP = AppObject("flows", VARIABLE, Flows, find_flows, Flows.context)
 
 
 def _user(options: argparse.Namespace) -> str:
@@ -65,18 +69,20 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
 @command(
     argument("key", metavar="KEY", help="the idempotency key"),
     argument("--user", metavar="ID", required=True, help="its user"),
+    _NAMESPACE,
     no="there is no such request",
 )
 def show(options: argparse.Namespace, invocation: Invocation) -> int:
     """Show one request.
 
-    The JSON document has user, key, flow, request (method and path), state (running, stuck, done,
-    malformed), status (of the answer), attempts, begun, finished, expires, completable (by the
-    server) and points (what is done; "asked": a call that was perhaps made).
+    The JSON document has namespace, user, key, flow, request (method and path), state
+    (running, stuck, done, malformed), status (of the answer), attempts, begun, finished,
+    expires, completable (by the server) and points (what is done; "asked": a call that was
+    perhaps made).
     """
     user, wall = usable_lock_id(options.user), invocation.console.clock.wall()
     with _APP.opened(options, invocation) as flows:
-        found = reading.read(user, options.key)
+        found = reading.read(user, options.key, options.namespace)
         if found is None:
             why = "there is no such request: its answer is no longer kept, or it never was"
             raise CommandError(why, NO)
@@ -92,6 +98,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
 @command(
     argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
     argument("--user", metavar="ID", default="", help="its user"),
+    _NAMESPACE,
     argument(
         "--older-than",
         type=seconds,
@@ -117,7 +124,9 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
         Stop().listening() as stop,
         heard(RequestServed) as served,
     ):
-        for request in _meant(flows, user, options.key, options.older_than, stop):
+        for request in _meant(
+            flows, user, options.key, options.namespace, options.older_than, stop
+        ):
             answer = flows.complete_one(request)
             error = ""
             if answer is None or answer.status >= FIRST_UNSTORED:
@@ -146,10 +155,19 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _meant(
-    flows: Flows, user: str, key: str | None, older_than: float, stopped: Callable[[], bool]
+    flows: Flows,
+    user: str,
+    key: str | None,
+    namespace: str | None,
+    older_than: float,
+    stopped: Callable[[], bool],
 ) -> Iterator[Request]:
     if key:
-        request = flows.find(user, key)
+        found = reading.read(user, key, namespace)
+        request = None
+        if found is not None:
+            with in_namespace(found.namespace):
+                request = flows.find(user, key)
         if request is None:
             raise CommandError(
                 "there is no such request that the server can complete. To fix it: look with "
@@ -187,8 +205,9 @@ flows = group(
     """\
 Show requests with an idempotency key, complete unfinished ones.
 
-The app's userlock.idempotency.Flows are named by --app MODULE:ATTRIBUTE or the environment
-variable USERLOCK_FLOWS, and are imported from the current directory. They need client=, and
+The app's userlock.idempotency.Flows are named by --app MODULE:ATTRIBUTE or USERLOCK_FLOWS of the
+environment, or are the only ones of the app in USERLOCK_APP, and are imported from the current
+directory. They need client=, and
 take locks from --store if neither they nor the app has a service.
 
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides users, keys and paths.

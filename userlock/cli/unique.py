@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from typing import Any
 
@@ -17,19 +18,28 @@ from userlock.cli.command import (
 )
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ids import are_plain, show_key
-from userlock.ndb.client import VARIABLE, find_client
-from userlock.ndb.context import current_context
+from userlock.ndb.client import VARIABLE, ClientOfProcess, find_client
+from userlock.ndb.owners import in_namespace, namespaces
 from userlock.words import counted, legible
 
 _SHOWN = 300
-_APP = AppObject("client", VARIABLE, find_client, lambda client: client.context("the client is"))
+_APP = AppObject(
+    "client",
+    VARIABLE,
+    ClientOfProcess,
+    find_client,
+    lambda client: client.context("the client is"),
+    lambda client: client.identity,
+)
 _NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 _CHOICE = (
     argument(
         "kinds", metavar="KIND", nargs="*", help="only these kinds (default: all with constraints)"
     ),
     argument(
-        "--namespace", metavar="NAME", default="", help="the namespace (default: the default one)"
+        "--namespace",
+        metavar="NAME",
+        help='only that namespace, "" for the default one (default: all)',
     ),
 )
 
@@ -76,7 +86,7 @@ def _audit(
     options: argparse.Namespace, invocation: Invocation, *, wait: float | None = None
 ) -> int:
     """Check; or repair, with a bound on the wait for each lock."""
-    if not _NAMESPACE.fullmatch(options.namespace):
+    if options.namespace is not None and not _NAMESPACE.fullmatch(options.namespace):
         raise CommandError(
             f"{options.namespace!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
         )
@@ -85,9 +95,10 @@ def _audit(
     with _APP.opened(options, invocation), Stop().listening() as stop:
         bound = 5.0 if wait is None else wait
         work = Audit(repair=wait is not None, wait_timeout=bound, stopped=stop)
-        with current_context().new(namespace=options.namespace or None).use():
-            for model in constrained_models(options.kinds):
-                for problem in work.run(model):
+        models = constrained_models(options.kinds)
+        for namespace in namespaces() if options.namespace is None else [options.namespace]:
+            with in_namespace(namespace):
+                for problem in itertools.chain.from_iterable(map(work.run, models)):
                     repaired += problem.repaired
                     left += not problem.repaired
                     facts = _facts(problem)
@@ -149,9 +160,10 @@ unique = group(
     """\
 Compare entities with the claims of their unique values, and repair those.
 
-The app's ndb.Client, or a function that makes it, is named by --app MODULE:ATTRIBUTE or the
-environment variable USERLOCK_CLIENT. Its module is imported from the current directory, and
-has to import the models. A repair takes locks from --store if the app has no service.
+The app's ndb.Client, or a function that makes it, is named by --app MODULE:ATTRIBUTE or
+USERLOCK_CLIENT of the environment, or is the only one of the app in USERLOCK_APP. The module is
+imported from the current directory, and has to import the models. A repair takes locks from
+--store if the app has no service.
 
 Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides keys and values.
 """,

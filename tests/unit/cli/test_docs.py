@@ -19,6 +19,8 @@ from userlock.cli.entry import COMMANDS, command_of, parser
 
 PAGE = Page("docs/cli.md")
 SETTING = PAGE.take("sh", "export USERLOCK_STORE")
+#: `tests/contract/companions/test_apps.py` runs it.
+APP = PAGE.take("sh", "export USERLOCK_APP")
 #: `tests/contract/cli/test_docs.py` runs it.
 COMPLETION = PAGE.take("sh", "completion")
 HOLDER = PAGE.take("console", "holder ann")
