@@ -167,7 +167,14 @@ inline keep_place(j) { skip }
  * was never sent. With LIVE it has messages, and faults until it is calm. */
 #ifdef LIVE
 bit message[ROWS];
-bit name_known[ROWS];           /* the engine remembers the name that the next message would have */
+#ifdef SAME_NAMES               /* its messages have the job's name: the engine swallows the second one */
+bit asked_before[ROWS];
+#define SWALLOWED(j) (asked_before[j])
+#define REMEMBER(j) asked_before[j] = 1
+#else
+#define SWALLOWED(j) false
+#define REMEMBER(j) skip
+#endif
 #define DELIVERED(j) (message[j])
 inline deliver(j) {
     if
@@ -176,35 +183,12 @@ inline deliver(j) {
     fi
 }
 
-#ifdef FORGETS_NAMES            /* an engine without names, as RQ */
-#define REMEMBER(j) skip
-#else
-#define REMEMBER(j) name_known[j] = 1
-#endif
-/* A message's name: the job, the attempt, and how often it was asked for, which never counts again. */
-#define new_name(j) name_known[j] = 0
-#ifdef SAME_NAMES               /* ... the job alone */
-#define NEW_WAKE(j) skip
-#define NEW_ATTEMPT(j) skip
-#elif defined(NAMES_BY_ATTEMPT) /* ... the job and the attempt */
-#define NEW_WAKE(j) skip
-#define NEW_ATTEMPT(j) new_name(j)
-#else
-#define NEW_WAKE(j) new_name(j)
-#define NEW_ATTEMPT(j) new_name(j)
-#endif
-#define NEW_REDRIVE(j) new_name(j)
-#ifdef OWN_NAMES                /* is the name of a retry's message new? */
-#define NAME_IS_NEW(j) (!name_known[j])
-#else
-#define NAME_IS_NEW(j) true
-#endif
 inline ask(j, took) {
     if
-    :: name_known[j] -> took = 1                    /* a name that it knows is no error */
-    :: !name_known[j] -> REMEMBER(j); message[j] = 1; took = 1
-    :: !calm && !name_known[j] -> REMEMBER(j); took = 1         /* lost later */
-    :: !calm && !name_known[j] -> REMEMBER(j); message[j] = 1; took = 0     /* its reply is lost */
+    :: SWALLOWED(j) -> took = 1                     /* a name that it knows is no error */
+    :: !SWALLOWED(j) -> REMEMBER(j); message[j] = 1; took = 1
+    :: !calm && !SWALLOWED(j) -> REMEMBER(j); took = 1          /* lost later */
+    :: !calm && !SWALLOWED(j) -> REMEMBER(j); message[j] = 1; took = 0      /* its reply is lost */
     :: !calm -> took = 0                            /* the engine is down, or the sender is dead */
     fi
 }
@@ -212,11 +196,6 @@ inline ask(j, took) {
 #define DELIVERED(j) true
 inline deliver(j) { skip }
 inline ask(j, took) { if :: took = 1 :: took = 0 fi }
-#define NEW_WAKE(j) skip
-#define NEW_ATTEMPT(j) skip
-#define NEW_REDRIVE(j) skip
-#define OLD_NAME(j) skip
-#define NAME_IS_NEW(j) true
 #endif
 
 #include "worker.pml"
@@ -279,7 +258,7 @@ inline redrive(j) {
     printf("operator: redrives job %d\n", j);
     row[j] = QUEUED; redriven[j]++;
     attempts[j] = 0; begun[j] = 0; ready[j] = 1; was_ready[j] = 1;
-    NEW_REDRIVE(j); look_at(j, NOW); ask(j, took); took = 0
+    look_at(j, NOW); ask(j, took); took = 0
 }
 
 #define PURGED(j) \
@@ -392,10 +371,8 @@ end_time:
 /* Faults end at some moment, after any of them. */
 active proctype Calm() { atomic { calm = 1; printf("faults: no more\n") } }
 
-#ifndef OWN_NAMES
 /* Then each committed job is done, or is a dead letter. */
 ltl no_job_is_lost { [] (calm -> <> SETTLED) }
-#endif
 #endif
 
 init {

@@ -38,7 +38,7 @@ inline push_back_one(r, j) {
     :: seen[r] & BIT(j) ->
         printf("relay %d: pushes job %d back\n", r, j);
         assert(lease == r);     /* a relay without its lease commits nothing */
-        writes(j); look_at(j, LATER); NEW_WAKE(j); NOTE_UNASKED
+        writes(j); look_at(j, LATER); NOTE_UNASKED
     :: else
     fi
 }

@@ -104,6 +104,15 @@ inline claims(w) {
     knows_phase = phase_done; knows_reply = replied
 }
 
+inline does_phase(w) {
+    printf("server %d: the phase\n", w);
+    entities++; assert(entities == 1);
+#ifndef POINTS_FORGOTTEN        /* the point is not stored with it */
+    phase_done = 1;
+#endif
+    knows_phase = 1; written(w)
+}
+
 /* A put of the row as this server knows it. */
 inline puts(w) {
     assert(row == OPEN);        /* a finished request stays so */
@@ -172,6 +181,7 @@ lock:
 insert:
     if
     :: atomic { DIES(w) }
+    :: !found -> goto first_commit                  /* nobody has to see it before */
     :: atomic { !found && MAY_INSERT -> begins(w); goto phase }
     :: atomic { found || !MAY_INSERT -> skip }
     fi;
@@ -197,15 +207,16 @@ phase:
     :: atomic { DIES(w) }
     :: atomic { knows_phase -> skip }
     :: atomic { !knows_phase && !IS_MINE(w) -> TAKEN_OVER(w) }
-    :: atomic {
-        !knows_phase && IS_MINE(w) ->
-        printf("server %d: the phase\n", w);
-        entities++; assert(entities == 1);
-#ifndef POINTS_FORGOTTEN        /* the point is not stored with it */
-        phase_done = 1;
-#endif
-        knows_phase = 1; written(w)
-    }
+    :: atomic { !knows_phase && IS_MINE(w) -> does_phase(w) }
+    fi;
+
+    goto ask;
+
+first_commit:
+    if
+    :: atomic { DIES(w) }
+    :: atomic { !MAY_INSERT -> TAKEN_OVER(w) }
+    :: atomic { MAY_INSERT -> begins(w); does_phase(w) }
     fi;
 
 ask:

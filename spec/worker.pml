@@ -80,7 +80,7 @@ inline puts_off(j) {
 #ifdef PUT_OFF_BLIND            /* it puts the row that it has read before */
     assert(row[j] != GONE);     /* a finished job never comes back */
 #endif
-    writes(j); look_at(j, LATER); NEW_WAKE(j);
+    writes(j); look_at(j, LATER);
     if
     :: claim[j] != FREE && !lapsed[j]               /* it runs: left to the relay */
     :: else -> ask(j, took); took = 0
@@ -165,7 +165,7 @@ to_claim:
         /* Two run it only when the time of a claim is over, or both have the lock. */
         assert(claim[job] == FREE || claim[job] == NOBODY || lapsed[job] ||
                ((holders[OWNER(job)] & BIT(w)) && (holders[OWNER(job)] & BIT(claim[job]))));
-        writes(job); keep_place(job); NEW_ATTEMPT(job);
+        writes(job); keep_place(job);
         claim[job] = w; claimed_locked[job] = locked; lapsed[job] = 0; look_at(job, LATER);
         attempts[job] = (attempts[job] > ATTEMPTS -> attempts[job] : attempts[job] + 1);
         begun[job] = (begun[job] > ATTEMPTS -> begun[job] : begun[job] + 1);
@@ -218,14 +218,11 @@ note:
             row[job] = LETTER; look_at(job, NEVER)
         :: else ->
             printf("worker %d: job %d will run again\n", w, job);
-            NEW_WAKE(job);
-            assert(NAME_IS_NEW(job));
             look_at(job, LATER); ask(job, took); took = 0
 #ifdef UNKNOWN_JOBS             /* of another version of the app: it spends no attempt */
         :: !calm ->
             printf("worker %d: job %d is unknown\n", w, job);
-            attempts[job]--; NEW_WAKE(job);
-            assert(NAME_IS_NEW(job));
+            attempts[job]--;
             look_at(job, LATER); ask(job, took); took = 0
 #endif
         fi;
