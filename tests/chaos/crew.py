@@ -24,6 +24,9 @@ from tests.chaos.worker import SETTLER, Config
 _ROOT = Path(__file__).parents[2]
 #: The skews of their wall clocks, one after the other.
 _SKEWS = (1.0, 0.0, -1.0, 0.5)
+#: How far the wall clocks of their outboxes are ahead, in seconds. The first two are so close that
+#: their claims exclude each other.
+_AHEAD = (2.0, 3.0, -3.0, 0.5, -1.5)
 #: The length of a process's last output that is kept.
 _SAID_CHARACTERS = 4000
 
@@ -92,6 +95,7 @@ class Crew:
                 threads=threads,
                 outage=outage,
                 skew=_SKEWS[len(self.notes) % len(_SKEWS)],
+                ahead=_AHEAD[len(self.notes) % len(_AHEAD)],
             )
             member = self._start(config)
             self._members.append(member)
@@ -104,7 +108,7 @@ class Crew:
         return member
 
     def enlist_settler(self) -> None:
-        """Start the process that runs the jobs that are left at the end. No fault harms it."""
+        """Start the process that does the work that is left at the end. No fault harms it."""
         config = dataclasses.replace(self._config, name=SETTLER, mix=SETTLER, threads=0)
         self._settler = self._start(config)
 
@@ -201,7 +205,7 @@ def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterato
         crew = Crew(config, stack)
         for mix, threads, outage in members:
             crew.enlist(mix, threads, outage)
-        if any(MIXES[mix].stages for mix, _, _ in members):
+        if any(MIXES[mix].leaves_work for mix, _, _ in members):
             crew.enlist_settler()
         crew.wait_until_ready()
         yield crew

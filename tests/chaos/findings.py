@@ -28,6 +28,7 @@ class Kind(enum.Enum):
     TOGETHER = "a job run twice at once, though claimed"
     LEFT = "left after all jobs should have run"
     ORPHAN = "left of a deleted tree"
+    STRAY = "of one namespace, seen in another"
     CLAIM = "a claim without its value, or a value without its claim"
 
 

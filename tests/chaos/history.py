@@ -86,7 +86,7 @@ class Staging:
         key: of its row. Of a duplicate, of the other job's row.
         duplicate: whether a job of that name was there already.
         failures: the number of its first runs that fail.
-        ready: the time of a wall clock from which on it may run.
+        ready: the time of a wall clock from which on it may run; 0: its commit makes it due.
         since: a moment before its transaction.
     """
 
@@ -183,6 +183,14 @@ class History:
     #: Of each write of a root or a leaf, the id of the root.
     planted: dict[str, str] = dataclasses.field(default_factory=dict)
     fellings: dict[str, Felling] = dataclasses.field(default_factory=dict)
+    #: Writes that were refused for one of another namespace, and for what.
+    strays: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    #: Of each write of an entry that belongs to a request with an idempotency key, the request.
+    entered: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: Such requests, and the entries that they were answered with.
+    answers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    #: The number of such requests by outcome.
+    requests: Counter[str] = dataclasses.field(default_factory=Counter)
     #: Of each attempt of a transaction that stages jobs, the time just before its commit.
     sent: dict[str, float] = dataclasses.field(default_factory=dict)
     #: The number of messages of the outbox by outcome.
@@ -245,6 +253,9 @@ class _Reader:
             "ran": self._ran,
             "delivered": lambda facts: history.delivered.update([facts["outcome"]]),
             "planted": lambda facts: history.planted.update({facts["id"]: facts["tree"]}),
+            "entered": lambda facts: history.entered.update({facts["id"]: facts["request"]}),
+            "request": self._request,
+            "stray": lambda facts: history.strays.append((facts["id"], facts["where"])),
             "felling": self._felling,
             "felled": self._fell,
             "met": lambda facts: history.met.update({facts["kind"]: facts["count"]}),
@@ -317,6 +328,11 @@ class _Reader:
     def _staged(self, facts: dict[str, Any]) -> None:
         del facts["at"]
         self._history.stagings[facts["id"]] = Staging(**facts)
+
+    def _request(self, facts: dict[str, Any]) -> None:
+        self._history.requests[facts["outcome"]] += 1
+        if "entry" in facts:
+            self._history.answers.append((facts["request"], facts["entry"]))
 
     def _felling(self, facts: dict[str, Any]) -> None:
         self._history.fellings[facts["id"]] = Felling(facts["tree"], facts["forbidden"])

@@ -46,13 +46,13 @@ class JobFails(Exception):
 
 
 class Ahead:
-    """A clock whose wall clock can be set ahead."""
+    """A clock whose wall clock is ahead, by any number of seconds."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self.now = clock.now
         self.sleep = clock.sleep
-        self.seconds = 0.0
+        self.seconds = seconds
 
     def wall(self) -> float:
         return self._clock.wall() + self.seconds
@@ -92,6 +92,7 @@ class Jobs:
         recorder: records the runs.
         folder: of the run.
         name: the unique name of the process.
+        ahead: how far the wall clock is ahead of the service's, in seconds.
         random: the faults of its mailbox; None: there are none.
     """
 
@@ -102,9 +103,10 @@ class Jobs:
         recorder: Recorder,
         folder: Path,
         name: str,
+        ahead: float,
         random: Random | None,
     ) -> None:
-        self.clock = Ahead(service.clock)
+        self.clock = Ahead(service.clock, ahead)
         self._client = client
         self._recorder = recorder
         self._name = name
@@ -207,6 +209,7 @@ class Jobs:
         """Relay and run, with the clock set ahead, as long as there is anything to run."""
         self._sleep = lambda _: None
         self.clock.seconds = _AHEAD_SECONDS
+        self._mailbox.clear()  # the relay asks again for what is left
         idle = 0
         while idle < _MOST_IDLE_ROUNDS and self._unfinished():
             before = self._ran

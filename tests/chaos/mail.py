@@ -76,5 +76,10 @@ class Mailbox:
                 return each.name.rpartition(".")[2]
         return None
 
+    def clear(self) -> None:
+        """Lose all messages."""
+        for each in self._folder.iterdir():
+            each.unlink()
+
     def close(self) -> None:
         """Do nothing: the folder belongs to the run."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from google.cloud import ndb
 
 import userlock
+from tests.chaos.programs import NAMESPACES, in_name, namespace_of
 from tests.chaos.record import Stored, StoredJobs, StoredTrees
 from userlock.constraints import Unique
 from userlock.constraints.audit import Audit
 from userlock.deletion import unfinished
+from userlock.idempotency.rows import RequestRow
 from userlock.ids import show_key
+from userlock.ndb.owners import in_namespace
 from userlock.outbox.arguments import decode
 from userlock.outbox.rows import JobRow, NameRow
 
@@ -153,8 +156,11 @@ _MODELS = {"c": Counter, "m": MarkedCounter, "t": TitledCounter}
 
 
 def key_of(entity: str) -> Any:
-    """Return the key of "user/counter", or of a child, "user/counter.child"."""
-    user, _, names = entity.partition("/")
+    """Return the key of "user/counter", or of a child, "user/counter.child".
+
+    In its namespace, which is that of the running code.
+    """
+    user, _, names = entity.partition("@")[0].partition("/")
     key = user_key(user)
     for name in names.split("."):
         key = ndb.Key(model_of(entity), name, parent=key)
@@ -163,40 +169,50 @@ def key_of(entity: str) -> Any:
 
 def name_of(key: Any) -> str:
     """Return the name of this key."""
-    return f"{key.root().id()}/{'.'.join(key.flat()[3::2])}"
+    return in_name(f"{key.root().id()}/{'.'.join(key.flat()[3::2])}", key.namespace() or "")
 
 
 def child_of(entity: str) -> str:
     """Return the name of a counter's possible child."""
-    return f"{entity}.child"
+    return _longer(entity, ".child")
 
 
 def other_name_of(entity: str) -> str:
     """Return the name that a counter may be renamed to."""
-    return f"{entity}-other"
+    return _longer(entity, "-other")
+
+
+def _longer(entity: str, more: str) -> str:
+    return in_name(entity.partition("@")[0] + more, namespace_of(entity))
+
+
+def _all(model: Any) -> list[Any]:
+    """Return the entities of a model in all namespaces, as now stored in Datastore."""
+    queries = [model.query(namespace=namespace) for namespace in NAMESPACES]
+    return [each for query in queries for each in query.fetch(use_cache=False)]
 
 
 def stored_counters() -> dict[str, Stored]:
     """Return all counters as now stored in Datastore, by name."""
     return {
         name_of(each.key): Stored(last=each.last, count=each.count)
-        for each in itertools.chain.from_iterable(model.query() for model in _MODELS.values())
+        for each in itertools.chain.from_iterable(map(_all, _MODELS.values()))
     }
 
 
 def stored_entries() -> list[str]:
     """Return the writes of all entries as now stored in Datastore."""
-    return [each.write for each in Entry.query().fetch()]
+    return [each.write for each in _all(Entry)]
 
 
 def stored_jobs() -> StoredJobs:
     """Return the effects of all jobs, and what is left of them."""
-    dead = [row for row in JobRow.query().fetch() if row.dead is not None and _is_ours(row)]
+    dead = [row for row in _all(JobRow) if row.dead is not None and _is_ours(row)]
     return StoredJobs(
-        ledgers={name_of(each.key).partition("/")[0]: each.done for each in Ledger.query()},
+        ledgers={name_of(each.key): each.done for each in _all(Ledger)},
         dead={_staging_of(row): row.attempts for row in dead},
         unfinished=[_staging_of(row) for row in unfinished_jobs() if _is_ours(row)],
-        names=[row.key.id() for row in NameRow.query().fetch()],
+        names=[row.key.id() for row in _all(NameRow)],
     )
 
 
@@ -206,26 +222,57 @@ def stored_trees(files: Path) -> StoredTrees:
     Args:
         files: the folder of the leaves' files.
     """
-    roots, titled = Root.query().fetch(), TitledCounter.query().fetch()
-    audits = [Audit().run(model) for model in (Root, TitledCounter)]
+    roots, titled = _all(Root), _all(TitledCounter)
     return StoredTrees(
         roots=frozenset(each.key.id() for each in roots),
-        leaves={each.key.id(): each.tree for each in Leaf.query()},
+        leaves={each.key.id(): each.tree for each in _all(Leaf)},
         files=frozenset(each.name for each in files.iterdir()),
         unfinished=[f"of {show_key(each.root)}, {each.error}" for each in unfinished()],
         titles=[
-            (f"{each.key.root().id()}, {each.key.kind()}", each.title) for each in (*roots, *titled)
+            (f"{name_of(each.key.root())}, {each.key.kind()}", each.title)
+            for each in (*roots, *titled)
         ],
         problems=[
             f"{problem.what} {problem.constraint} {problem.value} of {show_key(problem.key)}"
-            for problem in itertools.chain.from_iterable(audits)
+            for problem in _problems()
         ],
     )
 
 
+def _problems() -> Iterator[Any]:
+    """Yield the entities and claims that disagree."""
+    for namespace in NAMESPACES:
+        with in_namespace(namespace):
+            for model in (Root, TitledCounter):
+                yield from list(Audit().run(model))
+
+
+def stored_strays() -> list[tuple[str, str]]:
+    """Return the writes that are stored in another namespace than their operation's, and where."""
+    stored = [
+        *((each.write, each.key) for model in (Entry, Root, Leaf) for each in _all(model)),
+        *((staging, each.key) for each in _all(Ledger) for staging in each.done),
+        *((_staging_of(row), row.key) for row in _all(JobRow) if _is_ours(row)),
+    ]
+    return [
+        (write, show_key(key))
+        for write, key in stored
+        if (key.namespace() or "") != namespace_of(write)
+    ]
+
+
 def unfinished_jobs() -> list[Any]:
     """Return the rows of jobs that are neither done nor dead."""
-    return [row for row in JobRow.query().fetch(use_cache=False) if row.dead is None]
+    return [row for row in _all(JobRow) if row.dead is None]
+
+
+def unfinished_requests() -> list[str]:
+    """Return the requests that are not finished, although the server can complete them."""
+    return [
+        in_name(f"{row.user}/{row.idempotency_key}", row.key.namespace() or "")
+        for row in _all(RequestRow)
+        if not row.is_finished and row.params is not None
+    ]
 
 
 def _is_ours(row: Any) -> bool:

@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -23,11 +24,12 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.ndb import claim_rows, enforcement, fencing, hooks, model, stub
+from userlock.ndb import claim_rows, enforcement, fencing, hooks, model, owners, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
 from userlock.outbox.job import Job
+from userlock.outbox.rows import JobRow
 from userlock.stores import ShardedMemcacheStore
 from userlock.stores.datastore import store as datastore_store
 from userlock.stores.datastore.rpc import Calls
@@ -55,6 +57,9 @@ class Mutation(enum.Enum):
     JOBS_ONE_COMMIT = "a transactional job and its removal are two commits"
     JOBS_STAGED_INSIDE = "a job is staged outside of the transaction"
     JOBS_ORDERED = "the jobs of a user run in any order"
+    JOBS_COMMIT_ORDER = "jobs are ordered by the clocks of the processes that staged them"
+    JOBS_DUE_AT_ONCE = "a job is due by the clock of the process that staged it"
+    ROWS_APART = "the rows of all namespaces are in one"
     JOBS_RELAYED = "the relay asks once for each job"
     CLAIMS_CHECKED = "a value may be another entity's"
     CLAIMS_FREED = "the claims of given-up values stay"
@@ -124,8 +129,19 @@ def _stage_apart(self: Any, *args: Any, **options: Any) -> Any:
 
 
 def _any_job(self: Any, now: int) -> Any:
-    ready = [row for row in self._rows if row.dead is None and row.ready_at <= now]
+    ready = [job for job in self._jobs if not job.dead and job.ready_at <= now]
     return random.choice(ready) if ready else None
+
+
+def _waiting_by_clock(row: Any) -> Any:
+    return _waiting(row)._replace(ready_at=row.ready_at)
+
+
+_waiting = worker._waiting
+
+
+def _key_of_one_namespace(*path: Any, **options: Any) -> Any:
+    return ndb.Key(*path, **options | {"namespace": ""})
 
 
 _changes = claim_rows.changes
@@ -181,6 +197,14 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
     ],
     Mutation.JOBS_STAGED_INSIDE: [(Job, "stage", _stage_apart)],
     Mutation.JOBS_ORDERED: [(worker.Queue, "first", _any_job)],
+    Mutation.JOBS_COMMIT_ORDER: [
+        (JobRow, "rank", property(lambda row: (row.staged_at, row.index)))
+    ],
+    Mutation.JOBS_DUE_AT_ONCE: [
+        (worker, "_waiting", _waiting_by_clock),
+        (JobRow, "is_ready", lambda row, micros: row.ready_at <= micros),
+    ],
+    Mutation.ROWS_APART: [(owners, "ndb", SimpleNamespace(Key=_key_of_one_namespace))],
     # Of an owner's jobs the last one shows it, if both of its messages are lost.
     Mutation.JOBS_RELAYED: [(relay, "_AGAIN_SECONDS", (1e9,)), (mail, "_LOST", 0.6)],
     Mutation.CLAIMS_CHECKED: [(claim_rows, "find_taken", lambda *_: {})],

@@ -16,6 +16,7 @@ from pymemcache.client.base import Client as MemcacheClient
 import userlock
 from sample_app.stack.ports import LOOPBACK
 from tests.chaos import corners
+from tests.chaos.desk import Desk
 from tests.chaos.garden import Garden
 from tests.chaos.jobs import Jobs
 from tests.chaos.planting import tend
@@ -24,6 +25,7 @@ from tests.chaos.record import Recorder
 from tests.chaos.request import CACHE_TROUBLE, LEASE_SECONDS, Request
 from tests.chaos.staging import stage_jobs
 from userlock.lock.scope import current, current_scope
+from userlock.ndb.owners import current_namespace
 
 _PAST_LEASE_SECONDS = 1.2
 #: Includes the possible delay of memcached's expiry.
@@ -45,6 +47,7 @@ class Worker:
         recorder: records each write, and each read under a lock.
         jobs: the outbox.
         garden: the trees.
+        desk: the requests with idempotency keys.
         homes: the port of each lock's lease server. Empty: Datastore has the leases.
         flush: the command that makes a lease server lose its data.
         fencing: whether writes are fenced.
@@ -58,6 +61,7 @@ class Worker:
         recorder: Recorder,
         jobs: Jobs,
         garden: Garden,
+        desk: Desk,
         *,
         homes: Mapping[str, int],
         flush: str,
@@ -69,6 +73,7 @@ class Worker:
         self._recorder = recorder
         self.jobs = jobs
         self.garden = garden
+        self.desk = desk
         self._homes = homes
         self._flush = flush
         self._fencing = fencing
@@ -82,7 +87,7 @@ class Worker:
         )
         ended = "done"
         with (
-            self._client.context(global_cache=self._cache),
+            self._client.context(global_cache=self._cache, namespace=operation.namespace),
             userlock.scope(
                 self._service,
                 settings=settings,
@@ -105,11 +110,11 @@ class Worker:
     def beside(self, action: Callable[[], None]) -> Iterator[None]:
         """Run the action in another thread meanwhile, with an ndb context of its own and the same
         scope."""
-        scope = current_scope()
+        scope, namespace = current_scope(), current_namespace()
 
         def act() -> None:
             current.set(scope)
-            with self._client.context(global_cache=self._cache_beside):
+            with self._client.context(global_cache=self._cache_beside, namespace=namespace):
                 action()
 
         with ThreadPoolExecutor(1) as threads:
@@ -156,7 +161,11 @@ def _flush(port: int, command: str) -> None:
 def _run(request: Request) -> None:
     operation = request.operation
     way = WAYS[operation.way]
-    if operation.way in (Way.LOCK_INSIDE, Way.DROPPED):  # these take the lock themselves
+    if operation.way in (
+        Way.LOCK_INSIDE,
+        Way.DROPPED,
+        Way.REQUEST,
+    ):  # these take the lock themselves
         way(request)
         return
     with request.locked():
@@ -255,6 +264,7 @@ WAYS: Mapping[Way, Callable[[Request], None]] = {
     Way.DELETE_IN_TRANSACTION: lambda request: request.transact(lambda: _delete(request)),
     Way.ENTRY_IN_TRANSACTION: lambda request: request.transact(lambda: _change_and_enter(request)),
     Way.STAGE: stage_jobs,
+    Way.REQUEST: lambda request: request.surroundings.desk.send(request.operation),
     Way.TREE: tend,
     **corners.WAYS,
 }

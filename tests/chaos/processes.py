@@ -14,7 +14,14 @@ from tests.chaos.crew import gathered
 from tests.chaos.garden import files_of
 from tests.chaos.harms import Harm
 from tests.chaos.history import History, read
-from tests.chaos.models import stored_counters, stored_entries, stored_jobs, stored_trees
+from tests.chaos.models import (
+    stored_counters,
+    stored_entries,
+    stored_jobs,
+    stored_strays,
+    stored_trees,
+    unfinished_requests,
+)
 from tests.chaos.mutations import Mutation
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.stage import set_up
@@ -103,6 +110,8 @@ def run(
                 stored_entries(),
                 stored_jobs(),
                 stored_trees(files_of(folder)),
+                stored_strays(),
+                unfinished_requests(),
                 ends,
                 kind,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -11,6 +12,8 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 USERS = tuple(f"user-{number}" for number in range(3))
+#: The tenants: the same users, locks and counters are in each. An operation is in one of them.
+NAMESPACES = ("", "second")
 #: Counters whose name begins with "m" have a `WriteIdProperty`, those with "t" a unique title.
 COUNTERS = ("c0", "c1", "m0", "m1", "t0", "t1")
 #: Divisible by each number of variants.
@@ -43,6 +46,7 @@ class Way(enum.Enum):
     TASKLETS = "in concurrent tasklets, some of which suppress the checks"
     PAST = "by ndb's functions below `put`, which is refused"
     STAGE = "stage jobs of the outbox in a transaction"
+    REQUEST = "a request with an idempotency key"
     TREE = "plant trees, copy them, add to them, delete them"
 
 
@@ -95,8 +99,8 @@ class Operation:
     """One operation, like a request.
 
     Attributes:
-        name: unique.
-        entities: the entities that it writes: "user/counter".
+        name: unique, with its namespace.
+        entities: the entities that it writes: "user/counter", with its namespace.
         pause: time between the read and the write, in seconds.
         wait: the longest wait for each lock, in seconds.
         batch: whether it is batch work.
@@ -123,6 +127,11 @@ class Operation:
         """Return the users whose locks it needs."""
         return tuple(sorted({entity.partition("/")[0] for entity in self.entities}))
 
+    @property
+    def namespace(self) -> str:
+        """Return the namespace in which it is."""
+        return namespace_of(self.name)
+
 
 @dataclass(frozen=True)
 class Mix:
@@ -135,7 +144,7 @@ class Mix:
         users, counters: those of the entities.
         batch: the priority.
         lengthy: whether jobs may take longer than their claims.
-        runs_jobs: whether the process also runs jobs of the outbox, and relays.
+        runs_jobs: whether the process also runs jobs of the outbox, relays, and completes requests.
         locks: whether its jobs run under locks; otherwise their lease store never answers.
     """
 
@@ -153,9 +162,9 @@ class Mix:
     locks: bool = True
 
     @property
-    def stages(self) -> bool:
-        """Return whether it stages jobs."""
-        return Way.STAGE in self.ways
+    def leaves_work(self) -> bool:
+        """Return whether it stages jobs, or leaves unfinished requests."""
+        return not self.ways.keys().isdisjoint({Way.STAGE, Way.REQUEST})
 
 
 _READS = {Read.GET: 45, Read.AGAIN: 15, Read.UNCACHED: 15, Read.QUERY: 15, Read.EARLIER: 10}
@@ -195,6 +204,7 @@ MIXES = {
             Way.TASKLETS: 8,
             Way.PAST: 3,
             Way.STAGE: 30,
+            Way.REQUEST: 20,
             Way.TREE: 24,
         },
         guards={
@@ -219,6 +229,7 @@ MIXES = {
             Way.TRANSACTION: 3,
             Way.LOCK_INSIDE: 1,
             Way.STAGE: 2,
+            Way.REQUEST: 2,
             Way.TREE: 6,
         },
         guards={Guard.LOCK: 2, Guard.HEARTBEAT: 3, Guard.EXTENSION: 1},
@@ -269,6 +280,7 @@ MIXES = {
         waits=(0.5,),
         runs_jobs=True,
     ),
+    "requests": Mix(ways={Way.REQUEST: 1}, runs_jobs=True),
     "trees": Mix(ways={Way.TREE: 1}, runs_jobs=True),
     "one lock": Mix(ways={Way.PUT: 1}, users=USERS[:1]),
     "one lock, batch": Mix(ways={Way.PUT: 1}, users=USERS[:1], batch=True),
@@ -283,6 +295,17 @@ MIXES = {
 }
 
 
+def in_name(name: str, namespace: str) -> str:
+    """Return a name with a namespace: it is that of an operation, its writes, or an entity."""
+    return f"{name}@{namespace}" if namespace else name
+
+
+def namespace_of(name: str) -> str:
+    """Return the namespace in a name."""
+    found = re.search("@([a-z]+)", name)
+    return "" if found is None else found[1]
+
+
 def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
     """Yield the operations of one thread, without end.
 
@@ -295,7 +318,7 @@ def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
     number = 0
     while True:
         number += 1
-        yield _operation(random, f"{performer}.{number}", mix)
+        yield _operation(random, in_name(f"{performer}.{number}", random.choice(NAMESPACES)), mix)
 
 
 def _operation(random: Random, name: str, mix: Mix) -> Operation:
@@ -308,7 +331,9 @@ def _operation(random: Random, name: str, mix: Mix) -> Operation:
         read = Read.GET
     return Operation(
         name=name,
-        entities=_entities(random, mix, way, guard),
+        entities=tuple(
+            in_name(entity, namespace_of(name)) for entity in _entities(random, mix, way, guard)
+        ),
         way=way,
         guard=guard,
         read=read,

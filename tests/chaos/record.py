@@ -76,7 +76,8 @@ class StoredJobs:
     """The jobs of the outbox at the end.
 
     Attributes:
-        ledgers: of each user, the ids of the jobs that have taken effect, in that order.
+        ledgers: of each user and namespace, the ids of the jobs that have taken effect, in that
+            order.
         dead: the dead letters, with their attempts.
         unfinished: the jobs that are neither done nor dead.
         names: the names of jobs that have not begun.

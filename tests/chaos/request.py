@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -19,7 +19,12 @@ from tests.chaos.models import Entry, key_of, model_of, user_key
 from tests.chaos.programs import Accident, Guard, Operation, Read, Way
 from tests.chaos.record import Outcome, Recorder, Write
 from userlock.clock import SYSTEM_CLOCK
+from userlock.errors import FlowTakenOver
 from userlock.lock.scope import current_scope
+from userlock.ndb.owners import current_namespace
+
+if TYPE_CHECKING:
+    from tests.chaos.desk import Desk
 
 LEASE_SECONDS = 1.0
 _TRIES = 5
@@ -38,6 +43,7 @@ _ROLLED_BACK = (
     userlock.WriteViolation,
     userlock.LockError,
     userlock.NotUnique,
+    FlowTakenOver,
     google_errors.Aborted,
     ndb.exceptions.Rollback,
 )
@@ -89,10 +95,12 @@ class RequestScope(Protocol):
     Attributes:
         jobs: the outbox.
         garden: the trees.
+        desk: the requests with idempotency keys.
     """
 
     jobs: Jobs
     garden: Garden
+    desk: Desk
 
     def befall(self, accident: Accident, user: str) -> None:
         """Cause an accident to the locks, to a user's lock, or in time."""
@@ -301,7 +309,7 @@ class Request:
             key=staged.key,
             duplicate=staged.duplicate,
             failures=failures,
-            ready=jobs.clock.wall() + (delay or 0.0),
+            ready=0.0 if delay is None else jobs.clock.wall() + delay,
             since=self._since,
         )
         self._stages = True
@@ -319,6 +327,10 @@ class Request:
 
     def ended(self, write: Write, error: Exception | None) -> bool:
         """Record an outcome. Return whether the write was accepted."""
+        if isinstance(error, userlock.NotUnique):
+            holder = error.holder.namespace() or ""
+            if holder != current_namespace():
+                self.recorder.note("stray", id=write.id, where=f"refused for one of {holder!r}")
         past = self.operation.way is Way.PAST and isinstance(error, userlock.WriteNotFenced)
         self.recorder.ended(write, Outcome.REFUSED if past else outcome_of(error), error)
         return write.outcome is Outcome.ACCEPTED

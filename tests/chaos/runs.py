@@ -3,13 +3,11 @@
 A job appends its id to its user's ledger. A committed job is there, once if it is transactional, or
 is a dead letter: the same as of a new entity, so `writes` compares that. Here:
 
-Order: of two jobs of a user, the first was reported as committed before the second was made. So
-the second one's row is only read together with the first one's, or when that is gone. In the
-ledger, the first one's first effect comes first. That needs no lock: the claims keep the order
-too. Only two are passed. One is a job that was not due yet, by its worker's wall clock. The other
-is a known limit (`passed`): a worker reads the first 30 jobs of a user by the time when they were
-to run, of the wall clock of the process that staged them, and more when fewer than 15 of these
-are left.
+Order: of two jobs of a user in a namespace, the first was reported as committed before the second
+was made. So the second one's row is only read together with the first one's, or when that is gone.
+In the ledger, the first one's first effect comes first, whatever the clocks of the processes that
+staged them say. That needs no lock: the claims keep the order too. Only a job with a delay that was
+not due yet, by its worker's wall clock, is passed.
 
 At once: two runs of a job overlap, and whichever claim came later, the other one was in force. That
 is right if both have the lock: then the first has lost it (`tenures` checks this). A claim lies
@@ -25,14 +23,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from tests.chaos.findings import Finding, Kind
+from tests.chaos.harms import CLOCK_SET
 from tests.chaos.history import History, Run
 from tests.chaos.jobs import ATTEMPTS, CLAIM_SECONDS, FOR_EVER, KINDS
+from tests.chaos.programs import namespace_of
 from tests.chaos.record import Outcome, StoredJobs, Write
 
 #: A wall clock was set meanwhile, if it and the steady clock differ by so much, in seconds.
 _SET_SECONDS = 0.02
-#: The fewest jobs of a user that keep a worker from reading more.
-_WINDOW = 15
 
 
 class Runs:
@@ -44,7 +42,6 @@ class Runs:
 
     Attributes:
         writes: all writes but duplicates, which make no job.
-        passed: number of jobs that were passed because too many others waited.
         landed: the ids of the jobs with an effect, each as often as it matters, and of the dead.
         figures: amounts of checked data, by name.
     """
@@ -57,7 +54,8 @@ class Runs:
         self._runs: dict[str, list[Run]] = defaultdict(list)
         for run in history.runs.values():
             self._runs[run.id].append(run)
-        self._ordered = self._pairs = self.passed = 0
+        self._clocks_set = [span for span in history.spans if span.kind == CLOCK_SET]
+        self._ordered = self._pairs = 0
         self.writes = [w for w in history.writes.values() if not self._is_duplicate(w.id)]
         self.landed = list(self._landed())
 
@@ -82,8 +80,8 @@ class Runs:
         """Yield the errors, except those that `writes` finds."""
         for run in self._history.runs.values():
             yield from self._early(run)
-        for user, done in self._stored.ledgers.items():
-            yield from self._disordered(user, done)
+        for ledger, done in self._stored.ledgers.items():
+            yield from self._disordered(ledger, done)
         for runs in self._runs.values():
             yield from self._together(runs)
         yield from self._duplicates()
@@ -108,7 +106,7 @@ class Runs:
 
     # --- order ------------------------------------------------------------------------------
 
-    def _disordered(self, user: str, done: Sequence[str]) -> Iterator[Finding]:
+    def _disordered(self, ledger: str, done: Sequence[str]) -> Iterator[Finding]:
         """Yield the jobs whose first effect came before that of an earlier one."""
         first = [each for each in dict.fromkeys(done) if self._has_order(each)]
         accepted = {w.id: w for w in map(self._history.writes.__getitem__, first) if w.reported}
@@ -116,8 +114,6 @@ class Runs:
         for place, later in enumerate(first):
             made = self._history.writes[later].made
             chosen = self._chosen(later)
-            if chosen is None:
-                continue
             for earlier in first[:place]:
                 self._pairs += earlier in accepted and _reported(accepted[earlier]) < made
             for passed in first[place + 1 :]:
@@ -126,39 +122,15 @@ class Runs:
                     and _reported(accepted[passed]) < made
                     and self._stagings[passed].ready <= chosen
                 ):
-                    if self._is_beyond_the_window(passed, later, user):
-                        self.passed += 1
-                        continue
                     yield Finding(
                         Kind.DISORDERED,
                         later,
                         f"took effect before {passed}, which was committed at "
                         f"{_reported(accepted[passed]):.3f}, before it was made at {made:.3f}",
-                        user,
-                        self._runs[later][0].began,
+                        ledger,
+                        self._runs[later][0].began if self._runs[later] else None,
                     )
                     break
-
-    def _is_beyond_the_window(self, passed: str, later: str, user: str) -> bool:
-        """Return whether so many jobs may have been read before that one, and not it."""
-        ready = self._stagings[passed].ready
-        chosen = min(run.claimed_after[0] for run in self._runs[later])
-        before = [
-            each
-            for each in self._stagings.values()
-            if each.user == user
-            and KINDS[each.kind].ordered
-            and not each.duplicate
-            and each.ready < ready
-            and self._history.writes[each.id].outcome is not Outcome.REFUSED
-            and not self._is_over(each.id, chosen)
-        ]
-        return len(before) >= _WINDOW
-
-    def _is_over(self, staging_id: str, at: float) -> bool:
-        """Return whether its last run had ended by then."""
-        ends = [run.ended for run in self._runs[staging_id]]
-        return bool(ends) and all(ended is not None and ended < at for ended in ends)
 
     def _has_order(self, staging_id: str) -> bool:
         """Return whether it counts in its user's order. A dead one may run late."""
@@ -170,15 +142,25 @@ class Runs:
             and staging_id not in self._stored.dead
         )
 
-    def _chosen(self, staging_id: str) -> float | None:
+    def _chosen(self, staging_id: str) -> float:
         """Return a time by the worker's wall clock, before it chose this job to be the next.
 
-        None if the clock was set meanwhile.
+        0 if the clock was set meanwhile.
         """
         runs = self._runs[staging_id]
-        if not runs or any(_clock_was_set(run) for run in runs):
-            return None
+        if not runs or any(map(self._clock_was_set, runs)):
+            return 0.0
         return min(run.claimed_after[1] for run in runs)
+
+    def _clock_was_set(self, run: Run) -> bool:
+        """Return whether its wall clock was set between a moment before its claim and its begin.
+
+        It may have been set back since.
+        """
+        steady, wall = run.claimed_after
+        return abs((run.wall - run.began) - (wall - steady)) > _SET_SECONDS or any(
+            span.meets(steady, run.began) for span in self._clocks_set
+        )
 
     # --- two at once ------------------------------------------------------------------------
 
@@ -194,7 +176,7 @@ class Runs:
                 if (earlier.locked and later.locked) or later.who == earlier.who:
                     continue
                 one, other = (first[run.who, run.claimed_after] for run in (earlier, later))
-                if _clock_was_set(one) or _clock_was_set(other):
+                if self._clock_was_set(one) or self._clock_was_set(other):
                     continue
                 if _is_before_the_end(one, other) and _is_before_the_end(other, one):
                     yield Finding(
@@ -218,6 +200,8 @@ class Runs:
             other = self._by_key.get(staging.key)
             if other is None or other.id not in landed:
                 how = "its job never was"
+            elif namespace_of(other.id) != namespace_of(staging.id):
+                how = f"{other.id} is in another namespace"
             elif any(run.began < staging.since for run in self._runs[other.id]):
                 how = f"{other.id} had begun"
             else:
@@ -257,7 +241,6 @@ class Runs:
             "runs of jobs killed": sum(run.ended is None for run in runs),
             "jobs checked for order": self._ordered,
             "pairs of jobs checked for order": self._pairs,
-            "jobs passed beyond the window": self.passed,
             **{f"messages: {o}": n for o, n in sorted(self._history.delivered.items())},
         }
 
@@ -270,9 +253,3 @@ def _reported(write: Write) -> float:
 def _is_before_the_end(run: Run, other: Run) -> bool:
     """Return whether it was claimed before the other one's claim ran out."""
     return run.wall < other.claimed_after[1] + CLAIM_SECONDS
-
-
-def _clock_was_set(run: Run) -> bool:
-    """Return whether its wall clock was set between a moment before its claim and its begin."""
-    steady, wall = run.claimed_after
-    return abs((run.wall - run.began) - (wall - steady)) > _SET_SECONDS

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos import runs, writes
+from tests.chaos.answers import check_answers
 from tests.chaos.findings import Finding, Kind
 from tests.chaos.harms import CLOCK_SET, STOPS
 from tests.chaos.history import Asked, Facts, History, Span
@@ -63,6 +64,8 @@ def judge(
     single: Sequence[str],
     jobs: StoredJobs,
     trees: StoredTrees,
+    strays: Sequence[tuple[str, str]],
+    unfinished: Sequence[str],
     members: list[Finding],
     kind: StoreKind,
 ) -> Verdict:
@@ -74,6 +77,8 @@ def judge(
         single: the writes of the entries at the end.
         jobs: the jobs of the outbox at the end.
         trees: the trees and titles at the end.
+        strays: the writes in another namespace than their operation's at the end, and where.
+        unfinished: the requests with idempotency keys that are not finished at the end.
         members: errors of processes at their end.
         kind: the store, and so what is demanded of it.
     """
@@ -96,6 +101,8 @@ def judge(
         *waits.findings(),
         *checked.findings(),
         *grown.findings(),
+        *check_answers(history, single, unfinished),
+        *(Finding(Kind.STRAY, each, where) for each, where in (*history.strays, *strays)),
         *leaks(history.gauges),
     ]
     reported = Counter(write.outcome for write in history.writes.values())
@@ -116,6 +123,7 @@ def judge(
         "waits checked for order": waits.checked,
         **checked.figures,
         **grown.figures,
+        **{f"requests: {outcome}": n for outcome, n in sorted(history.requests.items())},
         "processes with releases still pending": sum(g["pending"] for g in history.gauges),
         "longest delay after a timeout, s": round(waits.longest, 3),
     }

@@ -1,8 +1,8 @@
 """One process of a run: `python -m tests.chaos.worker CONFIG` (JSON).
 
 It prints "ready", reads the time for which it begins new operations, and begins. The one of the mix
-`SETTLER` has no operations: it runs all jobs that are left. On SIGABRT, which
-it gets when stuck, it prints its position.
+`SETTLER` has no operations: it runs all jobs and completes all requests that are left. On SIGABRT,
+which it gets when stuck, it prints its position.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from random import Random
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
+from tests.chaos.desk import Desk
 from tests.chaos.garden import Garden
 from tests.chaos.gauges import gauged
 from tests.chaos.jobs import Jobs, hasten
@@ -43,7 +44,7 @@ _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5
 #: The time within which the emulator answers a dozen requests in a row, with any faults.
 _EMULATOR_SECONDS = 60.0
-#: The mix of the process that runs the jobs that are left.
+#: The mix of the process that does the work that is left.
 SETTLER = "settler"
 #: A lease store that never answers.
 _NOWHERE = "memcache://127.0.0.1:1"
@@ -70,6 +71,7 @@ class Config:
         out: the folder for records.
         mutation: the disabled rule of the library.
         skew: the factor for the error of its wall clock.
+        ahead: how far the wall clock of its outbox is ahead besides, in seconds.
     """
 
     seed: str
@@ -86,6 +88,7 @@ class Config:
     out: str
     mutation: str = Mutation.NONE.value
     skew: float = 1.0
+    ahead: float = 0.0
 
     @property
     def notes(self) -> Path:
@@ -120,10 +123,13 @@ class _Process:
             self._recorder,
             Path(config.out),
             config.name,
+            config.ahead,
             None if self._mix is None else Random(f"{config.seed}/{config.name}"),
         )
-
         self._garden = Garden(self._jobs.outbox, Path(config.out))
+        self._desk = Desk(
+            self._client, self._service, self._recorder, self._jobs, self._config.name
+        )
 
     def _without_locks(self) -> LockService:
         return LockService(open_store(_NOWHERE), clock=self._service.clock)
@@ -139,16 +145,17 @@ class _Process:
         """Begin new operations for this time, and leave nothing behind."""
         if self._mix is None:
             self._jobs.settle()
+            self._desk.settle()
             return
         end = time.monotonic() + seconds
         self._gauge("before")
-        with ThreadPoolExecutor(self._config.threads + 2) as threads:
+        with ThreadPoolExecutor(self._config.threads + 3) as threads:
             working = [
                 threads.submit(self._work, number, caches, end)
                 for number, caches in enumerate(self._caches)
             ]
             if self._mix.runs_jobs:
-                for act in (self._jobs.deliver, self._jobs.relay):
+                for act in (self._jobs.deliver, self._jobs.relay, self._desk.complete):
                     working.append(threads.submit(act, lambda: time.monotonic() > end))
             self._look_on(working, seconds)
             for each in working:
@@ -186,6 +193,7 @@ class _Process:
             self._recorder,
             self._jobs,
             self._garden,
+            self._desk,
             homes=self._config.homes,
             flush=self._config.flush,
             fencing=self._config.mutation != Mutation.FENCING.value,

@@ -83,6 +83,7 @@ def test_nothing_is_wrong(
     assert figures["runs of jobs that failed"] > 0
     assert figures["pairs of jobs checked for order"] > 0
     assert figures["writes refused for a title"] > 0
+    assert figures["requests: done"] > 0
     if figures["operations"] > _MANY_OPERATIONS:
         assert figures["trees deleted"] > 0
     # The faults had effects.
@@ -132,6 +133,7 @@ _WITHOUT_LOCK = ("writes without the lock", 2, "optimistic")
 _BEYOND = [("beyond their leases", 4, "optimistic")]
 _ONE_LOCK = [("one lock", 2, "optimistic")]
 _TITLES = [("titles", 2, "optimistic")]
+_REQUESTS = [("requests", 2, "optimistic")]
 _TREES = [("trees", 2, "optimistic")]
 _JOBS = [("jobs", 2, "optimistic")] * 2
 _JOBS_WITHOUT_LOCKS = [("jobs without locks", 1, "optimistic")] * 3
@@ -168,11 +170,19 @@ CONTROLS = [
     # Of the outbox.
     Control(Mutation.JOBS_STAGED_INSIDE, Kind.EARLY, _JOBS, 6.0),
     Control(Mutation.JOBS_ORDERED, Kind.DISORDERED, _JOBS, 6.0),
+    Control(Mutation.JOBS_COMMIT_ORDER, Kind.DISORDERED, _JOBS, 6.0),
+    # The third process's clock is behind.
+    Control(Mutation.JOBS_DUE_AT_ONCE, Kind.DISORDERED, [*_JOBS, _JOBS[0]], 8.0),
     Control(Mutation.JOBS_RELAYED, Kind.LOST, _JOBS, 6.0),
     Control(Mutation.JOBS_ONE_COMMIT, Kind.TWICE, _JOBS_WITHOUT_LOCKS, 15.0),
     Control(Mutation.JOBS_CLAIMED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS),
     # Found only while two other workers are idle.
     Control(Mutation.JOBS_CLAIM_CHECKED, Kind.TOGETHER, _JOBS_WITHOUT_LOCKS * 2, 20.0),
+    # Of two namespaces.
+    *(
+        Control(Mutation.ROWS_APART, Kind.STRAY, members, 4.0)
+        for members in (_JOBS, _TITLES * 2, _REQUESTS * 2)
+    ),
     # Of names and deletions.
     Control(Mutation.CLAIMS_CHECKED, Kind.TWICE, _TITLES * 2, 4.0),
     Control(Mutation.CLAIMS_FREED, Kind.CLAIM, _TITLES * 2, 4.0),

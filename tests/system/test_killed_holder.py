@@ -50,8 +50,7 @@ def test_the_learner_is_free_when_the_lease_ends_and_not_before(start_stack: Sta
         waited = time.monotonic() - taken
         service.release(lease)
         assert doomed.exception() is not None, "its process was killed before it could answer"
-        assert other.result().status == 200
-        assert other.result().seconds < THINK_MS / 1000 + 1.5
+        assert (other.result().status, other.result().lock) == (200, "free")
 
     print(f"\nkilled holder: free again after {waited:.2f} s (lease {LEASE_SECONDS} s)")
     assert LEASE_SECONDS - 0.2 <= waited <= LEASE_SECONDS + MEMCACHED_LATE_SECONDS

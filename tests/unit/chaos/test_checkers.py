@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.answers import check_answers
 from tests.chaos.findings import Finding, Kind
+from tests.chaos.harms import CLOCK_SET
 from tests.chaos.history import Asked, Felling, History, LockedRead, Run, Span, Staging
 from tests.chaos.jobs import ATTEMPTS, CLAIM_SECONDS, FEW_ATTEMPTS, FOR_EVER
 from tests.chaos.record import Outcome, Stored, StoredJobs, StoredTrees, Write
@@ -358,6 +360,30 @@ LONG = ran("j", 1.5, 5.0)
             {},
             id="each-with-the-lock",
         ),
+        pytest.param(
+            [job("j", 1.0, ready=3.0 + WALL), K],
+            [ran("k", 2.5), ran("j", 3.5)],
+            ["k", "j"],
+            {},
+            {},
+            id="not-due-yet",
+        ),
+        pytest.param(
+            [job("j", 1.0, ready=1.5 + WALL), K],
+            [ran("k", 12.5), ran("j", 13.0)],
+            ["k", "j"],
+            {},
+            {},
+            id="clock-set-and-set-back",
+        ),
+        pytest.param(
+            [job("j", 1.0, ready=1.5 + WALL), K],
+            [ran("k", 2.5), ran("j", 2.7)],
+            ["k", "j"],
+            {},
+            {Kind.DISORDERED: ["k"]},
+            id="due-since",
+        ),
         pytest.param([J], [], [], {}, {Kind.LOST: ["j"]}, id="never-ran"),
         pytest.param(
             [J], [], [], {"dead": {"j": ATTEMPTS - 1}}, {Kind.LOST: ["j"]}, id="given-up-early"
@@ -395,6 +421,22 @@ LONG = ran("j", 1.5, 5.0)
             id="out-of-order",
         ),
         pytest.param(
+            [job("j", 1.0, ready=0.0), K],
+            [ran("k", 2.5, claimed_after=(2.4, 0.0)), ran("j", 2.7)],
+            ["k", "j"],
+            {},
+            {Kind.DISORDERED: ["k"]},
+            id="due-by-its-commit-whatever-the-clock",
+        ),
+        pytest.param(
+            [J, job("d@second", 2.0, duplicate=True, key="key of j")],
+            [ran("j", 2.5)],
+            ["j"],
+            {},
+            {Kind.LOST: ["d@second"]},
+            id="duplicate-of-another-namespace",
+        ),
+        pytest.param(
             [J], [LONG, ran("j", 2.0, who="q")], ["j"], {}, {Kind.TOGETHER: ["j"]}, id="two-at-once"
         ),
     ],
@@ -411,11 +453,33 @@ def test_jobs(
         stagings={staging.id: staging for _, staging in jobs},
         runs={each.number: each for each in runs},
         sent={f"{write.id}/1": write.made + 0.1 for write, _ in jobs},
+        spans=[Span(CLOCK_SET, 12.42, 12.48)],
     )
     facts: dict[str, Any] = {"dead": {}, "unfinished": [], "names": [], **stored}
     checked = Runs(history, StoredJobs({"ann": done}, **facts))
     findings = list(checked.findings())
     assert by_kind(findings, check(checked.writes, {}, checked.landed).findings) == expected
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "stored", "unfinished", "expected"),
+    [
+        pytest.param([("r", "a"), ("r", "a"), ("r@second", "b")], "ab", [], {}, id="replayed"),
+        pytest.param([], "ab", [], {}, id="no-answer"),
+        pytest.param([("r", "a")], "aAb", [], {Kind.TWICE: ["r"]}, id="two-entries"),
+        pytest.param([("r@second", "a")], "ab", [], {Kind.STRAY: ["r@second"]}, id="another-one's"),
+        pytest.param([("r", "a")], "b", [], {Kind.LOST: ["a"]}, id="entry-lost"),
+        pytest.param([], "ab", ["r"], {Kind.LEFT: ["r"]}, id="unfinished"),
+    ],
+)
+def test_requests(
+    answers: list[tuple[str, str]], stored: str, unfinished: list[str], expected: Found
+) -> None:
+    history = History(entered={"a": "r", "A": "r", "b": "r@second"}, answers=answers)
+    assert by_kind(list(check_answers(history, list(stored), unfinished))) == expected
 
 
 # --- trees, resources ---------------------------------------------------------------------------
