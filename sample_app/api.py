@@ -84,7 +84,7 @@ def award_certificate(flow: Flow, learner_id: str, course: str) -> None:
 
 
 @api.post("/api/learners/<learner_id>/courses/<course>/orders")
-@once("api-buy-course", user=_of_address, wait_timeout=WAIT_SECONDS)
+@once("api-buy-course", user=_of_address, wait_timeout=WAIT_SECONDS, completable=True)
 def buy_course(flow: Flow, learner_id: str, course: str) -> None:
     """Buy a paid course: 201, 402 if the card is declined, 503 while the provider is in trouble."""
     if not flask.current_app.config["PAYMENT_PROVIDER"]:

@@ -45,6 +45,7 @@ def once(
     user: Callable[[], str],
     key: Callable[[], str | None] | None = None,
     wait_timeout: float = 5,
+    completable: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., flask.Response]]:
     """Let a view run once for each key. Its refusals are answers, too, and given again."""
 
@@ -57,7 +58,9 @@ def once(
                 problem = Problem(status=refusal.status, detail=str(refusal), error=refusal.code)
                 return flask.Response(problem.body, problem.status, problem.headers)
 
-        decorated = flows.idempotent(user=user, key=key, wait_timeout=wait_timeout, name=name)
+        decorated = flows.idempotent(
+            user=user, key=key, wait_timeout=wait_timeout, name=name, completable=completable
+        )
         return decorated(answered)
 
     return decorate

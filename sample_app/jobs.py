@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 import flask
 
+from sample_app.flows import flows
 from sample_app.learning import mails, nightly
+from userlock.idempotency.completion import complete_by_relay
 from userlock.outbox import Outbox, Retry
 
 #: Short, so that a mail dies while somebody watches. A real site keeps the default.
 _MAIL_RETRY = Retry(attempts=4, first_seconds=2)
+_DAY = 86_400
 
 
 def install(app: flask.Flask, outbox: Outbox) -> None:
@@ -23,15 +22,12 @@ def install(app: flask.Flask, outbox: Outbox) -> None:
         ("course-receipt", mails.send_course_receipt),
         ("badge-mail", mails.send_badges),
     ):
-        mail = outbox.job(name=name, retry=_MAIL_RETRY, transactional=True)
-        mail(_in_context(app, send))
-    outbox.job(name="nightly")(_in_context(app, nightly.award_badges))
+        outbox.job(name=name, retry=_MAIL_RETRY, transactional=True)(send)
+    outbox.job(name="nightly")(nightly.award_badges)
+    # Answers that are no longer kept go each day; requests that nobody sends again are completed.
+    outbox.job(name="reap", owner=None, every=_DAY)(_reap)
+    complete_by_relay(flows, outbox)
 
 
-def _in_context(app: flask.Flask, function: Callable[..., object]) -> Callable[..., None]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> None:
-        with app.app_context():
-            function(*args, **kwargs)
-
-    return call
+def _reap() -> None:
+    flows.reap()

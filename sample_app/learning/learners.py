@@ -16,10 +16,15 @@ def find_learner(learner_id: str) -> Learner:
 
 
 def create_learner(learner_id: str, name: str) -> Learner:
-    """Add a learner. An id that is taken raises `LearnerExists`."""
+    """Add a learner, or return the one of an earlier request: a repeat does no harm.
+
+    An id that has another name raises `LearnerExists`.
+    """
     with userlock.global_lock(learner_id, wait_timeout=5):
-        if Learner.get_by_id(learner_id):
+        learner: Learner | None = Learner.get_by_id(learner_id)
+        if learner is None:
+            learner = Learner(id=learner_id, name=name)
+            learner.put()
+        elif learner.name != name:
             raise LearnerExists(learner_id)
-        learner = Learner(id=learner_id, name=name)
-        learner.put()
     return learner

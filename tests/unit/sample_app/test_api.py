@@ -13,8 +13,10 @@ BEGIN = "/api/learners/ada/videos/tides/begin"
 READ = "/api/learners/ada/videos/tides/parts/{}/finish"
 
 
-def test_an_id_that_is_taken_is_refused(site: Site) -> None:
+def test_an_id_that_is_taken_is_refused_and_a_repeat_is_not(site: Site) -> None:
     site.client.post(FINISH)
+    again = site.client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
+    assert (again.status_code, again.get_json()["learner"]["points"]) == (201, 15)
     answer = site.client.post("/api/learners", json={"id": "ada", "name": "Another"})
     assert answer.status_code == 409
     assert answer.get_json()["error"] == "learner_exists"
