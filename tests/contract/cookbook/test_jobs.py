@@ -111,7 +111,7 @@ def test_attempts(
     assert len(pauses) == attempts
     for number, pause in enumerate(pauses[:-1]):
         assert 5 * 2**number <= pause <= 10 * 2**number + 1
-    assert jobs()[0].dead == f"cookbook.call_customer {error}"
+    assert jobs()[0].cause == f"cookbook.call_customer {error}"
 
 
 # --- dead letters -------------------------------------------------------------------------

@@ -21,6 +21,7 @@ RUN_BY = {
     "docs/async.md": "tests.contract.web.test_async_page",
     "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
+    "docs/cookbook/apology.md": "tests.contract.cookbook.test_apology",
     "docs/cookbook/cascade.md": "tests.contract.cookbook.test_cascade",
     "docs/cookbook/copies.md": "tests.contract.cookbook.test_names_and_copies",
     "docs/cookbook/dead-letters.md": "tests.contract.cookbook.test_jobs",
