@@ -16,6 +16,7 @@ from userlock.fork import reset_in_child
 
 #: How long a call may take by default, in seconds.
 CALL_SECONDS = 30.0
+_LONGEST = 86_400.0
 #: The calls of a process that may be under way, hanging ones included.
 _MOST = 256
 
@@ -69,8 +70,14 @@ def check_timeout(seconds: float) -> float:
     """Return the time of a call, in seconds.
 
     Raises:
-        ValueError: it is no number above 0.
+        ValueError: it is no number above 0, or more than a day.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise ValueError(f"timeout is a number of seconds above 0, not {seconds!r:.80}")
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not (0 < seconds <= _LONGEST)
+    ):
+        raise ValueError(
+            f"timeout is a number of seconds above 0, at most a day, not {seconds!r:.80}"
+        )
     return seconds

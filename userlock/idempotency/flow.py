@@ -426,9 +426,10 @@ class Flow:
     # --- the row ----------------------------------------------------------------------------
 
     def _read(self) -> Callable[[], Any]:
-        """Begin to read the row in a transaction, with the first look-up of its function.
+        """Begin to read the row in a transaction; return a function that waits for it.
 
-        Returns a function that returns it. A new row need not be read: it is inserted.
+        Datastore is asked with the first look-up of the transaction's function. A new row need not
+        be read: it is inserted.
         """
         if self._surely_new and current_settings().fencing:
             return lambda: self._mine(None)

@@ -11,6 +11,9 @@ from contextvars import ContextVar
 
 from userlock.errors import JobTimeLimit
 
+#: The longest time before a job runs, in seconds.
+MOST_DELAY = 30 * 86_400
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobContext:
@@ -31,14 +34,17 @@ class JobContext:
 
 
 class RetryAfter(Exception):
-    """Raised by a job that has failed: it runs again after so many seconds.
+    """Raised by a job that has failed: it runs again after so many seconds, at most 30 days.
 
     Spends an attempt, as any failure.
     """
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise ValueError(f"RetryAfter takes a number of seconds from 0 on, not {seconds!r:.80}")
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 0 <= seconds <= MOST_DELAY:
+            raise ValueError(
+                f"RetryAfter takes a number of seconds from 0 to 30 days, not {seconds!r:.80}"
+            )
         super().__init__(reason or f"to run again after {seconds:g} s")
         self.seconds = float(seconds)
 

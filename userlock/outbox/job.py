@@ -26,6 +26,7 @@ from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.transactions import after_commit
 from userlock.outbox import arguments
+from userlock.outbox.context import MOST_DELAY
 from userlock.outbox.retry import Retry
 from userlock.outbox.rows import JobRow, NameRow, name_key, new_key
 from userlock.outbox.waking import Due, Waker, text_of
@@ -35,7 +36,8 @@ _R = TypeVar("_R")
 
 #: Keywords of `stage`, which a job's function cannot have.
 OPTIONS = frozenset({"delay", "at", "tier", "dedupe"})
-_MOST_DELAY = 30 * 86_400
+#: The longest period and time limit, in seconds.
+_MOST_PERIOD = 366 * 86_400
 _MOST_NAME = 200
 #: A job that is due within this time is asked for at once. In seconds.
 _SOON = 60.0
@@ -138,7 +140,7 @@ class Job(Generic[_P, _R]):
             )
         for option, value, least in (("time_limit", self.time_limit, 0), ("every", self.every, 60)):
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and value > 0 and value >= least):
+            if value is not None and not (number and 0 < value <= _MOST_PERIOD and value >= least):
                 bound = f"at least {least}" if least else "above 0"
                 raise ConfigurationError(
                     f"job {name}: {option} is a number of seconds {bound}, not {value!r:.80}"
@@ -279,7 +281,7 @@ class Job(Generic[_P, _R]):
             return 0
         if isinstance(delay, bool) or not isinstance(delay, int | float):
             raise TypeError(f"job {self.name}: delay must be seconds, not {delay!r:.80}")
-        if not 0 <= delay <= _MOST_DELAY:
+        if not 0 <= delay <= MOST_DELAY:
             raise ValueError(f"job {self.name}: delay must be from 0 to 30 days, not {delay!r:.80}")
         return round(delay * 1e6)
 

@@ -47,10 +47,10 @@ def stage_period(outbox: str, job: Job[..., Any], wall: float) -> None:
         def stage() -> None:
             row = key.get()
             if row is None:
-                row = PeriodRow(key=key, period=period)
+                PeriodRow(key=key, period=period).put()
             elif row.period < period:
                 row.period = period
+                row.put()
                 job.stage()
-            row.put()
 
         ndb.transaction(stage)

@@ -355,7 +355,7 @@ class Worker:
 
     def _run(self, claim: _Claim, opened: LockScope) -> str:
         """Run it, and tell listeners. Returns the outcome."""
-        row = claim.row
+        row, attempt = claim.row, claim.row.attempts
         began = self._clock.now()
         lag = self._clock.wall() - row.ready_at / 1e6
         job = self._jobs.get(row.job)
@@ -365,7 +365,7 @@ class Worker:
         else:
             outcome, error = self._run_once(claim, opened)
         seconds = self._clock.now() - began
-        ran = JobRan(row.owner, row.job, outcome, row.attempts, max(lag, 0.0), seconds, error)
+        ran = JobRan(row.owner, row.job, outcome, attempt, max(lag, 0.0), seconds, error)
         LISTENERS.emit(ran)
         return outcome
 

@@ -181,7 +181,7 @@ def test_a_call_that_hangs_fails_for_now(till: Till, options: dict[str, Any]) ->
     assert len(set(till.provider.keys)) == 1
 
 
-@pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan"), None])
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan"), float("inf"), None])
 def test_no_time(till: Till, timeout: Any) -> None:
     flows = Flows(client=till.client, service=till.service)
     call: Callable[[str], int] = lambda key: 1  # noqa: E731

@@ -68,7 +68,7 @@ def test_a_job_says_when_it_is_to_run_again(
     assert letter.last_error.startswith("RetryAfter: the provider is busy")
 
 
-@pytest.mark.parametrize("seconds", [-1, "5", True, None, float("nan")])
+@pytest.mark.parametrize("seconds", [-1, "5", True, None, float("nan"), float("inf")])
 def test_no_time_to_run_again(seconds: Any) -> None:
     with pytest.raises(ValueError, match="number of seconds"):
         RetryAfter(seconds)
@@ -208,6 +208,7 @@ def test_a_periodic_job_is_staged_once_in_a_period(
     [
         ({"every": 30}, "at least 60"),
         ({"every": True}, "number of seconds"),
+        ({"time_limit": float("inf")}, "number of seconds"),
         ({"every": "1h"}, "number of seconds"),
         ({"time_limit": 0}, "above 0"),
         ({"time_limit": float("nan")}, "above 0"),
