@@ -97,7 +97,7 @@ def _release_at_once(
 
     It happens a moment before the commit, so that another client has time to take the lock.
     """
-    tenure.scope.service.release(tenure.lease)
+    tenure._scope.service.release(tenure._lease)
     time.sleep(_MOMENT_SECONDS)
     _postpone(self, tenure, release)
 

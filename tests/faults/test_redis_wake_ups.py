@@ -14,7 +14,6 @@ import redis
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 from userlock import LockService
-from userlock.bell import Bell
 from userlock.events import Listeners
 from userlock.lock.lease import new_token
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
@@ -24,6 +23,7 @@ from userlock.stores.redis import wake_ups as module
 from userlock.stores.redis.connections import Connection
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.testing import ManualClock
+from userlock.waits import Bell
 
 PATIENCE = 20.0
 #: Waiters that rely on wake-ups: their polls come far too late for these tests.

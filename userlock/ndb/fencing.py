@@ -39,7 +39,7 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.ndb import capabilities
 from userlock.ndb.claims import Claim, set_claims
 from userlock.ndb.commits import Landed, Outcome, Refused, Taken, Unguarded, WantedClaim
@@ -256,8 +256,8 @@ class Ticket(PendingWrite, abc.ABC):
                 yield PutAfterRelease, when
             elif tenure.lost:
                 yield LeaseWasLost, tenure.lost
-            elif tenure.ran_out:
-                held = f"{tenure.held_seconds:.3g} s after the lock was taken"
+            elif not tenure.expires_in:
+                held = f"{held_seconds_of(tenure):.3g} s after the lock was taken"
                 yield LeaseRanOut, f"{when} {held}"
 
     # --- its outcome ------------------------------------------------------------------------

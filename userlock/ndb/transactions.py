@@ -27,7 +27,7 @@ from google.cloud.ndb.exceptions import NestedRetryException
 
 from userlock.errors import UserLockError
 from userlock.ids import quoted
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
@@ -90,7 +90,7 @@ class PendingWrite:
 
 
 def _pending(tenure: HeldLock) -> dict[int, PendingWrite]:
-    return tenure.notes.setdefault("pending", {})  # type: ignore[return-value]
+    return notes_of(tenure).setdefault("pending", {})  # type: ignore[return-value]
 
 
 def error_of(future: Any) -> BaseException | None:

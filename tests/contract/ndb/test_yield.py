@@ -128,7 +128,7 @@ def test_a_write_that_fails_keeps_the_lock(ann: ndb.Key, elsewhere: Elsewhere) -
         elsewhere(behind_the_lock)
         learner.points = 50
         learner.put_async()
-        userlock.current_scope().service.protocol.join(make_claim("ann"))
+        userlock.current_scope().run(service.protocol.join, make_claim("ann"))
         with pytest.raises(userlock.StaleWriteError):
             lock.yield_to_waiters()
         assert lock.held

@@ -119,7 +119,7 @@ def scene(terminal: Terminal) -> Terminal:
     at(13.9)
     terminal.wait("ann", "x", "POST /answers", process="web-1/78")
     at(15)
-    terminal.service.extend(lease, 60)
+    run(terminal.service.extend, lease, 60)
     return terminal
 
 

@@ -25,7 +25,7 @@ def by_with() -> userlock.HeldLock:
 
 
 def by_acquire_lock() -> userlock.HeldLock:
-    lock = userlock.acquire_lock("ann", wait_timeout=0).tenure
+    lock = userlock.acquire_lock("ann", wait_timeout=0)
     userlock.release_lock("ann")
     return lock
 
@@ -95,7 +95,7 @@ def test_a_free_lock_is_taken_anew_and_the_block_around_keeps_its_own(
             end(clock, elsewhere)
             inner = by_with()
             assert inner is not outer
-            assert inner.lease.token != outer.lease.token
+            assert inner._lease.token != outer._lease.token
             assert (inner.held, outer.held) == (False, True)
             assert scope.held["ann"] is outer, "writes are judged by the block that is left"
             assert elsewhere.holder("ann") is None
@@ -115,12 +115,12 @@ def test_a_lease_that_runs_is_entered_again(enter: Enter, clock: ManualClock) ->
 def test_a_degraded_lease_counts_by_its_deadline(clock: ManualClock, store: MemoryStore) -> None:
     store.go_down()
     with userlock.scope():
-        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
+        outer = userlock.acquire_lock("ann", lock_timeout=10)
         clock.advance(9)
-        assert userlock.acquire_lock("ann").tenure is outer
+        assert userlock.acquire_lock("ann") is outer
         clock.advance(2)
         store.come_back()
-        inner = userlock.acquire_lock("ann").tenure
+        inner = userlock.acquire_lock("ann")
         assert (outer.degraded, inner.degraded) == (True, False)
 
 
@@ -132,11 +132,11 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
         inner = userlock.acquire_lock("ann", lock_timeout=10)
         with outer:
             pass
-        assert (outer.tenure.held, inner.tenure.held) == (False, True)
-        assert scope.held["ann"] is inner.tenure
+        assert (outer.held, inner.held) == (False, True)
+        assert scope.held["ann"] is inner
         holder = elsewhere.holder("ann")
         assert holder is not None
-        assert holder.token == inner.tenure.lease.token
+        assert holder.token == inner._lease.token
         userlock.release_lock("ann")
         assert not scope.held
         with pytest.raises(userlock.LockNotHeld):
@@ -145,9 +145,9 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
 
 def test_the_end_of_the_scope_leaves_both(clock: ManualClock) -> None:
     with userlock.scope():
-        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
+        outer = userlock.acquire_lock("ann", lock_timeout=10)
         clock.advance(11)
-        inner = userlock.acquire_lock("ann", lock_timeout=10).tenure
+        inner = userlock.acquire_lock("ann", lock_timeout=10)
     assert (outer.held, inner.held) == (False, False)
 
 

@@ -18,6 +18,7 @@ from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockT
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 pytestmark = pytest.mark.usefixtures("configured")
 
@@ -35,7 +36,7 @@ def snatch(service: LockService, lock_id: str, token: str) -> None:
     claim = claim._replace(holder=claim.holder._replace(token=token), ttl_seconds=1000)
     record = service.look(lock_id)
     assert record is not None
-    assert service.protocol.claim(claim, record, passing=False) is not None
+    assert run(service.protocol.claim, claim, record, passing=False) is not None
 
 
 class TestNotTakenBack:
@@ -139,7 +140,7 @@ class TestReleased:
 class TestSeveralLocks:
     def test_locks_inside_that_come_after_it_go_with_it(self, service: LockService) -> None:
         with userlock.scope() as scope:
-            a, b, c = (userlock.acquire_lock(name).tenure for name in "abc")
+            a, b, c = (userlock.acquire_lock(name) for name in "abc")
             dead_waiter(service, "b")
             new = b.yield_to_waiters()
             assert a.held
@@ -151,7 +152,7 @@ class TestSeveralLocks:
     def test_locks_inside_that_come_before_it_stay(self, service: LockService) -> None:
         """Taking it back is in order then."""
         with userlock.scope() as scope:
-            b, a, c = (userlock.acquire_lock(name).tenure for name in "bac")
+            b, a, c = (userlock.acquire_lock(name) for name in "bac")
             dead_waiter(service, "b")
             b.yield_to_waiters()
             assert a.held
@@ -166,7 +167,7 @@ class TestSeveralLocks:
             inside = current_scope()
             assert inside is not None
             assert inside.held["b"].held
-            assert new.scope is a.scope
+            assert new._scope is a._scope
         assert (service.holder("a"), service.holder("b")) == (None, None)
 
     def test_locks_of_another_service_stay(self, service: LockService, clock: ManualClock) -> None:
@@ -184,7 +185,7 @@ class TestSeveralLocks:
         keeper = Writes()
         keeper.keeps = ["b"]
         with userlock.scope():
-            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
+            a, b = (userlock.acquire_lock(name) for name in "ab")
             dead_waiter(service, "a")
             monkeypatch.setattr("userlock.lock.scope.participants", [keeper])
             assert a.yield_to_waiters() is a
@@ -193,7 +194,7 @@ class TestSeveralLocks:
     def test_another_thread_may_yield_for_the_one_that_has_it(self, service: LockService) -> None:
         """It enters the lock again afterwards without waiting for itself."""
         with userlock.scope() as scope:
-            a = userlock.acquire_lock("a").tenure
+            a = userlock.acquire_lock("a")
             dead_waiter(service, "a")
             in_a_thread(lambda: a.yield_to_waiters())
             assert not a.held
@@ -202,7 +203,7 @@ class TestSeveralLocks:
 
     def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope() as scope:
-            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
+            a, b = (userlock.acquire_lock(name) for name in "ab")
             dead_waiter(service, "a")
             token = dead_waiter(service, "b")
             clock.after(0.0001, lambda: snatch(service, "b", token))
