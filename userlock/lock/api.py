@@ -20,6 +20,7 @@ from userlock.lock.lease import (
     Holder,
     Priority,
     PriorityName,
+    check_bool,
     check_lock_id,
     check_lock_timeout,
     check_max_waiting,
@@ -264,9 +265,7 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
-        if heartbeat is not None and not isinstance(heartbeat, bool):
-            raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
-        self.heartbeat = heartbeat
+        self.heartbeat = None if heartbeat is None else check_bool("heartbeat", heartbeat)
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
     if TYPE_CHECKING:
@@ -477,6 +476,28 @@ class _Wait:
             raise whole from None
 
 
+class _AcquiredLock:
+    """The result of `acquire_lock`: for a `with`, or for `release_lock` later."""
+
+    def __init__(self, tenure: HeldLock) -> None:
+        self.tenure = tenure
+
+    def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
+        """Extend the lease as `HeldLock.extend` does."""
+        self.tenure.extend(seconds, by=by)
+
+    def __enter__(self) -> HeldLock:
+        return self.tenure
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.tenure._scope.leave(self.tenure, failing=error is not None)
+
+
 def acquire_lock(
     lock_id: str | int,
     *,
@@ -485,11 +506,12 @@ def acquire_lock(
     priority: Priority | PriorityName | None = None,
     heartbeat: bool | None = None,
     max_waiting: int | None = None,
-) -> HeldLock:
+) -> _AcquiredLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`. Arguments and errors as in `global_lock`.
+    a `with`; it has `extend(seconds)`, and `tenure`, the `HeldLock`.
+    Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock at its end, or it has ended.
@@ -501,7 +523,7 @@ def acquire_lock(
             "none here. To fix it: use `with userlock.global_lock(lock_id):`, or open a scope with "
             "`with userlock.scope():` (the Flask extension opens one for each request)"
         )
-    return scope.acquire(
+    tenure = scope.acquire(
         lock_id,
         wait_timeout=wait_timeout,
         lock_timeout=lock_timeout,
@@ -509,6 +531,7 @@ def acquire_lock(
         heartbeat=heartbeat,
         max_waiting=max_waiting,
     )
+    return _AcquiredLock(tenure)
 
 
 def release_lock(lock_id: str | int) -> None:

@@ -69,6 +69,8 @@ class LocalWaiters:
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # the garbage collector may end a wait at any time
         self._crowds: dict[str, _Crowd] = {}
+        #: The locks that somebody of this process tries to take just now.
+        self.tried: dict[str, object] = {}
         #: The time of the last release to others, by lock.
         self._released_at: dict[str, float] = {}
 
@@ -127,10 +129,13 @@ class LocalWaiters:
         self._released_at[lock_id] = self._clock.now()
 
     def expects_queue(self, lock_id: str) -> bool:
-        """Return whether a lock was released to others a short time ago.
+        """Return whether a caller should not try to create a lock's record first.
 
-        Its record is likely to be there, so that a caller need not try to create it first.
+        Others of this process try just now, or wait for it, or it was released to
+        others a short time ago: the record is likely to be there.
         """
+        if lock_id in self.tried or lock_id in self._crowds:
+            return True
         released_at = self._released_at.get(lock_id)
         return released_at is not None and self._clock.now() - released_at < _QUEUE_SECONDS
 

@@ -30,7 +30,7 @@ from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock, check_heartbeat, find_participants, participants
-from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
+from userlock.lock.lease import Lease, Priority, PriorityName, check_bool, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
@@ -248,9 +248,7 @@ class LockScope:
         """
         lock_id = check_lock_id(lock_id)
         service = self.service
-        if heartbeat is not None and not isinstance(heartbeat, bool):
-            raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
-        if heartbeat:
+        if heartbeat is not None and check_bool("heartbeat", heartbeat):
             check_heartbeat(service)
         if lock_id in self.held:
             with _mutex:

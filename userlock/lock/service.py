@@ -270,9 +270,16 @@ class LockService:
             StoreUnavailable: neither of them answers.
         """
         try:
-            expected = self.local_waiters.expects_queue(attempt.claim.lock_id)
-            lease = None if expected and attempt.may_queue_first else await self._taken(attempt)
-            return lease or await self._waiting.lease_for(attempt, holding)
+            local, lock_id = self.local_waiters, attempt.claim.lock_id
+            if not (local.expects_queue(lock_id) and attempt.may_queue_first):
+                try:
+                    local.tried[lock_id] = attempt
+                    lease = await self._taken(attempt)
+                finally:
+                    local.tried.pop(lock_id, None)
+                if lease is not None:
+                    return lease
+            return await self._waiting.lease_for(attempt, holding)
         except StoreUnavailable as trouble:
             if self.fallback is None:
                 raise

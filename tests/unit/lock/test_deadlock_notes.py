@@ -103,7 +103,7 @@ class TestNoCycle:
 
     def test_a_note_with_an_unknown_token(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope(service):
-            mine = userlock.acquire_lock("b")._lease
+            mine = userlock.acquire_lock("b").tenure._lease
             foreign = service.acquire("a")
             note = BlockedOn("b", foreign.deadline, "nobody")
             store.append("a", blocked(foreign.token, note))
@@ -205,7 +205,7 @@ class TestNotes:
 
         service.acquire("b")
         with userlock.scope(service):
-            mine = userlock.acquire_lock("a")
+            mine = userlock.acquire_lock("a").tenure.tenure
             clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")
