@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
@@ -56,6 +57,20 @@ def run(function: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwarg
     finally:
         _blocking.now = before
     raise AssertionError("a thread that blocks was suspended")
+
+
+def locked(
+    mutex: AbstractContextManager[object],
+    function: Callable[_P, _R],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _R:
+    """Call a function with a mutex.
+
+    On one line: whatever raises at a line, a debugger or a trace function, finds none
+    between the end of the call and the end of the `with`, where the mutex would stay locked.
+    """
+    with mutex: return function(*args, **kwargs)  # fmt: skip  # noqa: E701
 
 
 def task_loop() -> asyncio.AbstractEventLoop | None:

@@ -12,13 +12,13 @@ from tools import structure
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
     (
-        "bell",
         "callsite",
         "clock",
         "fork",
         "json_values",
         "platforms",
         "settings",
+        "waits",
         "words",
         "datastore_rpc",
         "_version",

@@ -65,7 +65,7 @@ from userlock.lock.lease import (
     describe_loss,
 )
 from userlock.lock.service import LockService
-from userlock.waits import run, running_code
+from userlock.waits import locked, run, running_code
 
 
 def check_heartbeat(service: LockService) -> None:
@@ -211,17 +211,7 @@ class HeldLock:
         wanted = check_seconds(name, given, least=0.001, most=MAX_LEASE_SECONDS)
         if self._scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
-        with self._extending:
-            if self._successor is not None:
-                raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
-            if self._released or self.lost:
-                raise self._cannot_extend(
-                    f"is lost: {self.lost}" if self.lost else "has been released"
-                )
-            if by is not None:
-                rest = self.expires_in
-                wanted = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
-            outcome = self._extend(wanted)
+        wanted, outcome = locked(self._extending, self._extend, wanted, by)
         match outcome:
             case Granted():
                 self._reschedule()
@@ -234,7 +224,17 @@ class HeldLock:
                 self._reschedule()
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
 
-    def _extend(self, seconds: float) -> Granted | Lost | Unavailable:
+    def _extend(
+        self, seconds: float, by: float | None
+    ) -> tuple[float, Granted | Lost | Unavailable]:
+        """Extend the lease; return the seconds, and the outcome. With the mutex."""
+        if self._successor is not None:
+            raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
+        if self._released or self.lost:
+            raise self._cannot_extend(f"is lost: {self.lost}" if self.lost else "has been released")
+        if by is not None:
+            rest = self.expires_in
+            seconds = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
         service = self._scope.service
         lease = self._lease
         # If the reply is lost, the request may have been carried out all the same.
@@ -246,7 +246,7 @@ class HeldLock:
             self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
             self._lease = lease
-        return outcome
+        return seconds, outcome
 
     def _reschedule(self) -> None:
         if self._renewal is not None:
@@ -289,18 +289,7 @@ class HeldLock:
             )
         if self._scope.in_child:
             raise self._has_no_fence("it belongs to the process that forked this one")
-        with self._extending:
-            if self._released or self.lost:
-                why = f"it is lost: {self.lost}" if self.lost else "it has been released"
-                raise self._has_no_fence(why)
-            if self._lease.degraded:
-                raise LockServiceUnavailable(
-                    lock_id=self.lock_id,
-                    reason="it did not answer when the lock was taken, so there is no fence yet",
-                )
-            outcome = run(service.fence, self._lease)
-            if isinstance(outcome, Fenced):
-                self._lease, self._number = outcome
+        outcome = locked(self._extending, self._ask_for_fence)
         match outcome:
             case Fenced():
                 return outcome.number
@@ -310,6 +299,20 @@ class HeldLock:
                 raise self._has_no_fence(f"it is lost: {self.lost or how}")
             case unavailable:
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+
+    def _ask_for_fence(self) -> Fenced | Lost | Unavailable:
+        if self._released or self.lost:
+            why = f"it is lost: {self.lost}" if self.lost else "it has been released"
+            raise self._has_no_fence(why)
+        if self._lease.degraded:
+            raise LockServiceUnavailable(
+                lock_id=self.lock_id,
+                reason="it did not answer when the lock was taken, so there is no fence yet",
+            )
+        outcome = run(self._scope.service.fence, self._lease)
+        if isinstance(outcome, Fenced):
+            self._lease, self._number = outcome
+        return outcome
 
     def _has_no_fence(self, why: str) -> LockNotHeld:
         return LockNotHeld(f"lock {quoted(self.lock_id)} has no fence: {why}", lock_id=self.lock_id)

@@ -22,7 +22,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.lease import Claim, Priority
 from userlock.lock.record import MOST_WAITERS, Record
 from userlock.lock.store import WakeUps
-from userlock.waits import Bell
+from userlock.waits import Bell, locked
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
@@ -86,13 +86,15 @@ class LocalWaiters:
             bell: the waiter's. If it may not queue yet, it rings when it may.
             at_once: whether it may queue in any case.
         """
-        with self._mutex:
-            crowd = self._crowds.setdefault(claim.lock_id, _Crowd())
-            if at_once or len(crowd.bells) < self._most_queued:
-                crowd.bells[claim.token] = bell
-                return True
-            crowd.outside[claim.token] = claim, bell
-            return False
+        return locked(self._mutex, self._enter, claim, bell, at_once)
+
+    def _enter(self, claim: Claim, bell: Bell, at_once: bool) -> bool:
+        crowd = self._crowds.setdefault(claim.lock_id, _Crowd())
+        if at_once or len(crowd.bells) < self._most_queued:
+            crowd.bells[claim.token] = bell
+            return True
+        crowd.outside[claim.token] = claim, bell
+        return False
 
     def may_queue(self, claim: Claim) -> bool:
         """Return whether a waiter may queue that had to wait for its turn."""
@@ -101,24 +103,26 @@ class LocalWaiters:
 
     def leave(self, claim: Claim) -> None:
         """Remove a waiter. Does nothing if it is not there."""
-        with self._mutex:
-            crowd = self._crowds.get(claim.lock_id)
-            if crowd is None:
-                return
-            crowd.bells.pop(claim.token, None)
-            crowd.outside.pop(claim.token, None)
-            if crowd.outside and len(crowd.bells) < self._most_queued:
-                urgent = (
-                    token
-                    for token, (other, _) in crowd.outside.items()
-                    if other.priority is Priority.INTERACTIVE
-                )
-                token = next(urgent, None) or next(iter(crowd.outside))
-                _, bell = crowd.outside.pop(token)
-                crowd.bells[token] = bell
-                bell.ring()
-            elif not crowd.bells:
-                del self._crowds[claim.lock_id]
+        locked(self._mutex, self._leave, claim)
+
+    def _leave(self, claim: Claim) -> None:
+        crowd = self._crowds.get(claim.lock_id)
+        if crowd is None:
+            return
+        crowd.bells.pop(claim.token, None)
+        crowd.outside.pop(claim.token, None)
+        if crowd.outside and len(crowd.bells) < self._most_queued:
+            urgent = (
+                token
+                for token, (other, _) in crowd.outside.items()
+                if other.priority is Priority.INTERACTIVE
+            )
+            token = next(urgent, None) or next(iter(crowd.outside))
+            _, bell = crowd.outside.pop(token)
+            crowd.bells[token] = bell
+            bell.ring()
+        elif not crowd.bells:
+            del self._crowds[claim.lock_id]
 
     # --- demand -----------------------------------------------------------------------------
 
@@ -148,19 +152,18 @@ class LocalWaiters:
 
     def tell(self, claim: Claim, reading: Reading) -> None:
         """Share a waiter's reading; wake the waiter whose turn it is."""
-        with self._mutex:
-            crowd = self._crowds.get(claim.lock_id)
-            if crowd is None:
-                return
-            if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
-                return
-            crowd.reading = reading
-            record = reading.record
-            if record is not None and record.free:
-                token = record.next_token()
-                bell = crowd.bells.get(token)
-                if bell is not None and token != claim.token:
-                    bell.ring()
+        crowd = self._crowds.get(claim.lock_id)
+        if crowd is None:
+            return
+        if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
+            return
+        crowd.reading = reading
+        record = reading.record
+        if record is not None and record.free:
+            token = record.next_token()
+            bell = crowd.bells.get(token)
+            if bell is not None and token != claim.token:
+                bell.ring()
 
     async def rest(self, bell: Bell, seconds: float, wake_ups: WakeUps | None = None) -> None:
         """Sleep until the bell rings, or for that long; `wake_ups`: listen to the store."""

@@ -36,7 +36,7 @@ from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
 from userlock.lock.waiting import Attempt
 from userlock.settings import Settings
-from userlock.waits import in_event_loop, in_thread, run, running_code
+from userlock.waits import in_event_loop, in_thread, locked, run, running_code
 
 log = logging.getLogger(__name__)
 
@@ -81,17 +81,17 @@ class End:
 
     def drop(self) -> None:
         """Let go of the lock without waiting: leaving it was interrupted, or has failed."""
-        scope, tenure = self.scope, self.tenure
-        if scope is None:
-            return
-        with _mutex:
-            if self.reference in scope.ends:
-                scope.ends.remove(self.reference)
-            if tenure is not None:
-                tenure = tenure._latest
-                tenure._without(self.reference)
-        if tenure is not None and not (tenure._entered or tenure._postponed):
-            scope.drop(tenure)
+        if self.scope is not None:
+            locked(_mutex, self._drop, self.scope)
+
+    def _drop(self, scope: LockScope) -> None:
+        if self.reference in scope.ends:
+            scope.ends.remove(self.reference)
+        if self.tenure is not None:
+            tenure = self.tenure._latest
+            tenure._without(self.reference)
+            if not (tenure._entered or tenure._postponed):
+                scope.drop(tenure)
 
 
 class LockScope:
@@ -251,13 +251,11 @@ class LockScope:
         if heartbeat is not None and check_bool("heartbeat", heartbeat):
             check_heartbeat(service)
         if lock_id in self.held:
-            with _mutex:
-                self._check_release(lock_id, end, former)
-                tenure = self._entered_again(lock_id, end)
-            if tenure is not None:
+            again = locked(_mutex, self._entered_again, lock_id, end, former)
+            if again is not None:
                 if heartbeat:
-                    tenure._begin_renewal(heartbeat=True)
-                return tenure
+                    again._begin_renewal(heartbeat=True)
+                return again
         else:
             self._check_release(lock_id, end, former)
         if not participants:
@@ -286,14 +284,7 @@ class LockScope:
         try:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
             tenure = HeldLock(self, lease)
-            with _mutex:
-                self._check_release(lock_id, end, former)
-                if former is not None:
-                    former._succeeded_by(tenure)
-                elif end is not None:
-                    self._note_block(end, tenure)
-                tenure._beneath = self.held.get(lock_id)
-                self.held = {**self.held, lock_id: tenure}
+            locked(_mutex, self._note, tenure, end, former)
         except BaseException:  # (after its own errors, nothing is left to undo)
             if end is None or end.tenure is None:
                 await service.undo(attempt)
@@ -301,6 +292,17 @@ class LockScope:
         if heartbeat or (lease.degraded and not service.requests_only):
             tenure._begin_renewal(heartbeat=heartbeat)
         return tenure
+
+    def _note(self, tenure: HeldLock, end: End | None, former: HeldLock | None) -> None:
+        """Note a tenure that begins. Called with the mutex."""
+        lock_id = tenure.lock_id
+        self._check_release(lock_id, end, former)
+        if former is not None:
+            former._succeeded_by(tenure)
+        elif end is not None:
+            self._note_block(end, tenure)
+        tenure._beneath = self.held.get(lock_id)
+        self.held = {**self.held, lock_id: tenure}
 
     def _note_block(self, end: End, tenure: HeldLock) -> None:
         """Note that a block has entered. Called with the mutex."""
@@ -327,11 +329,14 @@ class LockScope:
                 f"`with userlock.global_lock(lock_id):`"
             )
 
-    def _entered_again(self, lock_id: str, end: End | None) -> HeldLock | None:
+    def _entered_again(
+        self, lock_id: str, end: End | None, former: HeldLock | None
+    ) -> HeldLock | None:
         """Enter a lock that the running thread and task has, if any. Called with the mutex.
 
         Not one whose lease is over: another caller may have the lock, so the store is asked.
         """
+        self._check_release(lock_id, end, former)
         tenure = self.held.get(lock_id)
         if tenure is None or tenure._owner != (me := running_code()):
             return None
@@ -379,10 +384,8 @@ class LockScope:
             failing: an exception is on its way already, so errors of writes that were begun
                 under the lock are logged instead of raised.
         """
-        with _mutex:
-            tenure = tenure._latest
-            outermost = tenure._left()
-        if outermost:
+        tenure = tenure._latest
+        if locked(_mutex, tenure._left):
             run(self._leave, tenure, failing=failing)
 
     async def left_block(self, end: End, tenure: HeldLock, *, failing: bool = False) -> None:
@@ -393,24 +396,24 @@ class LockScope:
             tenure: that it has entered.
             failing: as in `leave`.
         """
-        last = False
         try:
-            with _mutex:
-                tenure = tenure._latest
-                if end.reference in self.ends:
-                    self.ends.remove(end.reference)
-                    last = not self._has_blocks
-                if end.reference not in tenure._ends:
-                    return  # it was left before
-                tenure._ends.remove(end.reference)
-                # What acquire_lock entered inside would be released by the scope, which has ended.
-                entirely = self._ended and not (tenure._ends or self.implicit) and tenure._depth > 0
-                outermost = tenure._left(entirely=entirely)
-            if outermost:
+            tenure = tenure._latest
+            if locked(_mutex, self._block_left, end, tenure):
                 await self._leave(tenure, failing=failing)
         finally:
-            if last:
+            if self.implicit and not self._closed and not self._has_blocks:
                 await self.aclose(failing=failing)  # of what acquire_lock took inside
+
+    def _block_left(self, end: End, tenure: HeldLock) -> bool:
+        """Note the end of a block; return whether its lock is to be released. With the mutex."""
+        if end.reference in self.ends:
+            self.ends.remove(end.reference)
+        if end.reference not in tenure._ends:
+            return False  # it was left before
+        tenure._ends.remove(end.reference)
+        # What acquire_lock entered inside would be released by the scope, which has ended.
+        entirely = self._ended and not (tenure._ends or self.implicit) and tenure._depth > 0
+        return tenure._left(entirely=entirely)
 
     async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         try:
@@ -457,7 +460,7 @@ class LockScope:
             run(self._release_now, tenure)
 
     async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        first = self._remove(tenure)  # another thread may leave it at the same time
+        first = locked(_mutex, self._remove, tenure)  # another thread may leave it at the same time
         # A block whose lock is yielded holds none, and is not over.
         if self.implicit and ending and not self.held and not self.ends:
             leave_scope(self)
@@ -468,19 +471,18 @@ class LockScope:
                 self._call_when_free()
 
     def _remove(self, tenure: HeldLock) -> bool:
-        """End a tenure, without its lease. Return False if it has ended already."""
-        with _mutex:
-            first, tenure._released = not tenure._released, True
-            if self.held.get(tenure.lock_id) is tenure:
-                held = dict(self.held)
-                beneath = tenure._beneath
-                while beneath is not None and not beneath.held:
-                    beneath = beneath._beneath
-                if beneath is None:
-                    del held[tenure.lock_id]
-                else:
-                    held[tenure.lock_id] = beneath
-                self.held = held
+        """End a tenure, without its lease. Return False if it has ended already. With the mutex."""
+        first, tenure._released = not tenure._released, True
+        if self.held.get(tenure.lock_id) is tenure:
+            held = dict(self.held)
+            beneath = tenure._beneath
+            while beneath is not None and not beneath.held:
+                beneath = beneath._beneath
+            if beneath is None:
+                del held[tenure.lock_id]
+            else:
+                held[tenure.lock_id] = beneath
+            self.held = held
         tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return first
 
@@ -489,7 +491,7 @@ class LockScope:
 
         It is given back by the next request to its server, or by the renewal thread.
         """
-        self._remove(tenure)
+        locked(_mutex, self._remove, tenure)
         if not tenure._returned:
             tenure._returned = True
             if not self.in_child:
@@ -543,14 +545,7 @@ class LockScope:
             if ending:
                 self._ending = True
             if self.held:
-                me = running_code()
-                with _mutex:  # (if a block has begun since, it ends an implicit scope later)
-                    leaving = [
-                        tenure
-                        for tenure in self._tenures()
-                        if tenure._owner == me or not (self.implicit and self._has_blocks)
-                        if tenure._ends_with_scope(me) and tenure._left(entirely=True)
-                    ]
+                leaving = locked(_mutex, self._leave_all)
             errors: list[BaseException] = []
             while leaving:
                 tenure = leaving[-1]
@@ -569,6 +564,16 @@ class LockScope:
                 leave_scope(self)
             if not self.in_child:
                 self._call_when_free()
+
+    def _leave_all(self) -> list[HeldLock]:
+        """Return the tenures that end with the scope, entirely left. With the mutex."""
+        me = running_code()
+        return [  # (if a block has begun since, it ends an implicit scope later)
+            tenure
+            for tenure in self._tenures()
+            if tenure._owner == me or not (self.implicit and self._has_blocks)
+            if tenure._ends_with_scope(me) and tenure._left(entirely=True)
+        ]
 
     # --- yielding ---------------------------------------------------------------------------
 

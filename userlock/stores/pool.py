@@ -31,7 +31,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
-from userlock.waits import Bell, run, task_loop
+from userlock.waits import Bell, locked, run, task_loop
 
 #: For finding and connecting to a server, and for its reply, in seconds.
 CONNECT_TIMEOUT = 0.1
@@ -333,19 +333,14 @@ class Pool(abc.ABC, Generic[_C]):
         """
         waiter = _Waiter[_C]()
         try:
-            with self._mutex:
-                self._waiters[waiter] = None
-                self._serve()
+            locked(self._mutex, self._queue, waiter)
             await waiter.bell.sleep(PATIENCE)
         except BaseException:
-            with self._mutex:
-                self._waiters.pop(waiter, None)
-                given = waiter.given
-            if given is not None and not isinstance(given, Place):
-                self.give_back(given)
+            locked(self._mutex, self._waiters.pop, waiter, None)
+            if waiter.given is not None and not isinstance(waiter.given, Place):
+                self.give_back(waiter.given)
             raise
-        with self._mutex:
-            self._waiters.pop(waiter, None)
+        locked(self._mutex, self._waiters.pop, waiter, None)
         if waiter.given is not None:
             return waiter.given
         if waiter.refused:
@@ -354,16 +349,18 @@ class Pool(abc.ABC, Generic[_C]):
 
     def _refuse(self, reason: str) -> None:
         """Fail the waiting callers: the server does not answer."""
-        with self._mutex:
-            waiters, self._waiters = self._waiters, {}
-        for waiter in waiters:
-            waiter.serve(None, reason)
+        for waiter in tuple(self._waiters):
+            if locked(self._mutex, self._waiters.pop, waiter, self) is None:
+                waiter.serve(None, reason)
 
     def _hand_on(self) -> None:
         """Serve the first waiter after a connection was given back or closed."""
         if self._waiters:
-            with self._mutex:
-                self._serve()
+            locked(self._mutex, self._serve)
+
+    def _queue(self, waiter: _Waiter[_C]) -> None:
+        self._waiters[waiter] = None
+        self._serve()
 
     def _serve(self) -> None:
         while self._waiters:

@@ -205,7 +205,7 @@ class TestNotes:
 
         service.acquire("b")
         with userlock.scope(service):
-            mine = userlock.acquire_lock("a").tenure.tenure
+            mine = userlock.acquire_lock("a").tenure
             clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")

@@ -155,7 +155,7 @@ class TestTheNewTenure:
 
     def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
         with userlock.scope():
-            lock = userlock.acquire_lock("ann").tenure.tenure
+            lock = userlock.acquire_lock("ann").tenure
             dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             userlock.release_lock("ann")
@@ -225,7 +225,7 @@ class TestParticipants:
         self, service: LockService, store: MemoryStore, participant: Writes
     ) -> None:
         with userlock.scope():
-            lock = userlock.acquire_lock("ann").tenure.tenure
+            lock = userlock.acquire_lock("ann").tenure
             dead_waiter(service, "ann")
             participant.keeps = ["ann"]
             before = store.asked.copy()

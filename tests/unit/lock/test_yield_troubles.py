@@ -194,7 +194,7 @@ class TestSeveralLocks:
     def test_another_thread_may_yield_for_the_one_that_has_it(self, service: LockService) -> None:
         """It enters the lock again afterwards without waiting for itself."""
         with userlock.scope() as scope:
-            a = userlock.acquire_lock("a").tenure.tenure
+            a = userlock.acquire_lock("a").tenure
             dead_waiter(service, "a")
             in_a_thread(lambda: a.yield_to_waiters())
             assert not a.held
