@@ -41,21 +41,21 @@ class _Blocking(threading.local):
     now = False
 
 
-_blocking = _Blocking()
+blocking = _Blocking()
 
 
 def run(function: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Call a function that may wait, and block this thread where it waits."""
-    before = _blocking.now
+    before = blocking.now
     try:
-        _blocking.now = True
+        blocking.now = True
         # (One expression: an interrupt finds no coroutine that was never begun.)
         function(*args, **kwargs).send(None)
     except StopIteration as done:
         result: _R = done.value
         return result
     finally:
-        _blocking.now = before
+        blocking.now = before
     raise AssertionError("a thread that blocks was suspended")
 
 
@@ -75,7 +75,7 @@ def locked(
 
 def task_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop of the running task; None for code that blocks its thread."""
-    return None if _blocking.now else running_loop()
+    return None if blocking.now else running_loop()
 
 
 def in_event_loop() -> bool:
@@ -85,7 +85,7 @@ def in_event_loop() -> bool:
 
 def blocks_event_loop() -> bool:
     """Return whether to wait here would block an event loop."""
-    return _blocking.now and running_loop() is not None
+    return blocking.now and running_loop() is not None
 
 
 def running_code() -> tuple[int, int]:

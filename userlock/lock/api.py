@@ -44,15 +44,16 @@ class _Leave:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._leave = f"_{name}"
 
     def __get__(self, block: _Block | None, kind: type[_Block]) -> Callable[..., Any]:
         if block is None:  # for an ExitStack: the block itself is kept, and keeps its ends
-            latest: Callable[..., Any] = getattr(kind, f"_{self._name}_latest")
+            latest: Callable[..., Any] = getattr(kind, f"{self._leave}_latest")
             return latest
         end = block._new_end()
-        block._begun = end.reference
-        return partial(getattr(block, f"_{self._name}"), end)
+        end.reference = block._begun = weakref.ref(end)
+        end.thread = threading.get_ident()
+        return partial(getattr(block, self._leave), end)
 
 
 class _Block(abc.ABC):
@@ -71,17 +72,18 @@ class _Block(abc.ABC):
     async def _entered(self, end: Any) -> Any:
         """Enter; return the value of the `with` statement."""
 
-    def _begin(self) -> Any:
-        """Return the end that belongs to the block that begins."""
-        begun, self._begun = self._begun, None
-        end = None if begun is None else begun()
-        if end is None or end.thread != threading.get_ident():  # type: ignore[attr-defined]
-            end = self._new_end()
-            self._kept.append((running_code(), end))
+    def _kept_end(self) -> Any:
+        """Return an end of a block that no `with` statement keeps; this object does."""
+        end = self._new_end()
+        end.reference, end.thread = weakref.ref(end), threading.get_ident()
+        self._kept.append((running_code(), end))
         return end
 
     def __enter__(self) -> Any:
-        end = self._begin()
+        begun = self._begun
+        end: Any = None if begun is None else begun()
+        if end is None or end.scope is not None or end.thread != threading.get_ident():
+            end = self._kept_end()
         try:
             return run(self._entered, end)
         except BaseException:
@@ -89,7 +91,10 @@ class _Block(abc.ABC):
             raise
 
     async def __aenter__(self) -> Any:
-        end = self._begin()
+        begun = self._begun
+        end: Any = None if begun is None else begun()
+        if end is None or end.scope is not None or end.thread != threading.get_ident():
+            end = self._kept_end()
         try:
             return await self._entered(end)
         except BaseException:
@@ -370,6 +375,7 @@ class global_locks(_Block):  # noqa: N801 (as above)
             locks = []
             for lock_id in self.lock_ids:
                 end = End()
+                end.reference = weakref.ref(end)
                 ends.append(end)
                 one = self._one(lock_id, wait_timeout=wait.left)
                 locks.append(await one._entered(end))
@@ -380,13 +386,12 @@ class global_locks(_Block):  # noqa: N801 (as above)
 class _Ends:
     """The end of a block that holds several locks. It keeps the end of each."""
 
-    __slots__ = ("__weakref__", "_all", "reference", "scope", "thread")
+    reference: weakref.ref[object]
+    thread: int
 
     def __init__(self) -> None:
         self._all: list[End] = []
-        self.reference: weakref.ref[object] = weakref.ref(self)
         self.scope: LockScope | None = None
-        self.thread = threading.get_ident()
 
     def append(self, end: End) -> None:
         """Add the end of one more lock."""

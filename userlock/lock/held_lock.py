@@ -142,6 +142,8 @@ class HeldLock:
         self._renewal: Renewal | None = None
         self._successor: HeldLock | None = None
         self._released = False
+        #: Emptied by the one that releases it.
+        self._unreleased = [True]
         #: Whether the lease was given back, or is known to be over.
         self._returned = False
         self._number: int | None = None
@@ -425,15 +427,6 @@ class HeldLock:
         if self._owner == me:
             return self._entered or not self._postponed
         return self._entered and not self._ends
-
-    async def _give_back(self) -> None:
-        """Give the lease back. Its end is reported once, here or by the renewal thread."""
-        service = self._scope.service
-        if self.lost or (self._renewal is not None and not self._end.acquire(blocking=False)):
-            await service.give_back(self._lease)
-        else:
-            await service.released(self._lease, self._held_seconds)
-        self._returned = True
 
     # --- heartbeat --------------------------------------------------------------------------
 

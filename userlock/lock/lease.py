@@ -380,6 +380,12 @@ def new_token() -> str:
     return f"{_nonce}{next(_count):x}"
 
 
+def new_holder(priority: Priority, since: float, lock_timeout: float, request: str) -> Holder:
+    """Return a caller of this process, with a token that no other one has."""
+    token = f"{_nonce}{next(_count):x}"
+    return Holder(token, priority._value_, since, lock_timeout, _process_label, request)
+
+
 def process_of(token: bytes) -> bytes:
     """Return the random bits of a token that identify its process.
 

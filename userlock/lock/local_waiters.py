@@ -68,15 +68,11 @@ class LocalWaiters:
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # the garbage collector may end a wait at any time
-        self._crowds: dict[str, _Crowd] = {}
+        self.crowds: dict[str, _Crowd] = {}
         #: The locks that somebody of this process tries to take just now.
         self.tried: dict[str, object] = {}
         #: The time of the last release to others, by lock.
-        self._released_at: dict[str, float] = {}
-
-    def waits_here(self, lock_id: str) -> bool:
-        """Return whether somebody of this process waits for the lock."""
-        return lock_id in self._crowds
+        self.released_at: dict[str, float] = {}
 
     def enter(self, claim: Claim, bell: Bell, *, at_once: bool = True) -> bool:
         """Add a waiter, inside the `try` whose `finally` leaves. Return whether it may queue.
@@ -89,7 +85,7 @@ class LocalWaiters:
         return locked(self._mutex, self._enter, claim, bell, at_once)
 
     def _enter(self, claim: Claim, bell: Bell, at_once: bool) -> bool:
-        crowd = self._crowds.setdefault(claim.lock_id, _Crowd())
+        crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
         if at_once or len(crowd.bells) < self._most_queued:
             crowd.bells[claim.token] = bell
             return True
@@ -98,7 +94,7 @@ class LocalWaiters:
 
     def may_queue(self, claim: Claim) -> bool:
         """Return whether a waiter may queue that had to wait for its turn."""
-        crowd = self._crowds.get(claim.lock_id)
+        crowd = self.crowds.get(claim.lock_id)
         return crowd is not None and claim.token in crowd.bells
 
     def leave(self, claim: Claim) -> None:
@@ -106,7 +102,7 @@ class LocalWaiters:
         locked(self._mutex, self._leave, claim)
 
     def _leave(self, claim: Claim) -> None:
-        crowd = self._crowds.get(claim.lock_id)
+        crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return
         crowd.bells.pop(claim.token, None)
@@ -122,15 +118,15 @@ class LocalWaiters:
             crowd.bells[token] = bell
             bell.ring()
         elif not crowd.bells:
-            del self._crowds[claim.lock_id]
+            del self.crowds[claim.lock_id]
 
     # --- demand -----------------------------------------------------------------------------
 
     def expect_queue(self, lock_id: str) -> None:
         """Note that a lock was released to others."""
-        if len(self._released_at) >= _MOST_KEPT:
-            self._released_at = {}
-        self._released_at[lock_id] = self._clock.now()
+        if len(self.released_at) >= _MOST_KEPT:
+            self.released_at = {}
+        self.released_at[lock_id] = self._clock.now()
 
     def expects_queue(self, lock_id: str) -> bool:
         """Return whether a caller should not try to create a lock's record first.
@@ -138,21 +134,21 @@ class LocalWaiters:
         Others of this process try just now, or wait for it, or it was released to
         others a short time ago: the record is likely to be there.
         """
-        if lock_id in self.tried or lock_id in self._crowds:
+        if lock_id in self.tried or lock_id in self.crowds:
             return True
-        released_at = self._released_at.get(lock_id)
+        released_at = self.released_at.get(lock_id)
         return released_at is not None and self._clock.now() - released_at < _QUEUE_SECONDS
 
     # --- readings ---------------------------------------------------------------------------
 
     def latest(self, lock_id: str) -> Reading | None:
         """Return the latest reading of any waiter."""
-        crowd = self._crowds.get(lock_id)
+        crowd = self.crowds.get(lock_id)
         return None if crowd is None else crowd.reading
 
     def tell(self, claim: Claim, reading: Reading) -> None:
         """Share a waiter's reading; wake the waiter whose turn it is."""
-        crowd = self._crowds.get(claim.lock_id)
+        crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return
         if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:

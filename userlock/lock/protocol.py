@@ -105,7 +105,19 @@ class LeaseProtocol:
                 # arrive, and grant the lock to nobody.
                 self.release_later(self._lease(claim, asked_at, record, None, unsettled=True))
             return lease
-        return None if version is None else self._lease(claim, asked_at, record, version)
+        if version is None:
+            return None
+        holder, ttl = claim.holder, claim.ttl_seconds
+        deadline = asked_at + ttl
+        return Lease(
+            claim.lock_id,
+            holder.token,
+            deadline,
+            ttl,
+            record=record,
+            version=version,
+            priority=holder.priority,
+        )
 
     async def _take_after(
         self, trouble: StoreUnavailable, claim: Claim, record: bytes, asked_at: float

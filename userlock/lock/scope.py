@@ -55,19 +55,25 @@ class End:
         thread: that has made it.
     """
 
-    __slots__ = ("__weakref__", "attempt", "reference", "scope", "tenure", "thread")
-
-    def __init__(self) -> None:
-        self.scope: LockScope | None = None
-        self.tenure: HeldLock | None = None
-        self.attempt: Attempt | None = None
-        self.reference: weakref.ref[object] = weakref.ref(self)
-        self.thread = threading.get_ident()
+    scope: LockScope | None = None
+    tenure: HeldLock | None = None
+    attempt: Attempt | None = None
+    reference: weakref.ref[object]
+    thread: int
 
     async def left(self, *, failing: bool) -> None:
-        """Leave the lock. Does nothing if that was done."""
-        if self.scope is not None and self.tenure is not None:
-            await self.scope.left_block(self, self.tenure, failing=failing)
+        """Leave the lock; the last block ends an implicit scope. Does nothing if that was done."""
+        scope, tenure = self.scope, self.tenure
+        if scope is None or tenure is None:
+            return
+        try:
+            if tenure._successor is not None:
+                tenure = tenure._latest
+            if locked(_mutex, scope._block_left, self, tenure):
+                await scope._leave(tenure, failing=failing)
+        finally:
+            if scope.implicit and not scope._closed and not scope._has_blocks:
+                await scope.aclose(failing=failing)  # of what acquire_lock took inside
 
     async def undo(self) -> None:
         """Leave nothing behind: entering was interrupted, or has failed."""
@@ -136,7 +142,7 @@ class LockScope:
         self.ends: list[weakref.ref[object]] = []
         self.anchor: weakref.ref[object] | None = None
         self.outer: LockScope | None = None
-        #: The locks held now, the latest last. Callers keep it: each change makes a new one.
+        #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
         self._closed = False
         self._when_free = collections.deque[Callable[[], object]]()
@@ -210,7 +216,7 @@ class LockScope:
         """
         return run(
             self.acquired,
-            lock_id,
+            check_lock_id(lock_id),
             wait_timeout,
             lock_timeout,
             priority,
@@ -220,7 +226,7 @@ class LockScope:
 
     async def acquired(
         self,
-        lock_id: str | int,
+        lock_id: str,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
         priority: Priority | PriorityName | None = None,
@@ -232,7 +238,7 @@ class LockScope:
         """Take the lock as `acquire` does.
 
         Args:
-            lock_id: as there.
+            lock_id: the lock, checked.
             wait_timeout: as there.
             lock_timeout: as there.
             priority: as there.
@@ -246,7 +252,6 @@ class LockScope:
             NoScope: the scope has ended, before or during the wait, and it is no block.
             LockNotHeld: `former` was left meanwhile.
         """
-        lock_id = check_lock_id(lock_id)
         service = self.service
         if heartbeat is not None and check_bool("heartbeat", heartbeat):
             check_heartbeat(service)
@@ -256,11 +261,14 @@ class LockScope:
                 if heartbeat:
                     again._begin_renewal(heartbeat=True)
                 return again
-        else:
+        elif end is None:
             self._check_release(lock_id, end, former)
         if not participants:
             find_participants()
-        priority = self.priority if priority is None else Priority.of(priority)
+        if priority is None:
+            priority = self.priority
+        elif not isinstance(priority, Priority):
+            priority = Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
         if heartbeat:
@@ -284,7 +292,15 @@ class LockScope:
         try:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
             tenure = HeldLock(self, lease)
-            locked(_mutex, self._note, tenure, end, former)
+            if end is None:
+                locked(_mutex, self._note, tenure, former)
+            else:
+                tenure._ends.append(end.reference)
+                end.tenure = tenure
+            if lock_id in self.held:  # of a lease that is over
+                tenure._beneath = self.held[lock_id]
+            # (On one line, as in `locked`.)
+            with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
             if end is None or end.tenure is None:
                 await service.undo(attempt)
@@ -293,16 +309,11 @@ class LockScope:
             tenure._begin_renewal(heartbeat=heartbeat)
         return tenure
 
-    def _note(self, tenure: HeldLock, end: End | None, former: HeldLock | None) -> None:
-        """Note a tenure that begins. Called with the mutex."""
-        lock_id = tenure.lock_id
-        self._check_release(lock_id, end, former)
+    def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:
+        """Note that a tenure begins outside of a block, or goes on in it. With the mutex."""
+        self._check_release(tenure.lock_id, None, former)
         if former is not None:
             former._succeeded_by(tenure)
-        elif end is not None:
-            self._note_block(end, tenure)
-        tenure._beneath = self.held.get(lock_id)
-        self.held = {**self.held, lock_id: tenure}
 
     def _note_block(self, end: End, tenure: HeldLock) -> None:
         """Note that a block has entered. Called with the mutex."""
@@ -388,22 +399,6 @@ class LockScope:
         if locked(_mutex, tenure._left):
             run(self._leave, tenure, failing=failing)
 
-    async def left_block(self, end: End, tenure: HeldLock, *, failing: bool = False) -> None:
-        """Leave a tenure that a block took; the last block ends an implicit scope.
-
-        Args:
-            end: of the block.
-            tenure: that it has entered.
-            failing: as in `leave`.
-        """
-        try:
-            tenure = tenure._latest
-            if locked(_mutex, self._block_left, end, tenure):
-                await self._leave(tenure, failing=failing)
-        finally:
-            if self.implicit and not self._closed and not self._has_blocks:
-                await self.aclose(failing=failing)  # of what acquire_lock took inside
-
     def _block_left(self, end: End, tenure: HeldLock) -> bool:
         """Note the end of a block; return whether its lock is to be released. With the mutex."""
         if end.reference in self.ends:
@@ -411,13 +406,17 @@ class LockScope:
         if end.reference not in tenure._ends:
             return False  # it was left before
         tenure._ends.remove(end.reference)
-        # What acquire_lock entered inside would be released by the scope, which has ended.
-        entirely = self._ended and not (tenure._ends or self.implicit) and tenure._depth > 0
-        return tenure._left(entirely=entirely)
+        if tenure._depth > 1 and not (tenure._ends or self.implicit) and self._ended:
+            # What acquire_lock entered inside would be released by the scope, which has ended.
+            tenure._depth = 1
+        if tenure._depth == 0:
+            return False
+        tenure._depth -= 1
+        return tenure._depth == 0 and not tenure._released
 
     async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         try:
-            if self.in_child:
+            if self._generation is not _generation:
                 await self._release_now(tenure)
                 return
             tenure._leaving = tenure._owner
@@ -460,38 +459,51 @@ class LockScope:
             run(self._release_now, tenure)
 
     async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        first = locked(_mutex, self._remove, tenure)  # another thread may leave it at the same time
+        first = self._remove(tenure)  # another thread may leave it at the same time
         # A block whose lock is yielded holds none, and is not over.
         if self.implicit and ending and not self.held and not self.ends:
             leave_scope(self)
-        if not self.in_child:
+        if self._generation is _generation:
             if first:
-                await tenure._give_back()
-            if ending:
+                renewal, lease, service = tenure._renewal, tenure._lease, self.service
+                # Its end is reported once, here or by the renewal thread.
+                if tenure.lost or (renewal and not tenure._end.acquire(blocking=False)):
+                    await service.give_back(lease)
+                else:
+                    await service.released(lease, service.clock.now() - tenure._since)
+                tenure._returned = True
+            if ending and self._when_free:
                 self._call_when_free()
 
     def _remove(self, tenure: HeldLock) -> bool:
-        """End a tenure, without its lease. Return False if it has ended already. With the mutex."""
-        first, tenure._released = not tenure._released, True
+        """End a tenure, without its lease. Return False if it has ended already."""
+        tenure._released = True
         if self.held.get(tenure.lock_id) is tenure:
-            held = dict(self.held)
-            beneath = tenure._beneath
-            while beneath is not None and not beneath.held:
-                beneath = beneath._beneath
-            if beneath is None:
-                del held[tenure.lock_id]
-            else:
-                held[tenure.lock_id] = beneath
-            self.held = held
-        tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
-        return first
+            # (On one line, as in `locked`.)
+            alone = tenure._beneath is None
+            with _mutex: self.held = {} if alone and len(self.held) == 1 else self._besides(tenure)  # fmt: skip  # noqa: E701
+        if tenure._notes:
+            tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
+        return bool(tenure._unreleased and tenure._unreleased.pop())  # one thread gets it
+
+    def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
+        """Return the locks held without a tenure; the one beneath it is there again."""
+        held = {**self.held}
+        beneath = tenure._beneath
+        while beneath is not None and not beneath.held:
+            beneath = beneath._beneath
+        if beneath is None:
+            del held[tenure.lock_id]
+        else:
+            held[tenure.lock_id] = beneath
+        return held
 
     def drop(self, tenure: HeldLock) -> None:
         """Let go of a lock that nobody will leave: leaving it was interrupted.
 
         It is given back by the next request to its server, or by the renewal thread.
         """
-        locked(_mutex, self._remove, tenure)
+        self._remove(tenure)
         if not tenure._returned:
             tenure._returned = True
             if not self.in_child:
@@ -702,7 +714,12 @@ def current_scope() -> LockScope | None:
     """Return the scope that the running code is in, if any."""
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
-    while scope is not None and scope.is_over and not scope.outlived:
+    while scope is not None:
+        anchor = scope.anchor
+        if not (scope._closed or scope.implicit) and (anchor is None or anchor() is not None):
+            break  # nearly always
+        if not scope.is_over or scope.outlived:
+            break
         scope = scope.outer
     return scope
 

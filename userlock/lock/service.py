@@ -34,7 +34,7 @@ from userlock.lock.lease import (
     check_max_waiting,
     check_wait_timeout,
     describe_loss,
-    new_token,
+    new_holder,
     printable,
     process_label,
 )
@@ -200,28 +200,26 @@ class LockService:
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument is invalid.
         """
+        lock_id, priority = check_lock_id(lock_id), Priority.of(priority)
         attempt = self.attempt(lock_id, wait_timeout, lock_timeout, priority, max_waiting, request)
         return run(self.acquired, attempt, holding)
 
     def attempt(
         self,
-        lock_id: str | int,
-        wait_timeout: float | None = None,
-        lock_timeout: float | None = None,
-        priority: Priority | PriorityName = Priority.INTERACTIVE,
-        max_waiting: int | None = None,
-        request: str = "",
+        lock_id: str,
+        wait_timeout: float | None,
+        lock_timeout: float | None,
+        priority: Priority,
+        max_waiting: int | None,
+        request: str,
     ) -> Attempt:
         """Return the facts of a call of `acquire`; nothing is sent yet."""
-        lock_id = check_lock_id(lock_id)
-        priority = Priority.of(priority)
-        defaults = self.policy.of(priority)
+        policy = self.policy
+        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
-        wall = self.clock.wall()
-        holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
-        claim = Claim(lock_id, holder, ttl, priority)
+        claim = Claim(lock_id, new_holder(priority, self.clock.wall(), ttl, request), ttl, priority)
         return Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
 
     async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
@@ -270,36 +268,33 @@ class LockService:
             StoreUnavailable: neither of them answers.
         """
         try:
-            local, lock_id = self.local_waiters, attempt.claim.lock_id
-            if not (local.expects_queue(lock_id) and attempt.may_queue_first):
+            claim, local = attempt.claim, self.local_waiters
+            tried = local.tried
+            if not (
+                (tried or local.crowds or local.released_at)
+                and local.expects_queue(claim.lock_id)
+                and attempt.may_queue_first
+            ):
                 try:
-                    local.tried[lock_id] = attempt
-                    lease = await self._taken(attempt)
+                    tried[claim.lock_id] = attempt
+                    lease = await self.client.call(claim.lock_id, self.protocol.take, claim)
+                except StoreUnavailable as trouble:
+                    if not trouble.of_demand:  # (otherwise others want it too)
+                        raise
+                    lease = None
+                    if trouble.sent:
+                        self.client.release_later(attempt.lease_without_store(unsettled=True))
                 finally:
-                    local.tried.pop(lock_id, None)
+                    tried.pop(claim.lock_id, None)
                 if lease is not None:
                     return lease
+                # With a token of its own from here on: a request with the first one may be late.
+                attempt.claim = claim.afresh()
             return await self._waiting.lease_for(attempt, holding)
         except StoreUnavailable as trouble:
             if self.fallback is None:
                 raise
             return await self._from_fallback(self.fallback, attempt, trouble)
-
-    async def _taken(self, attempt: Attempt) -> Lease | None:
-        """Take the lock if there is no record of it."""
-        claim = attempt.claim
-        try:
-            lease = await self.client.call(claim.lock_id, self.protocol.take, claim)
-        except StoreUnavailable as trouble:
-            if not trouble.of_demand:  # (otherwise others want it too)
-                raise
-            lease = None
-            if trouble.sent:
-                self.client.release_later(attempt.lease_without_store(unsettled=True))
-        if lease is None:
-            # With a token of its own from here on: a request with the first one may be late.
-            attempt.claim = claim.afresh()
-        return lease
 
     async def _from_fallback(
         self, fallback: LockService, attempt: Attempt, trouble: StoreUnavailable
@@ -364,7 +359,9 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        ended = await self.give_back(lease)
+        ended = await (
+            self.client.give_back(lease) if lease.fallback is None else self.give_back(lease)
+        )
         if isinstance(ended, StoreReleased) and ended.to_queue:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:

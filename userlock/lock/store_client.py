@@ -217,11 +217,12 @@ class StoreClient:
         self.pending = PendingReleases(release, clock)
         # One server that is down must not keep requests from the others.
         self._shard_of = store.shard_of
+        self._only = CircuitBreaker(clock) if type(store).shard_of is LeaseStore.shard_of else None
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
         """Return the breaker of the server that has the lock."""
-        return self._of_shard[self._shard_of(lock_id)]
+        return self._only or self._of_shard[self._shard_of(lock_id)]
 
     async def call(
         self,
@@ -235,7 +236,7 @@ class StoreClient:
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
-        breaker = self._of_shard[self._shard_of(lock_id)]
+        breaker = self._only or self._of_shard[self._shard_of(lock_id)]
         if not breaker.closed and not breaker.allows():
             raise StoreUnavailable(breaker.reason, sent=False)
         asked_at = self._clock.now()
@@ -297,7 +298,7 @@ class StoreClient:
     def run(self, now: float) -> float | None:
         """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
         more = False
-        for breaker in list(self._of_shard.values()):
+        for breaker in [self._only] if self._only else list(self._of_shard.values()):
             asked_at = self._clock.now()
             try:
                 asked = run(self.pending.send, breaker, _MOST_PER_RUN, breaker.allows)

@@ -156,7 +156,7 @@ class Pool(abc.ABC, Generic[_C]):
         a reply may still be on its way, and would be taken for the next
         command's. Trouble with the server is raised as `StoreUnavailable`.
         """
-        return await self._ask(True, exchange, *args, **kwargs)
+        return await self.exchange(True, exchange, *args, **kwargs)
 
     async def ask_unchecked(
         self, exchange: Exchange[_C, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
@@ -165,15 +165,16 @@ class Pool(abc.ABC, Generic[_C]):
 
         Saves a system call where the outcome is read back after a break anyway.
         """
-        return await self._ask(False, exchange, *args, **kwargs)
+        return await self.exchange(False, exchange, *args, **kwargs)
 
-    async def _ask(
+    async def exchange(
         self,
         checked: bool,
         exchange: Exchange[_C, _P, _Answer],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _Answer:
+        """Return the result of an exchange; `checked`: as `ask` does, else as `ask_unchecked`."""
         connection = None
         try:
             try:

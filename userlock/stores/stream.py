@@ -27,7 +27,7 @@ from typing import Any
 import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import MAX_RECORD_BYTES
-from userlock.waits import ready, task_loop
+from userlock.waits import blocking, ready, running_loop
 
 #: Most bytes of a line.
 MOST_LINE_BYTES = 2048
@@ -92,7 +92,7 @@ class Stream:
         self.began = now = self._now()
         self._ends = now + self._timeout
         self._room = MOST_BYTES
-        self._loop = loop = task_loop()
+        self._loop = loop = None if blocking.now else running_loop()
         patience = self._timeout if loop is None else 0.0
         if self._patience != patience:
             self._wait_at_most(patience)
@@ -100,13 +100,16 @@ class Stream:
     @property
     def stale(self) -> bool:
         """Return whether it is readable; as `pool.Connection.stale`."""
-        if not hasattr(select, "poll"):  # Windows, eventlet
-            return bool(select.select([self._socket], [], [], 0)[0])
-        if self._poll is None:
+        return bool((self._poll or self._new_poll())(0))
+
+    def _new_poll(self) -> Callable[[int], object]:
+        if hasattr(select, "poll"):
             poll = select.poll()  # unlike select.select, for any file number
             poll.register(self._socket, select.POLLIN)
             self._poll = poll.poll
-        return bool(self._poll(0))
+        else:  # Windows, eventlet
+            self._poll = lambda seconds: select.select([self._socket], [], [], seconds)[0]
+        return self._poll
 
     def fileno(self) -> int:
         """Return the file number, for `select`."""

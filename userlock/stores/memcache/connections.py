@@ -13,6 +13,7 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
+import math
 import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -24,7 +25,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
-from userlock.stores.memcache.server_time import ServerTime
+from userlock.stores.memcache.server_time import LAST_DATE, ServerTime
 from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speaks_meta
 from userlock.stores.pool import Exchange, Place, Pool
 from userlock.stores.stream import Refused, TooLong
@@ -53,7 +54,7 @@ def plain_client(
     )
 
 
-class _NotInTime(Exception):
+class NotInTime(Exception):
     """The server's time is not known on this connection. Nothing was stored."""
 
     def __init__(self, *, ended: bool) -> None:
@@ -93,25 +94,32 @@ class Connection(Wire):
             self.dialect = _TEXT
 
     async def until(self, ttl_seconds: float) -> int:
-        """Return the expiration of a record that is stored now.
+        """Return the expiration of a record that is stored now, to live that long or longer.
+
+        A date; or seconds, for a server that does not tell its time.
 
         Raises:
-            _NotInTime: another connection has to be asked.
+            NotInTime: another connection has to be asked.
         """
         time = self.time
         if self.began >= time.good_until:
             await self._ask_for_time()
-        return time.until(self.began, ttl_seconds + self.dialect.grace_seconds)
+        ahead = time.ahead
+        if ahead is not None:
+            date = math.ceil(self.began + ahead + ttl_seconds + self.dialect.grace_seconds)
+            if date <= LAST_DATE:
+                return date
+        return time.without_date(ttl_seconds + self.dialect.grace_seconds)
 
     async def _ask_for_time(self) -> None:
         try:
             known = await self.time.ask(self)
         except BaseException as error:
             if is_a_break(error):
-                raise _NotInTime(ended=True) from error
+                raise NotInTime(ended=True) from error
             raise
         if not known:
-            raise _NotInTime(ended=False)
+            raise NotInTime(ended=False)
         self.begin()
 
 
@@ -159,18 +167,24 @@ class Connections(Pool[Connection]):
         self._clock = clock
 
     async def ask_in_time(
+        self, exchange: Exchange[Connection, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _Answer:
+        """As `ask`, for an exchange that stores something, by `until`."""
+        try:
+            return await self.exchange(True, exchange, *args, **kwargs)
+        except NotInTime as trouble:
+            return await self.ask_anew(trouble, exchange, *args, **kwargs)
+
+    async def ask_anew(
         self,
-        checked: bool,
+        trouble: NotInTime,
         exchange: Exchange[Connection, _P, _Answer],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _Answer:
-        """As `ask`, or `ask_unchecked`, for an exchange that stores something, by `until`."""
-        try:
-            return await self._ask(checked, exchange, *args, **kwargs)
-        except _NotInTime as trouble:  # nothing was stored
-            if trouble.ended:
-                self.drop_idle()
+        """Repeat an exchange that has stored nothing on a new connection."""
+        if trouble.ended:
+            self.drop_idle()
         return await self.ask_apart(exchange, None, *args, **kwargs)
 
     async def connect(self, timeout: float | None) -> Connection:

@@ -92,10 +92,13 @@ class Meta:
     grace_seconds: float = GRACE_SECONDS
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        reply = await wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
+        reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
         if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
-        cas = self._cas(reply)
+        digits = reply[4:]
+        if reply[:4] != b"HD c" or not digits.isdigit():
+            raise unexpected(reply)
+        cas = int(digits)
         if cas == 0:
             # Created, but nothing could ever change it safely.
             await wire.line(b"md %b\r\n" % key)
@@ -116,8 +119,8 @@ class Meta:
         return None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
-        reply = await wire.line(b"md %b C%d\r\n" % (key, cas))
-        return _is_done(reply, b"HD", b"EX", b"NF")
+        reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
+        return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
         await wire.send_each(

@@ -40,6 +40,7 @@ from userlock.stores.memcache.connections import (
     ClientFactory,
     Connection,
     Connections,
+    NotInTime,
     plain_client,
 )
 from userlock.stores.memcache.dialects import Change, Item
@@ -125,6 +126,7 @@ class MemcacheStore(WaitingStore):
             clock=clock,
         )
         self.address = self.connections.address
+        self._sequence = self.connections.sequence
         self.via_proxy = via_proxy
         self.fences = not via_proxy
 
@@ -132,16 +134,18 @@ class MemcacheStore(WaitingStore):
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         # A create is read back after a break, so a dead connection does no harm.
-        return await self.connections.ask_in_time(
-            False, self._create, self.keys.lock(lock_id), record, ttl_seconds
-        )
+        key, connections = self.keys.lock(lock_id), self.connections
+        try:
+            return await connections.exchange(False, self._create, key, record, ttl_seconds)
+        except NotInTime as trouble:
+            return await connections.ask_anew(trouble, self._create, key, record, ttl_seconds)
 
     async def _create(
         self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
     ) -> _Version | None:
         until = await connection.until(ttl_seconds)
         cas = await connection.dialect.create(connection, key, record, until)
-        return None if cas is None else self._version(cas, record, key)
+        return None if cas is None else _Version(cas, next(self._sequence), record, key)
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
@@ -151,7 +155,7 @@ class MemcacheStore(WaitingStore):
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         own = _own(version)
-        return await self.connections.ask_in_time(True, self._swap, own, record, ttl_seconds)
+        return await self.connections.ask_in_time(self._swap, own, record, ttl_seconds)
 
     async def _swap(
         self, connection: Connection, own: _Version, record: bytes, ttl_seconds: float
@@ -182,10 +186,13 @@ class MemcacheStore(WaitingStore):
         return None if new is None else self._version(new, record, own.key)
 
     async def aremove(self, lock_id: str, version: object) -> bool:
-        return await self.connections.ask(self._remove, _own(version))
+        assert isinstance(version, _Version), "a version of another store"
+        return await self.connections.exchange(True, self._remove, version)
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
-        cas = await self._number(connection, own)
+        cas: int | None = own.cas
+        if not (connection.made < own.got and own.cas > 0) or self.via_proxy:
+            cas = await self._number(connection, own)
         return cas is not None and await connection.dialect.remove(connection, own.key, cas)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
@@ -200,7 +207,7 @@ class MemcacheStore(WaitingStore):
         clock was set back, or it had counted 2^32 changes in each second.
         """
         key = self.keys.lock(lock_id)
-        found = await self.connections.ask_in_time(True, self._fence, key, line)
+        found = await self.connections.ask_in_time(self._fence, key, line)
         if found is None:
             return None
         stored = self.stored(found[0], key)
@@ -234,7 +241,7 @@ class MemcacheStore(WaitingStore):
         return Stored(item.record, version, left <= 0, left)
 
     def _version(self, cas: int, record: bytes, key: bytes) -> _Version:
-        return _Version(cas, next(self.connections.sequence), record, key)
+        return _Version(cas, next(self._sequence), record, key)
 
     async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
