@@ -297,6 +297,8 @@ class LockScope:
             else:
                 tenure._ends.append(end.reference)
                 end.tenure = tenure
+                if self.implicit and end.reference not in self.ends:
+                    self.ends.append(end.reference)
             if lock_id in self.held:  # of a lease that is over
                 tenure._beneath = self.held[lock_id]
             # (On one line, as in `locked`.)
@@ -480,8 +482,8 @@ class LockScope:
         tenure._released = True
         if self.held.get(tenure.lock_id) is tenure:
             # (On one line, as in `locked`.)
-            alone = tenure._beneath is None
-            with _mutex: self.held = {} if alone and len(self.held) == 1 else self._besides(tenure)  # fmt: skip  # noqa: E701
+            alone, besides = tenure._beneath is None, self._besides
+            with _mutex: self.held = {} if alone and len(self.held) < 2 else besides(tenure)  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return bool(tenure._unreleased and tenure._unreleased.pop())  # one thread gets it

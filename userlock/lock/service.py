@@ -359,9 +359,10 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        ended = await (
-            self.client.give_back(lease) if lease.fallback is None else self.give_back(lease)
-        )
+        if lease.fallback is None:
+            ended = await self.client.give_back(lease)
+        else:
+            ended = await self.give_back(lease)
         if isinstance(ended, StoreReleased) and ended.to_queue:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:

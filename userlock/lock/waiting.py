@@ -319,7 +319,10 @@ class _Wait:
     async def run(self) -> Lease | None:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
         try:
-            lease = await (self._queue_up() if self._bell is not None else self._try_once())
+            if self._bell is not None:
+                lease = await self._queue_up()
+            else:
+                lease = await self._try_once()
             if lease is not None:
                 return lease
         except StoreUnavailable:

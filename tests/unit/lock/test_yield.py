@@ -160,8 +160,8 @@ class TestTheNewTenure:
             new = lock.yield_to_waiters()
             userlock.release_lock("ann")
             assert not new.held
-            with lock:
-                pass
+            with pytest.raises(LockNotHeld):
+                lock.release()
 
     def test_the_old_one_names_the_new_one(self, service: LockService) -> None:
         with userlock.global_lock("ann") as lock:
