@@ -78,10 +78,10 @@ def _without_plan(_: object, request: Any) -> None:
         key_of(mutation).DiscardUnknownFields()
 
 
-def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:
-    record = self.look(lease.lock_id)
+async def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:
+    record = await self.look(lease.lock_id)
     if record is not None:
-        self.store.remove(lease.lock_id, record.stored.version)
+        await self.store.aremove(lease.lock_id, record.stored.version)
     return RELEASED
 
 

@@ -218,7 +218,7 @@ def test_a_release_by_plain_delete_is_found(
 ) -> None:
     """The negative control: A removes any record."""
 
-    def delete(self: LeaseProtocol, lease: Lease) -> Released:
+    async def delete(self: LeaseProtocol, lease: Lease) -> Released:
         stored = self.store.read(lease.lock_id)
         if stored is not None:
             self.store.remove(lease.lock_id, stored.version)
