@@ -60,8 +60,8 @@ def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
     inherited = tenure._lease
     with userlock.scope(tenure._scope.service) as scope:
         own = scope.acquire(name, heartbeat=True, lock_timeout=1)
-        start = own.lease.deadline
-        wait_until(lambda: own.lease.deadline > start + 2)
+        start = own._lease.deadline
+        wait_until(lambda: own._lease.deadline > start + 2)
         return [os.getpid(), heart_threads(), tenure._lease is inherited, own.lost]
 
 

@@ -54,11 +54,9 @@ class TestEviction:
         watched = Watched(small.address)
         with userlock.scope(watched.service) as scope:
             tenure = scope.acquire("learner-1", heartbeat=True, lock_timeout=LEASE)
-            seen: list[str] = []
-            tenure.on_lost(lambda tenure: seen.append(tenure.lost))
             fill(small, tenure._lease)
-            wait_until(lambda: seen)
-            assert seen == [FORGOTTEN]
+            wait_until(lambda: tenure.lost)
+            assert tenure.lost == FORGOTTEN
         assert [event.how for event in watched.of(LeaseLost)] == [FORGOTTEN]
 
     def test_without_a_heartbeat_at_the_release(self, small: Memcached) -> None:

@@ -36,6 +36,9 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
 
+#: A process that waits for more locks polls each of them less often.
+_MANY_LOCKS = 100
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -594,6 +597,9 @@ class _Wait:
         seconds = delay(look, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
+        crowds = len(self._parts.local.crowds)
+        if crowds > _MANY_LOCKS:  # ten thousand tasks may wait, each for a lock of its own
+            seconds *= crowds / _MANY_LOCKS
         return max(seconds - self._age, polling.least_seconds)
 
     def _held(self, record: Record, typical: float, now: float) -> float:

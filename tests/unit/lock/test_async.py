@@ -7,6 +7,7 @@ import gc
 import random
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -505,3 +506,45 @@ class TestDeadlocks:
                 await asyncio.gather(*(_enter() for _ in range(5)))
 
         run(work())
+
+
+class TestTenThousand:
+    """So many tasks may wait in a process."""
+
+    TASKS = 10_000
+    MOST_BYTES = 10_000
+
+    @pytest.mark.parametrize("locks", [1, 10_000])
+    def test_they_cost_no_thread_and_little_memory(self, service: LockService, locks: int) -> None:
+        async def work() -> tuple[int, float]:
+            leases = [service.acquire(f"learner-{lock}", lock_timeout=600) for lock in range(locks)]
+            await asyncio.sleep(0)
+            threads = threading.active_count()
+            tracemalloc.start()
+            before, _ = tracemalloc.get_traced_memory()
+            tasks = [
+                asyncio.create_task(_enter(f"learner-{number % locks}"))
+                for number in range(self.TASKS)
+            ]
+            await until(lambda: waiting(service) == self.TASKS, 60)
+            after, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            more = threading.active_count() - threads
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for lease in leases:
+                service.release(lease)
+            return more, (after - before) / self.TASKS
+
+        more, size = run(work())
+        assert more == 0
+        assert size <= self.MOST_BYTES
+        assert waiting(service) == 0
+        assert service.store.read("learner-0") is None
+
+
+def waiting(service: LockService) -> int:
+    """Return the number of callers of this process that wait."""
+    crowds = service.local_waiters.crowds.values()
+    return sum(len(crowd.bells) + len(crowd.outside) for crowd in crowds)

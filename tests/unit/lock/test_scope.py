@@ -403,7 +403,7 @@ def test_a_late_leave_takes_nothing_from_the_next_tenure(
     with userlock.scope(service) as scope:
         late = scope.acquire("ann", lock_timeout=1)
         clock.advance(1 + GRACE_SECONDS)
-        late.owner = (0, 0)  # another thread's
+        late._owner = (0, 0)  # another thread's
         tenure = scope.acquire("ann")
         scope.leave(late)
         assert scope.held == {"ann": tenure}
