@@ -39,6 +39,8 @@ REPLY_TIMEOUT = 0.3
 #: For a reply when the server has just been slow, in seconds. A hanging server costs one request
 #: this and `REPLY_TIMEOUT` before the breaker opens.
 HURRY_TIMEOUT = 0.1
+#: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
+_MOST_CONNECTING = 10.0
 #: For a connection while all are in use, in seconds. A burst of hundreds of threads takes its turns
 #: within it, to a server some 40 ms away.
 PATIENCE = 1.0
@@ -292,8 +294,12 @@ class Pool(abc.ABC, Generic[_C]):
         if task_loop() is None:
             return self._made(place, timeout)
         maker = _Maker(self, place, timeout)
-        await maker.bell.sleep(CONNECT_TIMEOUT * 100)
-        return maker.result()
+        try:
+            await maker.bell.sleep(_MOST_CONNECTING)
+            return maker.result()
+        except BaseException:
+            maker.leave()
+            raise
 
     def _made(self, place: Place, timeout: float | None) -> _C:
         try:
@@ -379,7 +385,7 @@ class Pool(abc.ABC, Generic[_C]):
 
 
 class _Maker(Generic[_C]):
-    """A thread that makes one connection for a task. What the task does not take goes to the pool.
+    """A thread that makes one connection for a task. If the task has gone, the pool gets it.
 
     Args:
         pool: the connection's.
@@ -395,8 +401,10 @@ class _Maker(Generic[_C]):
         self._pool = pool
         self._place: Place | None = place
         self._timeout = timeout
-        self._made: _C | None = None
+        #: The connection, until somebody takes it.
+        self._made: list[_C] = []
         self._error: BaseException | None = None
+        self._left = False
         try:
             threading.Thread(target=self._make, name="userlock-connect", daemon=True).start()
         except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
@@ -405,21 +413,36 @@ class _Maker(Generic[_C]):
     def _make(self) -> None:
         try:
             assert self._place is not None
-            self._made = self._pool._made(self._place, self._timeout)
+            self._made.append(self._pool._made(self._place, self._timeout))
         except BaseException as error:
             self._error = error
         finally:
             self._place = None
             self.bell.ring()
+            if self._left:
+                self.leave()
+
+    def leave(self) -> None:
+        """Let the pool have the connection: the task has gone."""
+        self._left = True
+        while self._made:
+            try:
+                connection = self._made.pop()
+            except IndexError:  # by the other thread
+                return
+            if connection.place in self._pool._taken and self._timeout is None:
+                self._pool.give_back(connection)
+            else:
+                self._pool.close(connection)
 
     def result(self) -> _C:
         """Return the connection; raise the error of making it."""
-        made, error, self._error = self._made, self._error, None
+        error, self._error = self._error, None
         if error is not None:
             raise error
-        if made is None:
+        if not self._made:
             raise TimeoutError("connecting takes too long")
-        return made
+        return self._made.pop()
 
 
 def _close_all(idle: list[_C]) -> None:

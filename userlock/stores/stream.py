@@ -21,7 +21,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import userlock.ids as ids
@@ -45,6 +45,16 @@ _CHUNK = 4096
 _MOST_CHUNK = 1 << 16
 #: The part of a time-out by which an exchange may overrun: setting a socket's is a system call.
 _SLACK = 1 / 32
+
+
+def readable(numbers: Sequence[int], seconds: float) -> set[int]:
+    """Wait until one of some files can be read, or for that long; return those that can."""
+    if not hasattr(select, "poll"):  # Windows, eventlet
+        return set(select.select(numbers, [], [], seconds)[0])
+    poll = select.poll()  # unlike select.select, for any file number
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return {number for number, _ in poll.poll(seconds * 1000)}
 
 
 class Refused(Exception):

@@ -17,7 +17,6 @@ subscription stays. While none is to be had, waiters poll.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import weakref
@@ -29,6 +28,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.stores.redis.connections import TROUBLE, Connection
+from userlock.stores.stream import readable
 from userlock.waits import Bell, run
 
 #: Pause before the next subscription after one that failed, in seconds.
@@ -62,9 +62,8 @@ class _Line:
         if bell.loop is not None:
             await bell.sleep_or_read(number, seconds)
             return self.connection.stale
-        files: list[Any] = [number, self.interrupts]
-        ready = select.select(files, [], [], seconds)[0]
-        if self.interrupts in ready:
+        ready = readable([number, self.interrupts.fileno()], seconds)
+        if self.interrupts.fileno() in ready:
             self.interrupts.recv(4096)
         return number in ready
 
