@@ -30,7 +30,7 @@ class TestHeldLock:
 
             def test_in_a_scope_that_is_open(held_lock):
                 with userlock.scope() as scope, held_lock(7) as lock:
-                    assert lock.scope is scope
+                    assert lock._scope is scope
 
             def test_nothing_is_waited_for(held_lock, userlock_service):
                 userlock_service.acquire("ann", request="POST /another")
@@ -145,7 +145,7 @@ class TestIsolation:
             def test_two():
                 assert default_service().store is not None
                 with userlock.global_lock("ann") as lock:
-                    assert lock.scope.service is default_service()
+                    assert lock._scope.service is default_service()
             """
         )
         project.run("-p", "no:randomly").assert_outcomes(passed=2)
