@@ -102,9 +102,9 @@ class UserLock:
       service's policy does not say; of batch requests, half as many. One more is answered
       with 429, so that one user cannot occupy all threads: with the holder's, they must be
       fewer than the server's threads. None: no limit.
-    - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`):
-      `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines may call
-      them.
+    - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`), or a
+      list of them: `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines
+      may call them.
     """
 
     def __init__(

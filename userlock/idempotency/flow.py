@@ -31,7 +31,7 @@ from userlock.errors import (
     StaleWriteError,
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
-from userlock.idempotency.calls import CALL_SECONDS, check_timeout, within
+from userlock.idempotency.calls import CALL_SECONDS, MOST_SECONDS, within
 from userlock.idempotency.request import Request
 from userlock.idempotency.rows import MOST_BYTES, points_in
 from userlock.idempotency.user_lock import UserLock
@@ -40,6 +40,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
+from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +205,9 @@ class Flow:
         with self._step(name):
             point = self._reached(name, "call")
             if point is None or "out" not in point:
-                limited = functools.partial(within, check_timeout(timeout), call)
+                limited = functools.partial(
+                    within, check_seconds("timeout", timeout, most=MOST_SECONDS), call
+                )
                 return self._external(name, limited, point, final, transient, provider, attempts)
             return point["out"]
 

@@ -35,6 +35,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace
+from userlock.numbers import check_number, check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -89,13 +90,11 @@ class Flows:
         least, most = key_length
         if not 1 <= least <= most <= 1000:
             raise ValueError(f"key_length must be from 1 to 1000, not {key_length!r:.80}")
-        if not 0 < claim_seconds < math.inf:
-            raise ValueError(f"claim_seconds must be above 0, not {claim_seconds!r}")
         self._service = None if service is None else check_service(service)
         self._client = ClientOfProcess(client)
         self._keep_hours = check_keep_hours(keep_hours)
         self._key_length = least, most
-        self._claim_seconds = claim_seconds
+        self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._clock = clock
         self._registered: dict[str, _Registered] = {}
         note_made(self)
@@ -359,10 +358,6 @@ def check_keep_hours(hours: float) -> float:
     """Return the time for which an answer is kept, in hours.
 
     Raises:
-        ValueError: it is out of its range.
+        TypeError, ValueError: it is no number, or out of its range.
     """
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        raise ValueError(f"keep_hours must be a number of hours, not {hours!r:.80}")
-    if not 0 < hours <= _MOST_KEPT_HOURS:
-        raise ValueError(f"keep_hours must be above 0, at most a year, not {hours!r}")
-    return hours
+    return check_number("keep_hours", hours, least=0.001, most=_MOST_KEPT_HOURS, unit="hours")

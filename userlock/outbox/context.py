@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from userlock.errors import JobTimeLimit
+from userlock.numbers import check_seconds
 
 #: The longest time before a job runs, in seconds.
 MOST_DELAY = 30 * 86_400
@@ -40,13 +41,8 @@ class RetryAfter(Exception):
     """
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not number or not 0 <= seconds <= MOST_DELAY:
-            raise ValueError(
-                f"RetryAfter takes a number of seconds from 0 to 30 days, not {seconds!r:.80}"
-            )
+        self.seconds = check_seconds("RetryAfter", seconds, least=0, most=MOST_DELAY)
         super().__init__(reason or f"to run again after {seconds:g} s")
-        self.seconds = float(seconds)
 
 
 class _TimeIsOver(BaseException):

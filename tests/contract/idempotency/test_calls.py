@@ -185,7 +185,7 @@ def test_a_call_that_hangs_fails_for_now(till: Till, options: dict[str, Any]) ->
 def test_no_time(till: Till, timeout: Any) -> None:
     flows = Flows(client=till.client, service=till.service)
     call: Callable[[str], int] = lambda key: 1  # noqa: E731
-    with flows.context(), pytest.raises(ValueError, match="timeout is a number of seconds"):
+    with flows.context(), pytest.raises((TypeError, ValueError), match="timeout must be"):
         flows.run(
             Request("ann", KEY, "pay"),
             lambda flow: flow.external("charge", call, timeout=timeout),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -95,16 +94,6 @@ def test_the_client_gets_the_answer_whatever_comes_after_it(
     assert (first.status, first.body, first.replayed) == (201, b'"done"', False)
     assert (again.status, again.body, again.replayed) == (201, b'"done"', True)
     assert "has failed after its answer" in caplog.text
-
-
-def test_times_of_no_use(flows: Flows) -> None:
-    for hours in (0, -1, 24 * 366):
-        with pytest.raises(ValueError, match="keep_hours"):
-            flows.function(lambda flow: None, name="refund", keep_hours=hours)
-    for seconds in (0, -1, math.inf):
-        with pytest.raises(ValueError, match="claim_seconds must be above 0"):
-            Flows(claim_seconds=seconds)
-    Flows(claim_seconds=0.5)
 
 
 def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:

@@ -438,7 +438,7 @@ def stream(flow: Flow) -> Iterator[str]:
         (None, {"on_busy": "hope"}, ValueError, "on_busy"),
         *((None, {"wait_timeout": number}, (TypeError, ValueError), "wait_timeout")
           for number in (float("nan"), -1, "5")),
-        *((None, {"keep_hours": hours}, ValueError, "keep_hours")
+        *((None, {"keep_hours": hours}, (TypeError, ValueError), "keep_hours")
           for hours in (0, -1, 24 * 366, True, "24")),
         *((None, wrong, TypeError, ".")
           for wrong in ({"final": (7,)}, {"final": (BaseException,)}, {"other": 1})),
