@@ -26,7 +26,6 @@ FUNCTION = PAGE.take("python", "def refund_payment")
 @pytest.fixture
 def names(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the page's module."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     monkeypatch.setitem(sys.modules, "rides", types.ModuleType("rides"))
     monkeypatch.setenv("USERLOCK_STORE", "memory:")
     return APP.run({"__name__": "rides"})

@@ -47,9 +47,7 @@ def test_fastapi(
     service: userlock.LockService,
     serve: Serve,  # noqa: F811
     ndb_client: ndb.Client,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
     class Learner(userlock.UserModel):
         _lock_id_from_key = userlock.key_id
@@ -83,9 +81,7 @@ def test_a_ride_is_paid_once(
     service: userlock.LockService,
     serve: Serve,  # noqa: F811
     ndb_client: ndb.Client,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
     charges: list[int] = []
 
     class Rides(userlock.UserModel):

@@ -96,7 +96,6 @@ def test_rq_and_its_worker(
 ) -> None:
     """RQ's own worker forks for each job, and imports the app in the child."""
     monkeypatch.setenv("TEST_RQ", own_redis.address)
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
     monkeypatch.delitem(sys.modules, "tests.contract.outbox.engines.rq_app", raising=False)
     app: Any = importlib.import_module("tests.contract.outbox.engines.rq_app")
     with ndb_client.context():
