@@ -26,7 +26,8 @@ class Shelf(userlock.UserModel):
 
 
 def job(**options: Any) -> object:
-    return Outbox("inline://").job(lambda: None, name="x", owner=None, **options)
+    decorate: Any = Outbox("inline://").job(name="x", owner=None, **options)
+    return decorate(lambda: None)
 
 
 def quota() -> Quota:
