@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -88,6 +90,29 @@ def test_a_run_that_takes_too_long_ends(
         (letter,) = outbox.dead.list()
         assert letter.cause == "slow JobTimeLimit"
         assert "has taken more than 0.05 s" in letter.last_error
+
+
+#: A job with a time limit, and then what debuggers and profilers do.
+_TRACED = """
+import sys, threading
+from userlock.outbox.context import JobContext, running
+
+with running(JobContext("key", "ann", "mail", 1), 60.0):
+    pass
+other = threading.Thread(target=len, args=("",))
+other.start()
+other.join()
+seen = []
+sys.setprofile(lambda *event: seen.append(event))
+(lambda: None)()
+sys.setprofile(None)
+assert len(seen) > 1
+"""
+
+
+def test_a_time_limit_leaves_nothing_behind_in_the_interpreter() -> None:
+    """An error that is taken back slows all threads for good, and Python 3.11 hangs if traced."""
+    subprocess.run([sys.executable, "-c", _TRACED], check=True, timeout=60)
 
 
 def test_a_job_that_exits_ends_itself_only(
