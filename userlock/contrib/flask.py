@@ -9,11 +9,11 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 try:
     import flask
+    from flask.globals import request_ctx
 except ImportError as error:  # pragma: no cover
     raise ImportError(
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
@@ -38,6 +38,7 @@ from userlock.words import meant
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from werkzeug.local import LocalProxy
 
     from userlock.contrib.idempotent_requests.flask import Flows as Flows
 else:
@@ -155,9 +156,11 @@ class UserLock:
 
     def _open(self) -> None:
         request = flask.request
-        request.environ[_STACK] = self._scope.open(
+        stack = self._scope.open(
             request.method, path_of(request.environ), request.headers.__contains__
         )
+        # A copy of the request's context has the same environment, and is not to close it.
+        request.environ[_STACK] = _flask_context(), stack
 
     def _finish(self, response: flask.Response) -> flask.Response:
         """Wait for writes under locks that the handler has not left itself."""
@@ -166,8 +169,10 @@ class UserLock:
 
     @staticmethod
     def _close(error: BaseException | None) -> None:
-        stack: ExitStack | None = flask.request.environ.pop(_STACK, None)
-        if stack is not None:
+        environ = flask.request.environ
+        opened_in, stack = environ.get(_STACK, (None, None))
+        if stack is not None and opened_in is _flask_context():
+            del environ[_STACK]
             close(stack, error, flask.request.path)
 
     def _answer(self, error: UserLockError) -> flask.Response:
@@ -180,6 +185,11 @@ class UserLock:
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
+
+
+def _flask_context() -> object:
+    """Return Flask's own object for the running request. A copy is another one."""
+    return cast("LocalProxy[object]", request_ctx)._get_current_object()
 
 
 def user_lock(

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Never, TypedDict
 
-from google.cloud.ndb.context import get_context
-
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.callsite import CallSite
 from userlock.contrib.hooks import Answer, Header, hooks_of
@@ -21,7 +19,7 @@ from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
-from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.client import ClientOfProcess, own_context
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
 
@@ -204,9 +202,8 @@ class RequestScope:
     ) -> ExitStack:
         with ExitStack() as stack:
             client = self._client.get() if with_ndb else None
-            # Inside an open context (of a test, or an outer request) ndb would refuse another.
-            if client is not None and get_context(False) is None:
-                stack.enter_context(client.context(**self._context_options))
+            if client is not None:
+                stack.enter_context(own_context(client, **self._context_options))
             opened = stack.enter_context(
                 scope(
                     self.service or default_service(),

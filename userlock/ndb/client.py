@@ -97,13 +97,20 @@ class ClientOfProcess:
                 f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
                 f"client=ndb.Client"
             )
-        if current is None:
-            with client.context():
-                yield
-        else:  # of another database: ndb's own function refuses a second one
-            with Context(client).use() as context:
-                yield
-                context.eventloop.run()
+        with own_context(client):
+            yield
+
+
+@contextlib.contextmanager
+def own_context(client: Any, **options: Any) -> Iterator[None]:
+    """Open an ndb context of its own, also where one is open. Options: those of ndb's."""
+    if get_context(False) is None:
+        with client.context(**options):
+            yield
+    else:  # ndb's own function refuses a second one
+        with Context(client, **options).use() as context:
+            yield
+            context.eventloop.run()
 
 
 def _place_of(client: Any) -> tuple[Any, Any]:
