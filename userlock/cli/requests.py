@@ -25,7 +25,7 @@ from userlock.cli.command import (
 from userlock.cli.console import fields, moment, table
 from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
-from userlock.idempotency.answers import FIRST_UNSTORED
+from userlock.idempotency.answers import is_kept
 from userlock.idempotency.apps import VARIABLE, find_flows
 from userlock.ids import show as show_id
 from userlock.lock.configuration import defaults
@@ -129,7 +129,7 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
         ):
             answer = flows.complete_one(request)
             error = ""
-            if answer is None or answer.status >= FIRST_UNSTORED:
+            if answer is None or not is_kept(answer.status):
                 error = legible(served[-1].error, _SHOWN)
             facts = {
                 "user": show_id(request.user_id),

@@ -25,7 +25,7 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, RequestServed
-from userlock.idempotency.answers import FIRST_UNSTORED, Answer
+from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
 from userlock.idempotency.request import Request, checked, request_of
 from userlock.idempotency.rows import DONE, OPEN, request_key, requests_before
@@ -308,7 +308,7 @@ class Flows:
             raise
         if answer.replayed:
             self._tell(request, "replayed", run, began)
-        elif answer.status >= FIRST_UNSTORED:
+        elif not is_kept(answer.status):
             self._tell(request, "unfinished", run, began, f"answered with {answer.status}")
         else:
             self._tell(request, "done" if run.attempt == 1 else "resumed", run, began)

@@ -21,7 +21,7 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
-from userlock.idempotency.answers import FIRST_UNSTORED, Answer, json_answer
+from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
 from userlock.idempotency.in_flight import IN_FLIGHT, Other
 from userlock.idempotency.request import Request, check_same, stored_parameters
@@ -139,7 +139,7 @@ class Run:
         except Exception:
             flow.give_back()
             raise
-        if answer.status >= FIRST_UNSTORED:
+        if not is_kept(answer.status):
             flow.give_back()
         elif flow.answer is None:
             flow.finish(answer)

@@ -97,7 +97,7 @@ def test_the_client_gets_the_answer_whatever_comes_after_it(
 
 
 def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:
-    statuses: list[Any] = [199, 500, 503, 999, 0, -1, True, "200"]
+    statuses: list[Any] = [199, 401, 403, 429, 500, 503, 999, 0, -1, True, "200"]
     for status in statuses:
 
         def responds(flow: Flow, status: Any = status) -> None:

@@ -48,7 +48,8 @@ class Flows(idempotency.Flows):
         The view gets a `Flow` before its other arguments. It answers in
         `flow.last()`, or by what it returns. An answer below 500 is stored with
         the headers that are not of one request alone, and given again with
-        `Idempotent-Replayed: true`.
+        `Idempotent-Replayed: true`. Not those about the sender or the time: 401, 403, 407,
+        408, 425, 429.
 
         Args:
             user: returns the user, the owner of the key, in the request.

@@ -20,7 +20,7 @@ from userlock.admin.tables import utc
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
-from userlock.idempotency.answers import FIRST_UNSTORED
+from userlock.idempotency.answers import is_kept
 from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
@@ -225,7 +225,7 @@ class RequestPages(Pages):
         if answer is None:
             text = "It has failed again, and is unfinished. The log of this process says why."
             return self.message("Request not complete", text)
-        if answer.status >= FIRST_UNSTORED:
+        if not is_kept(answer.status):
             text = f"It was answered with {answer.status}, and is unfinished."
             return self.message("Request not complete", text)
         text = f"It was answered with {answer.status}. Its client gets that answer if it comes."
