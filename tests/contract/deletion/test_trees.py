@@ -91,6 +91,21 @@ def test_ways_to_delete_one(albums: Albums, way: str) -> None:
     assert all(row.ended_at for row in rows())
 
 
+@pytest.mark.parametrize("protected", [True, False], ids=["", "the control"])
+def test_another_owner_s_entity_that_names_one_stays(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, protected: bool
+) -> None:
+    if not protected:
+        monkeypatch.setattr(Run, "_is_foreign", lambda *_: False)
+    key = albums.fill()
+    with userlock.global_lock("bob"):
+        albums.picture("bob", key, "bob-s")
+    albums.delete(key)
+    albums.run_jobs()
+    assert albums.left() == ({"Picture": 1, "Remark": 1, "files": 1} if protected else {})
+    assert all(row.ended_at for row in rows())
+
+
 def create_again(key: Any) -> None:
     with userlock.global_lock("ann"):
         Album(key=key, title="again").put()
