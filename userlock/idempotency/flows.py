@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -28,7 +29,13 @@ from userlock.events import LISTENERS, RequestServed
 from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
 from userlock.idempotency.request import Request, checked, request_of
-from userlock.idempotency.rows import DONE, OPEN, request_key, requests_before
+from userlock.idempotency.rows import (
+    DONE,
+    OPEN,
+    complete_after,
+    request_key,
+    requests_before,
+)
 from userlock.idempotency.runner import Run
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
@@ -182,7 +189,9 @@ class Flows:
         key.delete(use_cache=False, use_global_cache=False)
         return True
 
-    def unfinished(self, *, older_than: float | None = None) -> Iterator[Request]:
+    def unfinished(
+        self, *, older_than: float | None = None, share: int | None = None
+    ) -> Iterator[Request]:
         """Yield the unfinished requests that the server can complete. In an ndb context.
 
         Those of functions that are not registered here, or whose parameters are not
@@ -192,11 +201,16 @@ class Flows:
             older_than: since they have begun, in seconds: younger ones may still be running. None:
                 those that are due, five minutes after their first attempt; after each further
                 one twice the time, at most an hour.
+            share: the most of one user; None: all.
         """
         now = self._now()
         begun_by = math.inf if older_than is None else now - round(older_than * 1e6)
         keys = requests_before(OPEN, now + 1) if older_than is None else requests_before(OPEN)
+        seen: Counter[Any] = Counter()
         for key in keys:
+            seen[key.parent()] += 1
+            if share is not None and seen[key.parent()] > share:
+                continue
             request = self._completable(key, begun_by)
             if request is not None:
                 yield request
@@ -214,6 +228,18 @@ class Flows:
         except Exception:  # whatever its bytes raise: it must not stop the others
             log.exception("the request %s is malformed", show_key(key))
             return None
+
+    def put_off(self, request: Request) -> bool:
+        """Let a request be due later, in the running transaction; return whether it is unfinished.
+
+        Somebody is about to complete it, or it has failed: the others have their turn.
+        """
+        row = request_key(request.user_id, request.key).get()
+        if row is None or row.is_finished:
+            return False
+        row.complete_at = self._now() + complete_after(row.attempts)
+        row.put()
+        return True
 
     def complete(
         self, *, older_than: float | None = None

@@ -25,7 +25,7 @@ from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
 from userlock.idempotency.in_flight import IN_FLIGHT, Other
 from userlock.idempotency.request import Request, check_same, stored_parameters
-from userlock.idempotency.rows import RequestRow, request_key
+from userlock.idempotency.rows import RequestRow, complete_after, request_key
 from userlock.idempotency.user_lock import UserLock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import LockScope, current_scope, scope
@@ -35,8 +35,6 @@ from userlock.ndb.transactions import is_conflict
 
 log = logging.getLogger(__name__)
 
-#: When the server may complete a request, after its first attempt; doubles with each, up to that.
-_COMPLETE_SECONDS = (300.0, 3600.0)
 #: How often the function is run in one attempt, if its last transaction conflicts.
 _MOST_RUNS = 4
 
@@ -240,8 +238,7 @@ class Run:
         row.claimed_locked, row.calling = not tenure.degraded, False
         now = self._now()
         row.claimed_until = now + round(self._claim_seconds * 1e6)
-        first, most = _COMPLETE_SECONDS
-        row.complete_at = now + round(min(first * 2 ** min(row.attempts - 1, 30), most) * 1e6)
+        row.complete_at = now + complete_after(row.attempts)
 
     # --- answers ----------------------------------------------------------------------------
 
