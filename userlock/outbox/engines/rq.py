@@ -149,6 +149,7 @@ def _client(address: Address) -> Any:
         username=address.username,
         password=address.password,
         ssl=address.tls,
+        ssl_check_hostname=address.tls,  # redis-py 5 would check no name
         socket_connect_timeout=CONNECT_TIMEOUT,
         socket_timeout=REPLY_TIMEOUT,
         retry=Retry(NoBackoff(), 0),
