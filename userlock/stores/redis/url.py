@@ -87,15 +87,15 @@ def parse(parts: SplitResult) -> Named:
     ca = options.get("ssl_ca_certs", "")
     if ca and not os.access(ca, os.R_OK):
         raise AddressError("ssl_ca_certs= must be a readable file")
+    if over_tls and options.get("ssl_cert_reqs") != "none":
+        options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
+    if credentials and "@" in parts.netloc:
+        raise AddressError("it has a user or password, and credentials= as well")
     if credentials == "google" and not over_tls and parts.hostname not in _LOOPBACK:
         raise AddressError(
             f"credentials=google needs {parts.scheme}s://: without TLS, whoever reads along has "
             f"an access token of Google Cloud"
         )
-    if over_tls and options.get("ssl_cert_reqs") != "none":
-        options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
-    if credentials and "@" in parts.netloc:
-        raise AddressError("it has a user or password, and credentials= as well")
     wakes = options.pop("wake_ups")
     if wakes not in ("yes", "no"):
         raise AddressError("wake_ups is yes or no")
