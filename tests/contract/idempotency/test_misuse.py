@@ -118,7 +118,7 @@ def test_a_final_error_of_any_length(flows: Flows, provider: Provider) -> None:
     provider.trouble = CardDeclined("x" * 1_000_000)
 
     def pay(flow: Flow) -> Any:
-        return flow.external("charge", provider.charge, final={CardDeclined: 402})
+        return flow.external("charge", provider.charge, final={CardDeclined: 402}, detail=True)
 
     assert flows.run(request(), pay).status == 402
     assert flows.run(request(), pay).replayed

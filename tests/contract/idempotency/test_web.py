@@ -304,7 +304,9 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/rides")
     @flows.idempotent(user=user)
     def create_ride(flow: Flow) -> Any:
-        return {"charge": flow.external("charge", provider.charge, final={CardDeclined: 402})}
+        final = {CardDeclined: 402}
+        detail = "detail" in flask.request.args
+        return {"charge": flow.external("charge", provider.charge, final=final, detail=detail)}
 
     @app.route("/echo", methods=["POST", "PATCH", "GET"])
     @flows.idempotent(user=user)
@@ -340,9 +342,10 @@ def test_a_service_that_fails_or_refuses(client: FlaskClient, provider: Provider
     trouble = post(client)
     assert (trouble.status_code, trouble.headers["Retry-After"]) == (503, "5")
     provider.trouble = CardDeclined("too poor")
-    for _ in range(2):
-        declined = post(client)
-        assert (declined.status_code, declined.get_json()["detail"]) == (402, "too poor")
+    for path, shown in (("/rides", {}), ("/rides?detail=1", {"detail": "too poor"})):
+        for _ in range(2):
+            declined = post(client, path, key=KEY + path[6:8])
+            assert declined.get_json() == {"title": "CardDeclined", "status": 402, **shown}
     assert declined.headers["Idempotent-Replayed"] == "true"
     provider.trouble = None
     assert post(client, headers={"X-User": "bob"}).status_code == 200
