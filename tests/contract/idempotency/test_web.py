@@ -342,9 +342,9 @@ def test_a_service_that_fails_or_refuses(client: FlaskClient, provider: Provider
     trouble = post(client)
     assert (trouble.status_code, trouble.headers["Retry-After"]) == (503, "5")
     provider.trouble = CardDeclined("too poor")
-    for path, shown in (("/rides", {}), ("/rides?detail=1", {"detail": "too poor"})):
+    for where, shown in (("/rides", {}), ("/rides?detail=1", {"detail": "too poor"})):
         for _ in range(2):
-            declined = post(client, path, key=KEY + path[6:8])
+            declined = post(client, where, key=KEY + where[6:8])
             assert declined.get_json() == {"title": "CardDeclined", "status": 402, **shown}
     assert declined.headers["Idempotent-Replayed"] == "true"
     provider.trouble = None
