@@ -196,6 +196,7 @@ def user_lock(
     source: str | Callable[[], str | int] | None = None,
     *,
     session: str | None = None,
+    allowed: Callable[[Any], object] | None = None,
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
     priority: Priority | PriorityName | None = None,
@@ -215,10 +216,16 @@ def user_lock(
     methods of class-based views, in their `decorators`, and for async views. The
     lock is released when the view returns: a streamed response runs without it.
 
+    An id of the address says whose lock it is, not who asks. Know that first, by
+    `allowed` or a decorator between this one and the route: a check in the view
+    comes after the wait, so that strangers would take the user's places in it.
+
     Args:
         source: the name of an argument of the route, or a function without arguments that
             returns the lock id.
         session: the key in `flask.session`, instead of `source`.
+        allowed: called with the lock id before the lock is asked for; 403 unless it returns
+            something true.
         wait_timeout: as in `userlock.global_lock`, like the following.
         lock_timeout: the length of the lease.
         priority: the priority.
@@ -239,8 +246,11 @@ def user_lock(
         )
 
     def lock() -> global_lock:
+        lock_id = _lock_id(source, session)
+        if allowed is not None and not allowed(lock_id):
+            flask.abort(403)
         return global_lock(
-            _lock_id(source, session),
+            lock_id,
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
             priority=priority,
