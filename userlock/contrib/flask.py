@@ -30,7 +30,7 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
-from userlock.ids import are_plain
+from userlock.ids import show_request
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.lock.service import LockService
@@ -180,8 +180,9 @@ class UserLock:
         if isinstance(error, WriteViolation):
             if app.testing or app.debug or app.config["PROPAGATE_EXCEPTIONS"]:
                 raise error
-            shown = flask.request.path if are_plain() else flask.request.url_rule or ""
-            log_violation(app.logger, f"{flask.request.method} {shown}", error)
+            method, rule = flask.request.method, flask.request.url_rule
+            shown = show_request(f"{method} {flask.request.path}", lambda _: f"{method} {rule}")
+            log_violation(app.logger, shown, error)
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
