@@ -5,6 +5,7 @@ Refused                    400  bad_request
 ├── SignInFirst            401  sign_in_first
 ├── ElsewhereForm          403  form_from_elsewhere
 ├── NotInGroup             403  not_in_group
+├── SomebodyElse           403  somebody_else
 ├── Unknown                404  unknown_learner, unknown_exercise, …
 ├── LearnerExists          409  learner_exists
 ├── NotEnoughPoints        409  not_enough_points
@@ -70,6 +71,16 @@ class NotInGroup(Refused):
 
     def __init__(self, learner_ids: Collection[str]) -> None:
         super().__init__(f"Not in this group: {', '.join(sorted(learner_ids))}.")
+
+
+class SomebodyElse(Refused):
+    """Learners act for themselves alone."""
+
+    status = 403
+    code = "somebody_else"
+
+    def __init__(self) -> None:
+        super().__init__("This is another learner's: sign in as that one.")
 
 
 class Unknown(Refused):

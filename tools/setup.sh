@@ -31,14 +31,14 @@ options='install --disable-pip-version-check --progress-bar off'
 echo "==> 2/2 Installing userlock, its emulator and what they need (a minute or two the first time)"
 {
     status=0
-    "$venv/bin/python" -m pip $options -r "requirements/$group.txt" --require-hashes 2>&1 || status=$?
+    "$venv/bin/python" -m pip $options -r "requirements/$group.txt" --no-deps --require-hashes 2>&1 || status=$?
     [ "$status" != 0 ] || "$venv/bin/python" -m pip $options -e . -e ./emulator --no-deps --no-build-isolation 2>&1 || status=$?
     echo "$status" >"$venv/.pip-status"
 } | sed -u -E \
     -e '/^ *(Collecting|Building editable|Installing collected|ERROR|error)/!d' \
     -e 's/ \((from|pyproject).*//; s/^ */    /; s/^(.{90}).*/\1 .../'
 if [ "$(cat "$venv/.pip-status")" != 0 ]; then
-    echo "The installation failed. To see all of it: $venv/bin/pip install -r requirements/$group.txt --require-hashes" >&2
+    echo "The installation failed. To see all of it: $venv/bin/pip install -r requirements/$group.txt --no-deps --require-hashes" >&2
     exit 1
 fi
 touch "$venv/.ready-$group"
