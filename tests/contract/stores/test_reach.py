@@ -494,6 +494,7 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
         ("redis://:s3cret@host?credentials=google", "and credentials= as well"),
         ("redis://host?credentials=google", "needs rediss://"),
         ("valkey://10.0.0.3?credentials=google", "needs valkeys://"),
+        ("rediss://host?credentials=google&ssl_cert_reqs=none", "and the server's certificate"),
         ("redis://host?prefix=", "prefix must not be empty"),
         ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
         ("redis://host/zero", "database must be a number"),

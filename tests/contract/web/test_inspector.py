@@ -120,17 +120,23 @@ def test_the_routes_of_the_tables_below(
     assert not {"outbox", "requests"} & set(bare.test_client().get("/userlock/").text.split())
 
 
-@pytest.mark.parametrize("answer", [False, None, "", "olga"])
+@pytest.mark.parametrize("answer", [False, None, "", KeyError("no session"), "olga"])
 def test_each_route_refuses_others(
     ndb_client: ndb.Client, service: userlock.LockService, answer: Any
 ) -> None:
     """An operator is the negative control."""
+
+    def authorise(request: flask.Request) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
     service.acquire("ann")
-    app = whole(ndb_client, service, lambda request: answer)
+    app = whole(ndb_client, service, authorise)
     for endpoint, method, path in routes(app):
         response = app.test_client().open(path, method=method)
-        assert (response.status_code == 403) is not bool(answer), (endpoint, method)
-        assert answer or "ann" not in response.text
+        assert (response.status_code == 403) is not (answer == "olga"), (endpoint, method)
+        assert answer == "olga" or "ann" not in response.text
         private(response)
 
 

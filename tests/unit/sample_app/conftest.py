@@ -27,7 +27,7 @@ from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
 
 #: Who asks the API, if a test does not say so; the pages look at their cookie.
-ADA = {"username": "ada", "password": ""}
+ADA: dict[str, str | None] = {"username": "ada", "password": ""}
 NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
 
 

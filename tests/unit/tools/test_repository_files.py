@@ -148,7 +148,7 @@ def test_examples_name_the_wheel_of_this_version() -> None:
 
 def locked(name: str) -> dict[str, str]:
     """Return the versions of a lock file, in which each has hashes."""
-    found = {}
+    found: dict[str, str] = {}
     for line in (ROOT / name).read_text().replace("\\\n", " ").splitlines():
         if line and not line.startswith("#"):
             said, *hashes = line.split(" --hash=")

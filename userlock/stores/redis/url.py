@@ -91,10 +91,11 @@ def parse(parts: SplitResult) -> Named:
         options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
-    if credentials == "google" and not over_tls and parts.hostname not in _LOOPBACK:
+    verified = over_tls and options.get("ssl_cert_reqs") != "none"
+    if credentials == "google" and not verified and parts.hostname not in _LOOPBACK:
         raise AddressError(
-            f"credentials=google needs {parts.scheme}s://: without TLS, whoever reads along has "
-            f"an access token of Google Cloud"
+            f"credentials=google needs {parts.scheme.removesuffix('s')}s:// and the server's "
+            f"certificate: else whoever is in between has an access token of Google Cloud"
         )
     wakes = options.pop("wake_ups")
     if wakes not in ("yes", "no"):
