@@ -93,9 +93,10 @@ def parse(parts: SplitResult) -> Named:
         raise AddressError("it has a user or password, and credentials= as well")
     verified = over_tls and options.get("ssl_cert_reqs") != "none"
     if credentials == "google" and not verified and parts.hostname not in _LOOPBACK:
+        scheme = parts.scheme if over_tls else f"{parts.scheme}s"
         raise AddressError(
-            f"credentials=google needs {parts.scheme.removesuffix('s')}s:// and the server's "
-            f"certificate: else whoever is in between has an access token of Google Cloud"
+            f"credentials=google needs {scheme}:// and the server's certificate: else whoever is "
+            f"in between has an access token of Google Cloud"
         )
     wakes = options.pop("wake_ups")
     if wakes not in ("yes", "no"):
