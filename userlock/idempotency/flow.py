@@ -62,7 +62,7 @@ class Finished(BaseException):
 
 
 class _Errors(NamedTuple):
-    """What becomes of the errors of a call. Attributes: see `Flow.external`."""
+    """The treatment of the errors of a call. Attributes: see `Flow.external`."""
 
     final: Mapping[type[Exception], int]
     detail: bool
