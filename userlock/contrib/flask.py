@@ -226,7 +226,7 @@ def user_lock(
             returns the lock id.
         session: the key in `flask.session`, instead of `source`.
         allowed: called with the lock id before the lock is asked for; 403 unless it returns
-            something true.
+            True.
         wait_timeout: as in `userlock.global_lock`, like the following.
         lock_timeout: the length of the lease.
         priority: the priority.
@@ -248,7 +248,7 @@ def user_lock(
 
     def lock() -> global_lock:
         lock_id = _lock_id(source, session)
-        if allowed is not None and not allowed(lock_id):
+        if allowed is not None and allowed(lock_id) is not True:  # nor a coroutine
             flask.abort(403)
         return global_lock(
             lock_id,

@@ -120,7 +120,7 @@ def test_the_routes_of_the_tables_below(
     assert not {"outbox", "requests"} & set(bare.test_client().get("/userlock/").text.split())
 
 
-@pytest.mark.parametrize("answer", [False, None, "", KeyError("no session"), "olga"])
+@pytest.mark.parametrize("answer", [False, None, "", 1, object(), KeyError("no session"), "olga"])
 def test_each_route_refuses_others(
     ndb_client: ndb.Client, service: userlock.LockService, answer: Any
 ) -> None:
@@ -138,19 +138,6 @@ def test_each_route_refuses_others(
         assert (response.status_code == 403) is not (answer == "olga"), (endpoint, method)
         assert answer == "olga" or "ann" not in response.text
         private(response)
-
-
-def test_a_function_that_fails_refuses_everybody(
-    ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
-    def fail(request: flask.Request) -> str:
-        raise LookupError("no session")
-
-    service.acquire("ann")
-    app = whole(ndb_client, service, fail)
-    for _, method, path in routes(app):
-        answer = app.test_client().open(path, method=method)
-        assert (answer.status_code, "ann" in answer.text) == (500, False)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)

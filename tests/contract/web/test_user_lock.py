@@ -89,6 +89,18 @@ def test_strangers_take_no_place_in_the_queue(
     assert list(client.get("/users/ann", headers={"X-User": "ann"}).get_json()) == ["ann"]
 
 
+@pytest.mark.parametrize("answer", [False, None, 1, "ann", object()])
+def test_only_true_lets_in(app: flask.Flask, client: FlaskClient, answer: Any) -> None:
+    """An object may be a coroutine, which has decided nothing."""
+
+    @app.get("/users/<user_id>")
+    @user_lock("user_id", allowed=lambda user_id: answer)
+    def view(user_id: str) -> str:
+        return "in"
+
+    assert client.get("/users/ann").status_code == 403
+
+
 class Method(MethodView):
     @user_lock("user_id")
     def get(self, user_id: str) -> dict[str, Any]:

@@ -128,9 +128,11 @@ class Inspector:
         except Exception:
             log.exception("the function that authorises the inspector's users failed")
             operator = None
-        if not operator:
+        if operator is True:
+            operator = process_label()
+        if not (operator and isinstance(operator, str)):  # a coroutine, for one
             flask.abort(403)
-        flask.g.userlock_operator = operator if isinstance(operator, str) else process_label()
+        flask.g.userlock_operator = operator
         request = flask.request
         if request.method == "POST" and not is_of_this_site(
             request.headers, request.scheme, request.host
