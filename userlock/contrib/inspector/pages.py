@@ -121,16 +121,16 @@ class Inspector:
     def _check(self) -> None:
         if flask.request.endpoint == f"{_NAME}.static":
             return  # a style sheet
+        operator: object = None
         try:
             operator = self._authorise(flask.request)
-        except HTTPException:  # an abort of its own
+        except HTTPException:  # an answer of its own
             raise
         except Exception:
-            log.exception("the function that authorises the inspector's users failed")
-            operator = None
+            log.exception("whether somebody may see the inspector is not known: refused")
         if operator is True:
             operator = process_label()
-        if not (operator and isinstance(operator, str)):  # a coroutine, for one
+        if not (operator and isinstance(operator, str)):  # nor a coroutine
             flask.abort(403)
         flask.g.userlock_operator = operator
         request = flask.request
