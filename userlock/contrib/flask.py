@@ -47,9 +47,10 @@ else:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: The key of a request's stack in its WSGI environment. Not in `flask.g`, which requests that an
-#: app makes to itself share.
-_STACK = "userlock.stack"
+#: The attribute of Flask's own object for a request that has its stack. Requests that an app makes
+#: to itself share `flask.g`; copies of the request's context, and apps that it is handed on to,
+#: share the environment.
+_STACK = "_userlock_stack"
 
 
 class _Pages(Protocol):
@@ -156,11 +157,9 @@ class UserLock:
 
     def _open(self) -> None:
         request = flask.request
-        stack = self._scope.open(
+        vars(_flask_context())[_STACK] = self._scope.open(
             request.method, path_of(request.environ), request.headers.__contains__
         )
-        # A copy of the request's context has the same environment, and is not to close it.
-        request.environ[_STACK] = _flask_context(), stack
 
     def _finish(self, response: flask.Response) -> flask.Response:
         """Wait for writes under locks that the handler has not left itself."""
@@ -169,10 +168,8 @@ class UserLock:
 
     @staticmethod
     def _close(error: BaseException | None) -> None:
-        environ = flask.request.environ
-        opened_in, stack = environ.get(_STACK, (None, None))
-        if stack is not None and opened_in is _flask_context():
-            del environ[_STACK]
+        stack = vars(_flask_context()).pop(_STACK, None)
+        if stack is not None:
             close(stack, error, flask.request.path)
 
     def _answer(self, error: UserLockError) -> flask.Response:

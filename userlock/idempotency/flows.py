@@ -272,9 +272,9 @@ class Flows:
         """
         return self._completable(request_key(check_lock_id(user_id), key), math.inf)
 
-    def context(self) -> contextlib.AbstractContextManager[None]:
-        """Open an ndb context, where none is open."""
-        return self._client.context("the flows are")
+    def context(self, *, own: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Open an ndb context where none is open; an own one in any case for a request."""
+        return self._client.context("the flows are", own=own)
 
     # --- a request --------------------------------------------------------------------------
 

@@ -75,17 +75,19 @@ class ClientOfProcess:
         return client is not None and _place_of(get_context().client) != _place_of(client)
 
     @contextlib.contextmanager
-    def context(self, user: str) -> Iterator[None]:
+    def context(self, user: str, *, own: bool = False) -> Iterator[None]:
         """Open an ndb context, where none of its database is open.
 
         Args:
             user: the object that needs it, in words.
+            own: whether to open one in any case, if there is a client.
 
         Raises:
             ConfigurationError: there is no client.
         """
         current, client = get_context(False), self.get()
-        if current is not None and not self.is_elsewhere():
+        adopts = current is not None and not self.is_elsewhere()
+        if adopts and not (own and client is not None):
             yield
             return
         if client is None:
@@ -109,8 +111,11 @@ def own_context(client: Any, **options: Any) -> Iterator[None]:
             yield
     else:  # ndb's own function refuses a second one
         with Context(client, **options).use() as context:
-            yield
-            context.eventloop.run()
+            try:
+                yield
+                context.eventloop.run()
+            finally:
+                context.clear_cache()  # ndb would put it into the one around
 
 
 def _place_of(client: Any) -> tuple[Any, Any]:

@@ -112,7 +112,7 @@ class Flows(idempotency.Flows):
                     return _stored(made[0])
 
                 def work() -> Answer:
-                    with self.context():
+                    with self.context(own=True):
                         return known.run(self, asked, run)
 
                 try:
