@@ -23,7 +23,6 @@ from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
 from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.in_flight import IN_FLIGHT, Other
 from userlock.idempotency.request import Request, check_same, stored_parameters
 from userlock.idempotency.rows import RequestRow, complete_after, request_key
 from userlock.idempotency.user_lock import UserLock
@@ -94,21 +93,6 @@ class Run:
         check_same(row, self._request)
         refuse = self._refuse and row is not None
         waits = 0 if refuse else self._wait_timeout
-        began = self._clock.now()
-        longest = math.inf if waits is None else waits
-        with IN_FLIGHT.entered(self._key, 0 if self._refuse else longest) as other:
-            if other is Other.RUNNING and self._refuse:
-                raise self._running(1)
-            if other is Other.LEFT:
-                row = self._look_up()
-                if row is not None and row.is_finished:
-                    return self._replay(row)
-            if waits is not None:
-                waits = max(waits - (self._clock.now() - began), 0)
-            return self._run_locked(row, waits, refuse)
-
-    def _run_locked(self, row: Any, waits: float | None, refuse: bool) -> Answer:
-        """Run it under the user's lock."""
         with self._scope() as opened:
             try:
                 with UserLock(opened, self._key, self._request.user_id, waits) as lock:

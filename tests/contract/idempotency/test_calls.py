@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock.errors import ExternalUnavailable, LockTimeout, RequestRunning
-from userlock.idempotency import Flows, Request, runner
-from userlock.idempotency.in_flight import InFlight
+from userlock.idempotency import Flows, Request
 from userlock.stores import MemoryStore
 
 KEY = "payment-1234-of-november"
@@ -67,17 +65,8 @@ class Till:
         return paying
 
 
-class _OtherProcesses:
-    """Makes threads be like processes: none knows of another one's requests."""
-
-    @staticmethod
-    def entered(key: Any, seconds: float) -> contextlib.AbstractContextManager[Any]:
-        return InFlight().entered(key, seconds)
-
-
 @pytest.fixture
-def till(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
-    monkeypatch.setattr(runner, "IN_FLIGHT", _OtherProcesses())
+def till(ndb_client: ndb.Client) -> Iterator[Till]:
     till = Till(ndb_client)
     yield till
     till.provider.reply.set()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Unpack
 
 try:
+    from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.requests import Request as HttpRequest
     from starlette.responses import JSONResponse, Response
@@ -116,7 +116,8 @@ class Flows(idempotency.Flows):
                         return known.run(self, asked, run)
 
                 try:
-                    answer = await asyncio.to_thread(work)
+                    # Of 40 threads. asyncio's own are few: one user's requests would take all.
+                    answer = await run_in_threadpool(work)
                 finally:
                     await request.close()  # the files of a form
                 if made and made[0] is not None and not answer.replayed:
