@@ -14,7 +14,8 @@ Refused                    400  bad_request
 ├── OverQuota              409  over_quota
 ├── ScreenExists           409  screen_exists
 ├── AlreadyEnrolled        409  already_enrolled
-└── OrderOpen              409  order_open
+├── OrderOpen              409  order_open
+└── PicturesBusy           503  pictures_busy
 """
 
 from __future__ import annotations
@@ -183,3 +184,13 @@ class OrderOpen(Refused):
         super().__init__(
             f"Another request buys “{title}”, and is not complete: send that one again."
         )
+
+
+class PicturesBusy(Refused):
+    """As many pictures as may are being decoded."""
+
+    status = 503
+    code = "pictures_busy"
+
+    def __init__(self) -> None:
+        super().__init__("Other pictures are being looked at: try again in a moment.")
