@@ -13,8 +13,8 @@ from sample_app.errors import BadInput, PicturesBusy
 #: The largest file, in bytes, and the most pixels.
 MOST_BYTES = 5 * 1024 * 1024
 MOST_PIXELS = 40_000_000
-#: Decoded at once, in a process: each takes four bytes a pixel. One more is refused, not waited for:
-#: its thread is for others.
+#: Decoded at once in a process: each takes four bytes a pixel. One more is refused, and does not
+#: wait: its thread is for others.
 _DECODED = threading.BoundedSemaphore(2)
 _TYPES = {
     "PNG": "image/png",
