@@ -91,7 +91,7 @@ APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app, "fastapi": f
 
 
 class Held:
-    """What one of a user's requests is in, until all may go on."""
+    """Hold a user's requests until all may go on."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()

@@ -382,7 +382,7 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/rides")
     @flows.idempotent(user=user)
     def create_ride(flow: Flow) -> Any:
-        final = {CardDeclined: 402}
+        final: dict[type[Exception], int] = {CardDeclined: 402}
         detail = "detail" in flask.request.args
         return {"charge": flow.external("charge", provider.charge, final=final, detail=detail)}
 

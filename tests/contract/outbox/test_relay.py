@@ -125,7 +125,7 @@ def test_one_user_with_many_jobs_does_not_hold_up_others(
     def in_order(found: Sequence[Any], count: int) -> list[Any]:
         return sorted(found, reverse=not isinstance(found[0], str))  # shards are put in on the left
 
-    monkeypatch.setattr(relay_module.random, "sample", in_order)
+    monkeypatch.setattr("userlock.outbox.relay.random.sample", in_order)
     assert outbox.relay().woken == 13
     place = [ndb.Key(urlsafe=each.key).root().id() for each in mailbox.messages].index(f"={few}")
     assert place == (2 if turn == 1 else 12)
@@ -143,8 +143,15 @@ def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
     down = Mailbox()
     down.down = True
     outbox = Outbox(mailbox, client=ndb_client, clock=clock, tiers={"slow": down})
-    slow = outbox.job(lambda user_id: None, name="slow", tier="slow")
-    fast = outbox.job(lambda user_id: None, name="fast")
+
+    @outbox.job(tier="slow")
+    def slow(user_id: str) -> None:
+        pass
+
+    @outbox.job
+    def fast(user_id: str) -> None:
+        pass
+
     with ndb_client.context():
         ndb.transaction(lambda: [slow.stage("ann") for _ in range(6)])
         fast.stage_now("ann")

@@ -18,6 +18,7 @@ from typing import Any
 
 import flask
 import pytest
+import starlette.requests
 import werkzeug.test
 from google.cloud import ndb
 from google.cloud.ndb.context import get_context, get_toplevel_context
@@ -289,18 +290,17 @@ def test_a_flow_of_starlette_has_a_context_of_its_own(
         return {"type": "http.request", "body": b"{}"}
 
     headers = [(b"idempotency-key", b"1"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "path_params": {}}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": headers}
     with ndb_client.context():
         around = get_context()
-        scope |= {"query_string": b"", "server": ("testserver", 80), "scheme": "http"}
-        asyncio.run(view(flows_request(scope, receive)))
+        scope |= {"path_params": {}, "query_string": b"", "scheme": "http"}
+        scope["server"] = "testserver", 80
+
+        async def ask() -> None:
+            await view(starlette.requests.Request(scope, receive))
+
+        asyncio.run(ask())
     assert (seen[0] is not around) is own
-
-
-def flows_request(scope: Any, receive: Any) -> Any:
-    from starlette.requests import Request
-
-    return Request(scope, receive)
 
 
 # --- rule 3 -------------------------------------------------------------------------------------
