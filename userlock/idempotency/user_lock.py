@@ -93,18 +93,23 @@ class UserLock:
         admission = opened.service.admission
         said = opened.defaults_of(opened.priority).max_waiting
         most = opened.max_waiting if said is None else said
+        most = None if most is None else most + more
         try:
-            rejection = admission.enter(self._user_id, place, None if most is None else most + more)
-            if rejection is not None:
-                raise TooManyWaiting(
-                    lock_id=self._user_id,
-                    waiting=rejection.waiting,
-                    waited_seconds=0.0,
-                    holder=rejection.holder,
-                    retry_after=1,
-                )
-            yield
+            try:
+                rejection = admission.enter(self._user_id, place, most)
+                if rejection is not None:
+                    raise TooManyWaiting(
+                        lock_id=self._user_id,
+                        waiting=rejection.waiting,
+                        waited_seconds=0.0,
+                        holder=rejection.holder,
+                        retry_after=1,
+                    )
+                yield
+            finally:
+                admission.leave(self._user_id, place)
         finally:
+            # Once more: the thread may be stopped while it leaves.
             admission.leave(self._user_id, place)
 
     @contextlib.contextmanager
