@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def check_number(name: str, value: object, *, least: float, most: float, unit: str = "") -> float:
     """Return a number from `least` to `most`.
@@ -22,13 +24,12 @@ def check_number(name: str, value: object, *, least: float, most: float, unit: s
         raise TypeError(f"{name} must be a number{counts}, not {value!r:.80}")
     if not least <= value <= most:
         counts = f" {unit}" if unit else ""
-        raise ValueError(
-            f"{name} must be at least {least:,g} and at most {most:,g}{counts}, not {value!r:.80}"
-        )
+        bounds = f"at least {least:,g}" + ("" if most == math.inf else f" and at most {most:,g}")
+        raise ValueError(f"{name} must be {bounds}{counts}, not {value!r:.80}")
     return value
 
 
-def check_count(name: str, value: object, *, least: int, most: int) -> int:
+def check_count(name: str, value: object, *, least: int, most: float = math.inf) -> int:
     """Return a whole number from `least` to `most`; see `check_number`."""
     check_number(name, value, least=least, most=most)
     if not isinstance(value, int):

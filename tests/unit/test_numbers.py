@@ -41,10 +41,11 @@ def tree(**options: Any) -> object:
 #: Each option with numbers that it takes, and numbers that it refuses.
 OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float, ...]]] = {
     "lock_timeout": (
-        lambda given: userlock.global_lock("ann", lock_timeout=given), (0.001, 5), (0, MONTH)),
+        lambda given: userlock.global_lock("ann", lock_timeout=given),
+        (0.001, 5), (0, MONTH, 10**400)),
     "wait_timeout": (
         lambda given: userlock.global_lock("ann", wait_timeout=given), (0, 5), (-0.001, 1e9)),
-    "max_waiting": (check_max_waiting, (0, 3), (-1, 1.0)),
+    "max_waiting": (check_max_waiting, (0, 3, 10**6), (-1, 1.0)),
     "ages_after": (lambda given: userlock.PriorityPolicy(
         wait_timeout=5, lock_timeout=5, ages_after=given), (0, 2.5), (-1,)),
     **{f"Retry: {name}": (
@@ -75,7 +76,7 @@ def test_each_option(name: str) -> None:
     for each in fine:
         give(each)
     text = f"{name.strip()} must be "
-    for wrong in (*refused, math.nan, math.inf, -math.inf, 10**400):
+    for wrong in (*refused, math.nan, math.inf, -math.inf):
         with pytest.raises((ValueError, TypeError), match=text):
             give(wrong)
     for none in ("5", True, [5], b"5"):

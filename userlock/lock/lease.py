@@ -89,7 +89,7 @@ def check_wait_timeout(value: object) -> float:
 
 def check_max_waiting(value: object) -> int:
     """Return a usable number of waiters (0: nobody waits), or a clear error."""
-    return check_count("max_waiting", value, least=0, most=1_000_000)
+    return check_count("max_waiting", value, least=0)
 
 
 class Holder(NamedTuple):
