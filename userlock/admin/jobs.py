@@ -12,13 +12,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.tables import Column, timestamp
+from userlock.admin.rendering import Column, Facts, Moment, Write, labelled
 from userlock.ndb.owners import SHARDS, namespaces, owner_key
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
@@ -51,7 +51,7 @@ _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
 _NAME = re.compile(r"[0-9a-f]{24,64}")
 
-#: The columns of a list of jobs, and of their causes of death.
+#: The columns of a list of jobs.
 COLUMNS = (
     Column("state", "State"),
     Column("for", "For", "duration"),
@@ -60,6 +60,12 @@ COLUMNS = (
     Column("job", "Job", "code", 60),
     Column("key", "Key", "code"),
 )
+#: The labels of one job, in their order.
+_LABELS = (
+    *("call", "owner", "namespace", "key", "state", "staged", "ready", "attempts", "tier"),
+    *("cause", "died", "blocks", "first error", "last error"),
+)
+#: The columns of the causes of dead jobs.
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
@@ -81,7 +87,7 @@ class Cause(NamedTuple):
     blocking: int
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Return it as a document, and as a row of `CAUSES`."""
         shown = legible(self.name, _SHOWN_NAME)
         return {"cause": shown, "dead": self.dead, "blocking": self.blocking}
@@ -116,6 +122,12 @@ class Status(NamedTuple):
         return sum(each.dead for each in self.causes)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of jobs by their states."""
+        states = ("due", "later", "running", "blocked", "dead")
+        return {state: getattr(self, state) for state in states}
+
+    @property
     def lag(self) -> float:
         """Return how long the oldest due job has waited, in seconds; 0 if none is due."""
         return 0.0 if self.due_since is None else max(self.wall - self.due_since, 0.0)
@@ -134,8 +146,7 @@ def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) ->
     """
     options = {} if timeout is None else {"timeout": timeout}
     with outbox.context():
-        found = [_take_status(each, wall, options) for each in _places(outbox, options)]
-    return _together(wall, found)
+        return _take_status(outbox.name, _places(outbox, options), wall, options)
 
 
 class _Place(NamedTuple):
@@ -171,48 +182,44 @@ def _places(outbox: Outbox, options: dict[str, Any]) -> list[_Place]:
     return [each for each, keys in zip(found, asked, strict=True) if keys.get_result()]
 
 
-def _together(wall: float, found: Sequence[Status]) -> Status:
-    """Return the status of several namespaces."""
-    if len(found) == 1:
-        return found[0]
-    causes: dict[str, Cause] = {}
-    for each in itertools.chain.from_iterable(status.causes for status in found):
-        known = causes.get(each.name, Cause(each.name, 0, 0))
-        dead, blocking = known.dead + each.dead, known.blocking + each.blocking
-        causes[each.name] = Cause(each.name, dead, blocking)
-    late = [each for each in found if each.due_since is not None]
-    first = min(late, key=lambda each: each.due_since or 0.0, default=None)
-    return Status(
-        wall=wall,
-        due=sum(each.due for each in found),
-        later=sum(each.later for each in found),
-        running=sum(each.running for each in found),
-        blocked=sum(each.blocked for each in found),
-        causes=list(causes.values()),
-        oldest=None if first is None else first.oldest,
-        due_since=None if first is None else first.due_since,
-        notes=list(dict.fromkeys(note for each in found for note in each.notes)),
-    )
-
-
-def _take_status(place: _Place, wall: float, options: dict[str, Any]) -> Status:
-    now = round(wall * 1e6)
+def _take_status(
+    outbox: str, places: Sequence[_Place], wall: float, options: dict[str, Any]
+) -> Status:
     firsts = [
-        place.standing(Standing.WAITING, shard).fetch_async(1, projection=["standing"], **options)
+        (place, shard, place.standing(Standing.WAITING, shard))
+        for place in places
         for shard in range(SHARDS)
     ]
-    totals = [place.standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
-    query = place.dead(projection=["dead"], distinct_on=["dead"])
-    found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
-    _wait([*firsts, *totals, found])
+    heads = [query.fetch_async(1, projection=["standing"], **options) for _, _, query in firsts]
+    totals = [
+        [place.standing(each).count_async(_MOST_COUNTED, **options) for place in places]
+        for each in Standing
+    ]
+    named = [
+        place.dead(projection=["dead"], distinct_on=["dead"])
+        .order(JobRow.dead)
+        .fetch_async(_MOST_CAUSES + 1, **options)
+        for place in places
+    ]
+    _wait([*heads, *itertools.chain(*totals), *named])
 
-    oldest = [row for each in firsts for row in each.get_result()]
-    due_rows = [row for row in oldest if standing_micros(row.standing) <= now]
+    now = round(wall * 1e6)
+    due = [
+        (standing_micros(row.standing), place, shard, row.key)
+        for (place, shard, _), head in zip(firsts, heads, strict=True)
+        for row in head.get_result()
+        if standing_micros(row.standing) <= now
+    ]
     due_counts = [
         place.standing(Standing.WAITING, shard, now).count_async(_MOST_COUNTED, **options)
-        for shard in sorted({int(row.standing.split("|")[2]) for row in due_rows})
+        for _, place, shard, _ in due
     ]
-    names = [row.cause for row in found.get_result()]
+    found = [
+        (row.cause, place)
+        for place, rows in zip(places, named, strict=True)
+        for row in rows.get_result()
+    ]
+    names = list(dict.fromkeys(name for name, _ in found))
     causes = [
         (
             name,
@@ -221,46 +228,53 @@ def _take_status(place: _Place, wall: float, options: dict[str, Any]) -> Status:
             .filter(JobRow.queued == place.outbox)
             .fetch_async(_MOST_BLOCKING + 1, keys_only=True, **options),
         )
-        for name in names[:_MOST_CAUSES]
+        for name, place in found
+        if name in names[:_MOST_CAUSES]
     ]
-    first = min(due_rows, key=lambda row: standing_micros(row.standing), default=None)
-    reads = [] if first is None else [_get_async(first.key, options)]
+    oldest = min(due, key=lambda each: each[0], default=None)
+    reads = [] if oldest is None else [_get_async(oldest[-1], options)]
     _wait([*due_counts, *reads, *(each for _, *both in causes for each in both)])
 
+    counts = [each.get_result() for each in (*due_counts, *itertools.chain(*totals))]
+    together = {name: Cause(name, 0, 0) for name in names[:_MOST_CAUSES]}
+    blockers: list[Any] = []
+    for name, dead, keys in causes:
+        counts.append(dead.get_result())
+        blockers += keys.get_result()
+        known = together[name]
+        together[name] = Cause(
+            name, known.dead + dead.get_result(), known.blocking + len(keys.get_result())
+        )
     notes = []
-    blocking = [(name, dead.get_result(), keys.get_result()) for name, dead, keys in causes]
-    dues = [each.get_result() for each in due_counts]
-    waiting, running = (each.get_result() for each in totals)
-    if max(waiting, running, *dues, *(dead for _, dead, _ in blocking)) >= _MOST_COUNTED:
+    if max(counts, default=0) >= _MOST_COUNTED:
         notes.append(f"each count ends at {_MOST_COUNTED:,}")
     if len(names) > _MOST_CAUSES:
         notes.append(f"there are more than {_MOST_CAUSES} causes")
-    blockers = [key for _, _, keys in blocking for key in keys]
     if len(blockers) > _MOST_BLOCKING:
         notes.append(f"more than {_MOST_BLOCKING} dead jobs hold up others")
-    due = sum(dues)
+    due_number, waiting, running = (
+        sum(each.get_result() for each in futures) for futures in (due_counts, *totals)
+    )
     return Status(
         wall=wall,
-        due=due,
-        later=max(waiting - due, 0),
+        due=due_number,
+        later=max(waiting - due_number, 0),
         running=running,
-        blocked=_count_blocked(place.outbox, blockers[:_MOST_BLOCKING], options),
-        causes=[Cause(name, dead, len(keys)) for name, dead, keys in blocking],
+        blocked=_count_blocked(outbox, blockers[:_MOST_BLOCKING], options),
+        causes=list(together.values()),
         oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
-        due_since=None if first is None else standing_micros(first.standing) / 1e6,
+        due_since=None if oldest is None else oldest[0] / 1e6,
         notes=notes,
     )
 
 
 def _count_blocked(outbox: str, blockers: Sequence[Any], options: dict[str, Any]) -> int:
     """Return how many jobs wait behind dead ones."""
-    owners: dict[Any, int] = {}
-    for key in blockers:
-        owners[key.root()] = owners.get(key.root(), 0) + 1
+    owners = {key.root() for key in blockers}
     counts = [queued_jobs(outbox, each).count_async(_MOST_COUNTED, **options) for each in owners]
     _wait(counts)
     queued: int = sum(each.get_result() for each in counts)
-    return max(queued - sum(owners.values()), 0)
+    return max(queued - len(blockers), 0)
 
 
 def _wait(futures: Sequence[Any]) -> None:
@@ -470,6 +484,57 @@ def _holding_up(letter: Letter) -> Any:
     return None
 
 
+# --- dead jobs that are changed -----------------------------------------------------------------
+
+
+class Chosen(NamedTuple):
+    """The dead jobs that an operator means: one by its key, or those of a cause; empty for all.
+
+    Its functions run in an ndb context.
+    """
+
+    outbox: Outbox
+    key: Any = None
+    cause: str = ""
+
+    def count(self, most: int = 100_000) -> int:
+        """Return how many there are, counted up to `most`."""
+        if self.key is None:
+            return self.outbox.dead.count(self.cause, most=most)
+        return len(self.first())
+
+    def first(self, most: int = 1) -> list[Letter]:
+        """Return the first of them."""
+        if self.key is None:
+            return self.outbox.dead.list(self.cause, most=most)
+        letter = read(self.key)
+        return [] if letter is None or not letter.dead else [letter]
+
+    def redrive(
+        self, *, wait_timeout: float, stamp: int | None = None, **options: Any
+    ) -> Iterator[bool]:
+        """Redrive them; yield for each whether it was.
+
+        Args:
+            wait_timeout: the longest wait for the owner of one.
+            stamp: of one, as in `DeadLetters.redrive`.
+            options: of many, as in `DeadLetters.redrive_all`.
+        """
+        if self.key is None:
+            for _, redriven in self.outbox.dead.redrive_all(self.cause, **options):
+                yield redriven
+        else:
+            yield self.outbox.dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)
+
+    def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
+        """Delete those that had died by then; yield for each whether it was. One: by its stamp."""
+        if self.key is None:
+            for _ in self.outbox.dead.purge(self.cause, died_by=died_by):
+                yield True
+        else:
+            yield self.outbox.dead.delete(self.key, stamp=stamp)
+
+
 # --- as documents -------------------------------------------------------------------------------
 
 
@@ -498,11 +563,6 @@ def call_of(letter: Letter) -> str:
     return legible(f"{name}({without_owner(letter.owner, ', '.join(parts))})", _SHOWN_CALL)
 
 
-def error_of(letter: Letter, text: str) -> str:
-    """Return the text of an error, escaped and bounded."""
-    return legible(without_owner(letter.owner, text), MOST_ERROR)
-
-
 def without_owner(owner: str, text: str) -> str:
     """Return a text without its owner's id, if ids are hidden and it is long enough to tell."""
     if ids.are_plain():
@@ -513,11 +573,11 @@ def without_owner(owner: str, text: str) -> str:
     return text
 
 
-def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
-    """Return a job as a document."""
-    plain = ids.are_plain()
+def facts(letter: Letter, wall: float) -> Facts:
+    """Return the facts about a job, with all that its document has."""
+    late = None if letter.dead or letter.running else max(wall - letter.ready_at, 0.0)
     return {
-        "key": letter.key if plain else None,
+        "key": letter.key if ids.are_plain() else None,
         "name": str(job_key(letter.key).id()),
         "namespace": letter.namespace,
         "owner": ids.exact(letter.owner),
@@ -527,79 +587,59 @@ def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
         "tier": legible(letter.tier, _SHOWN_NAME),
         "attempts": letter.attempts,
         "redriven": letter.redriven,
-        "staged": timestamp(letter.staged_at),
-        "ready": timestamp(letter.ready_at),
-        "late_seconds": None if letter.dead or letter.running else _late(letter, wall),
+        "staged": Moment(letter.staged_at),
+        "ready": Moment(letter.ready_at),
+        "late_seconds": late,
         "cause": legible(letter.cause, _SHOWN_NAME) or None,
-        "died": timestamp(letter.died_at) if letter.dead else None,
+        "died": Moment(letter.died_at) if letter.dead else None,
         "blocks": letter.blocks,
-        "first_error": _error_facts(letter, letter.first_error, letter.first_error_at),
-        "last_error": _error_facts(letter, letter.last_error, letter.last_error_at),
+        "first_error": _error(letter, letter.first_error, letter.first_error_at),
+        "last_error": _error(letter, letter.last_error, letter.last_error_at),
     }
 
 
-def _late(letter: Letter, wall: float) -> float:
-    return max(wall - letter.ready_at, 0.0)
+def _error(letter: Letter, text: str, at: float) -> Facts | None:
+    if not at:
+        return None
+    shown = legible(without_owner(letter.owner, text), MOST_ERROR)
+    return {"text": shown, "at": Moment(at)}
 
 
-def _error_facts(letter: Letter, text: str, at: float) -> dict[str, Any] | None:
-    return {"text": error_of(letter, text), "at": timestamp(at)} if at else None
-
-
-def row(letter: Letter, wall: float) -> dict[str, Any]:
+def row(letter: Letter, wall: float) -> Facts:
     """Return a job as a row of `COLUMNS`."""
-    state = state_of(letter, wall)
-    since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}.get(state)
-    later = "in " if state == "later" else ""
+    found = facts(letter, wall)
+    since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}
+    at = since.get(found["state"])
+    later = "in " if found["state"] == "later" else ""
     return {
-        "state": state,
-        "for": "" if since is None else later + span(abs(wall - since)),
-        "attempts": letter.attempts,
+        **found,
+        "for": "" if at is None else later + span(abs(wall - at)),
         "owner": ids.show(letter.owner),
-        "job": legible(letter.cause or letter.job, _SHOWN_NAME),
+        "job": found["cause"] or found["job"],
         "key": reference(letter),
     }
 
 
-def details(letter: Letter, wall: float, moment: Callable[[float], str]) -> dict[str, str]:
-    """Return all about a job but its call, by labels, in words."""
-    again = f", after {counted(letter.redriven, 'redrive')}" if letter.redriven else ""
-    found = {
-        "owner": ids.show(letter.owner),
-        "namespace": letter.namespace,
-        "key": reference(letter),
-        "state": state_of(letter, wall),
-        "staged": moment(letter.staged_at),
-        "ready": moment(letter.ready_at),
-        "attempts": f"{letter.attempts}{again}",
-        "tier": legible(letter.tier, _SHOWN_NAME),
-    }
-    if letter.dead:
-        found["cause"] = legible(letter.cause, _SHOWN_NAME)
-        found["died"] = moment(letter.died_at)
-        if letter.blocks:
-            found["blocks"] = "its owner's later jobs wait until it is redriven or purged"
-    errors = [("first", letter.first_error, letter.first_error_at)]
-    if letter.last_error_at != letter.first_error_at:
-        errors.append(("last", letter.last_error, letter.last_error_at))
-    for label, text, at in errors:
-        if at:
-            found[f"{label} error"] = f"{moment(at)}\n{error_of(letter, text)}"
-    return {label: text for label, text in found.items() if text}
+def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
+    """Return all about a job by labels, in words."""
+    found = {**facts(letter, wall), "owner": ids.show(letter.owner), "key": reference(letter)}
+    if letter.redriven:
+        found["attempts"] = f"{letter.attempts}, after {counted(letter.redriven, 'redrive')}"
+    if letter.last_error_at == letter.first_error_at:
+        found["last_error"] = None
+    blocks = "its owner's later jobs wait until it is redriven or purged"
+    found["blocks"] = blocks if letter.blocks else None
+    return labelled(found, _LABELS, write)
 
 
-def status_facts(status: Status) -> dict[str, Any]:
-    """Return a status as a document."""
+def status_facts(status: Status) -> Facts:
+    """Return the facts about a status, as its document has them."""
     oldest = status.oldest
     return {
-        "at": timestamp(status.wall),
-        "due": status.due,
-        "later": status.later,
-        "running": status.running,
-        "blocked": status.blocked,
-        "dead": status.dead,
+        "at": Moment(status.wall),
+        **status.counts,
         "lag_seconds": status.lag,
-        "oldest": None if oldest is None else job_facts(oldest, status.wall),
+        "oldest": None if oldest is None else facts(oldest, status.wall),
         "causes": [each.facts for each in status.causes],
         "complete": not status.notes,
         "notes": status.notes,

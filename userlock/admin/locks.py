@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import userlock.ids as ids
 from userlock.admin.health import kind_of
-from userlock.admin.tables import Column, timestamp
+from userlock.admin.rendering import Column, Facts, Moment
 from userlock.errors import LockServiceUnavailable
 from userlock.ids import quoted
 from userlock.lock.lease import Holder
@@ -35,7 +35,7 @@ QUEUE = (
     Column("process", "Process", "text", 40),
     Column("request", "Request", "code", 40),
     Column("priority", "Priority"),
-    Column("waiting", "Waiting", "duration"),
+    Column("waiting_seconds", "Waiting", "duration"),
 )
 
 
@@ -65,11 +65,11 @@ class LockState(NamedTuple):
             return -1.0
         return max((wall - each.since for each in self.record.waiters()), default=-1.0)
 
-    def row(self, wall: float) -> dict[str, Any]:
+    def row(self, wall: float) -> Facts:
         """Return the lock as a row of `COLUMNS`."""
         record = self.record
         waiters = [] if record is None else record.waiters()
-        row: dict[str, Any] = {"lock": self.shown, "holder": "(free)", "waiting": len(waiters)}
+        row: Facts = {"lock": self.shown, "holder": "(free)", "waiting": len(waiters)}
         if record is not None and not record.free:
             if is_foreign(record):
                 row["holder"] = f"({FOREIGN})"
@@ -148,20 +148,6 @@ def name_of(party: Holder | Waiter) -> str:
     return escaped(f"{party.process} {ids.show_request(party.request)}".strip()) or "?"
 
 
-def queue_rows(waiters: list[Waiter], wall: float) -> list[dict[str, Any]]:
-    """Return waiters as rows of `QUEUE`."""
-    return [
-        {
-            "number": number,
-            "process": escaped(each.process),
-            "request": ids.show_request(each.request),
-            "priority": escaped(each.priority) + (" (aged)" if each.aged else ""),
-            "waiting": wall - each.since,
-        }
-        for number, each in enumerate(waiters[:MOST_WAITERS], 1)
-    ]
-
-
 # --- as documents -------------------------------------------------------------------------------
 
 
@@ -170,9 +156,7 @@ def _shown(name: str) -> str:
     return ids.show_digest(name.removeprefix("sha256:"))
 
 
-def facts(
-    lock_id: str, record: Record | None, wall: float, *, hashed: bool = False
-) -> dict[str, Any]:
+def facts(lock_id: str, record: Record | None, wall: float, *, hashed: bool = False) -> Facts:
     """Return a lock as a document, with at most `MOST_WAITERS` of its waiters."""
     held = record is not None and not record.free
     waiters = [] if record is None else record.waiters()
@@ -186,7 +170,7 @@ def facts(
     }
 
 
-def holder_facts(record: Record, wall: float) -> dict[str, Any]:
+def holder_facts(record: Record, wall: float) -> Facts:
     """Return the holder as a document."""
     holder = record.holder
     if is_foreign(record):
@@ -197,7 +181,7 @@ def holder_facts(record: Record, wall: float) -> dict[str, Any]:
         "process": holder.process,
         "request": ids.show_request(holder.request),
         "priority": holder.priority,
-        "since": timestamp(holder.since),
+        "since": Moment(holder.since),
         "held_seconds": held_seconds(holder, wall),
         "lease_seconds": holder.lock_timeout,
         "waits_for": None if blocked is None else ids.exact(blocked.lock_id),
@@ -205,13 +189,25 @@ def holder_facts(record: Record, wall: float) -> dict[str, Any]:
     }
 
 
-def waiter_facts(waiter: Waiter, wall: float) -> dict[str, Any]:
+def queue_rows(waiters: list[Waiter], wall: float) -> list[Facts]:
+    """Return waiters as rows of `QUEUE`."""
+    return [
+        {
+            **waiter_facts(each, wall),
+            "number": number,
+            "priority": f"{each.priority} (aged)" if each.aged else each.priority,
+        }
+        for number, each in enumerate(waiters[:MOST_WAITERS], 1)
+    ]
+
+
+def waiter_facts(waiter: Waiter, wall: float) -> Facts:
     """Return a waiter as a document."""
     return {
         "process": waiter.process,
         "request": ids.show_request(waiter.request),
         "priority": waiter.priority,
-        "since": timestamp(waiter.since),
+        "since": Moment(waiter.since),
         "waiting_seconds": max(wall - waiter.since, 0.0),
         "aged": waiter.aged,
     }

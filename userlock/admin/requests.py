@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.tables import Column, timestamp
+from userlock.admin.rendering import Column, Facts, Moment, Write, labelled
 from userlock.errors import LockServiceUnavailable
 from userlock.idempotency.flows import Flows
 from userlock.idempotency.rows import (
@@ -66,6 +67,11 @@ UNFINISHED = (
     Column("by", "Completed by"),
 )
 FINISHED = (Column("status", "Status", "count"), *_COMMON, _REQUEST, Column("kept", "Kept"))
+#: The labels of one request, in their order.
+_LABELS = (
+    *("flow", "user", "namespace", "key", "request", "state", "attempts", "points", "row"),
+    *("begun", "completed by", "answer", "finished", "kept"),
+)
 
 
 class Found(NamedTuple):
@@ -144,24 +150,19 @@ def _counts(standing: str) -> list[Any]:
     ]
 
 
-def unfinished(most: int = 100, user: str = "") -> list[Found]:
-    """Return unfinished requests, the oldest first. In an ndb context.
+def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
+    """Return finished requests, the newest first; or unfinished ones, the oldest first.
+
+    In an ndb context.
 
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    keys = _keys_of(user) if user else _keys([OPEN, LEFT], most)
-    return sorted(_found(keys, most, finished=False), key=lambda each: each.begun_at)
-
-
-def finished(most: int = 100, user: str = "") -> list[Found]:
-    """Return finished requests, the newest first. In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
-    keys = _keys_of(user) if user else _keys([DONE], most)
-    return sorted(_found(keys, most, finished=True), key=lambda each: -each.finished_at)
+    keys = _keys_of(user) if user else _keys(most, done=done)
+    found = list(itertools.islice(_found(keys, done=done), most))
+    if done:
+        return sorted(found, key=lambda each: -each.finished_at)
+    return sorted(found, key=lambda each: each.begun_at)
 
 
 def read(user: str, key: str, namespace: str | None = None) -> Found | None:
@@ -189,13 +190,13 @@ def _keys_of(user: str) -> list[Any]:
     return found
 
 
-def _keys(standings: list[str], most: int) -> list[Any]:
-    """Return the keys of requests: the oldest unfinished ones, the newest finished ones."""
-    query, pick = (newest, heapq.nlargest) if DONE in standings else (oldest, heapq.nsmallest)
+def _keys(most: int, *, done: bool) -> list[Any]:
+    """Return the keys of the newest finished requests, or of the oldest unfinished ones."""
+    query, pick = (newest, heapq.nlargest) if done else (oldest, heapq.nsmallest)
     futures = [
         query(namespace, standing, shard).fetch_async(most, projection=["standing"])
         for namespace in namespaces()
-        for standing in standings
+        for standing in ([DONE] if done else [OPEN, LEFT])
         for shard in range(SHARDS)
     ]
     ndb.wait_all(futures)
@@ -205,13 +206,11 @@ def _keys(standings: list[str], most: int) -> list[Any]:
     return [key for _, key in pick(most, rows, key=lambda each: (each[0], str(each[1])))]
 
 
-def _found(keys: list[Any], most: int, *, finished: bool) -> Iterator[Found]:
-    left = most
+def _found(keys: list[Any], *, done: bool) -> Iterator[Found]:
     for start in range(0, len(keys), _BATCH):
         rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
         for row in rows:
-            if row is not None and row.is_finished == finished and left:
-                left -= 1
+            if row is not None and row.is_finished == done:
                 yield found_of(row)
 
 
@@ -322,7 +321,7 @@ class Shown:
             return "running"
         return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
-    def facts(self, found: Found) -> dict[str, Any]:
+    def facts(self, found: Found) -> Facts:
         """Return a request as a document."""
         return {
             "namespace": found.namespace,
@@ -333,14 +332,14 @@ class Shown:
             "state": self.state(found),
             "status": found.status,
             "attempts": found.attempts,
-            "begun": timestamp(found.begun_at),
-            "finished": timestamp(found.finished_at) if found.finished_at else None,
-            "expires": timestamp(found.expires_at) if found.expires_at else None,
+            "begun": Moment(found.begun_at),
+            "finished": Moment.of(found.finished_at),
+            "expires": Moment.of(found.expires_at),
             "completable": found.completable,
             "points": [legible(each, _SHOWN_NAME) for each in found.points],
         }
 
-    def row(self, found: Found) -> dict[str, Any]:
+    def row(self, found: Found) -> Facts:
         """Return a request as a row of any of the tables."""
         facts = self.facts(found)
         since, left = found.finished_at or found.begun_at, found.expires_at - self._wall
@@ -353,30 +352,19 @@ class Shown:
             "by": "" if found.malformed else self._completed_by(found)[0],
         }
 
-    def details(self, found: Found, moment: Callable[[float], str]) -> dict[str, str]:
-        """Return all about a request, by labels, in words."""
+    def details(self, found: Found, write: Write) -> dict[str, str]:
+        """Return all about a request by labels, in words."""
         facts = self.facts(found)
-        shown = {
-            "flow": facts["flow"],
-            "user": facts["user"],
-            **({"namespace": found.namespace} if found.namespace else {}),
-            "key": facts["key"],
-            "request": facts["request"] or "a call of a function",
-            "state": facts["state"],
-            "attempts": f"{found.attempts:,}",
-            "points": ", ".join(facts["points"]) or "none",
-        }
+        facts["request"] = facts["request"] or "a call of a function"
+        facts["points"] = facts["points"] or "none"
         if found.malformed:
-            return {**shown, "row": "it is malformed: another writer has changed it"}
-        shown["begun"] = moment(found.begun_at)
-        if found.status is None:
-            return {**shown, "completed by": self._completed_by(found)[1]}
-        shown["answer"] = f"{found.status}"
-        if found.finished_at:
-            shown["finished"] = moment(found.finished_at)
-        if found.expires_at:
-            shown["kept"] = f"until {moment(found.expires_at)}"
-        return shown
+            facts.update(begun=None, row="it is malformed: another writer has changed it")
+        elif found.status is None:
+            facts["completed_by"] = self._completed_by(found)[1]
+        else:
+            facts["answer"] = f"{found.status}"
+            facts["kept"] = f"until {write(found.expires_at)}" if found.expires_at else None
+        return labelled(facts, _LABELS, write)
 
     def _completed_by(self, found: Found) -> tuple[str, str]:
         """Return the one who can complete a request: in a list, and in a sentence."""

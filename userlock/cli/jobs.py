@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from userlock.admin import jobs as reading
+from userlock.admin.rendering import fields, local, table
 from userlock.cli.app import AppObject, Stop, heard
 from userlock.cli.command import (
     NO,
@@ -20,7 +21,7 @@ from userlock.cli.command import (
     number,
     seconds,
 )
-from userlock.cli.console import Console, fields, moment, table
+from userlock.cli.console import Console
 from userlock.events import JobRan
 from userlock.ids import show as show_id
 from userlock.outbox.apps import VARIABLE, find_outbox
@@ -89,10 +90,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
         found = reading.take_status(outbox, console.clock.wall())
         oldest = found.oldest
         why = "" if oldest is None else str(reading.explain(oldest, found.wall))
-    lines = [
-        f"{found.due:,} due, {found.later:,} later, {found.running:,} running, "
-        f"{found.blocked:,} blocked, {found.dead:,} dead"
-    ]
+    lines = [", ".join(f"{number:,} {state}" for state, number in found.counts.items())]
     if oldest is not None:
         lines += [
             f"  oldest  has been due for {span(found.lag)}: {reading.call_of(oldest)[:_SHOWN]} "
@@ -102,8 +100,7 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
         ]
     lines += [f"  not complete: {note}" for note in found.notes]
     if found.causes:
-        rows = [each.facts for each in found.causes]
-        causes = table(reading.CAUSES, rows)
+        causes = table(reading.CAUSES, [each.facts for each in found.causes])
         lines += [f"  {line}" for line in causes]
     late = options.late is not None and found.lag > options.late
     if late:
@@ -134,12 +131,11 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     wall = console.clock.wall()
     lines = ["no jobs"]
     if found.letters:
-        rows = [reading.row(each, wall) for each in found.letters]
-        lines = table(reading.COLUMNS, rows)
+        lines = table(reading.COLUMNS, [reading.row(each, wall) for each in found.letters])
     if found.note:
         lines.append(f"… {found.note}")
     document = {
-        "jobs": [reading.job_facts(each, wall) for each in found.letters],
+        "jobs": [reading.facts(each, wall) for each in found.letters],
         "complete": not found.note,
         "note": found.note,
     }
@@ -162,19 +158,19 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
         if letter is None:
             raise CommandError(_NO_JOB, NO)
         why = str(reading.explain(letter, wall))
-    facts = reading.details(letter, wall, lambda at: moment(at, wall))
-    lines = [reading.call_of(letter), *fields(facts), f"  {why}"]
-    return invocation.answer({**reading.job_facts(letter, wall), "why": why}, lines)
+    details = reading.details(letter, wall, local(wall))
+    lines = [details.pop("call"), *fields(details), f"  {why}"]
+    return invocation.answer({**reading.facts(letter, wall), "why": why}, lines)
 
 
 # --- relay and run ------------------------------------------------------------------------------
 
 
 @command(
-    (
+    [
         argument("--once", action="store_true", help="one round"),
         argument("--seconds", type=seconds, metavar="S", help="end after S seconds"),
-    ),
+    ]
 )
 def relay(options: argparse.Namespace, invocation: Invocation) -> int:
     """Ask the engine again for due jobs.
@@ -262,11 +258,12 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     The JSON document has redriven, skipped, left and interrupted.
     """
     _check_choice(options)
-    cause, done, skipped = options.cause or "", 0, 0
+    done = skipped = 0
     with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
-        for redriven in _redriven(options, outbox, stop):
+        chosen = _chosen(options, outbox)
+        for redriven in chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop):
             done, skipped = done + redriven, skipped + (not redriven)
-        left = skipped if options.key else outbox.dead.count(cause)
+        left = skipped if options.key else chosen.count()
     remark = ""
     if skipped and options.key:
         remark = ": it is not dead"
@@ -283,20 +280,15 @@ def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
     return invocation.answer(document, lines, no=left > 0, interrupted=interrupted)
 
 
-def _redriven(options: argparse.Namespace, outbox: Outbox, stop: Stop) -> Iterator[bool]:
-    if options.key:
-        yield outbox.dead.redrive(_usable_key(options), wait_timeout=_BUSY_SECONDS)
-        return
-    for _, redriven in outbox.dead.redrive_all(
-        options.cause or "", rate=options.rate, stopped=stop
-    ):
-        yield redriven
-
-
 def _check_choice(options: argparse.Namespace) -> None:
     given = [options.key is not None, options.cause is not None, options.all]
     if sum(given) != 1 or options.cause == "" or options.key == "":
         raise CommandError("name the dead jobs: by KEY, by --cause TEXT, or by --all")
+
+
+def _chosen(options: argparse.Namespace, outbox: Outbox) -> reading.Chosen:
+    key = _usable_key(options) if options.key else None
+    return reading.Chosen(outbox, key, options.cause or "")
 
 
 # --- purge --------------------------------------------------------------------------------------
@@ -326,54 +318,42 @@ def purge(options: argparse.Namespace, invocation: Invocation) -> int:
             "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
             "number of the jobs"
         )
-    cause, done = options.cause or "", 0
+    done = 0
     with _APP.opened(options, invocation) as outbox:
-        began = console.clock.wall()
-        key = _usable_key(options) if options.key else None
-        letter = None if key is None else reading.read(key)
-        if key is None:
-            total = outbox.dead.count(cause, most=_MOST_PURGED)
-        else:
-            total = int(letter is not None and letter.dead)
-        if not total:
+        began, chosen = console.clock.wall(), _chosen(options, outbox)
+        shown, total = chosen.first(), chosen.count(_MOST_PURGED)
+        if not (shown and total):
             why = "no dead job is meant"
         elif total >= _MOST_PURGED:
             why = f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
         else:
-            why = _refusal(options, console, outbox, total, cause)
+            why = _refusal(options, console, chosen, total)
         with Stop().listening() as stop:
             if not why:
-                for deleted in _purged(outbox, key, letter, cause, began):
+                for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
                     done += deleted
                     if stop():
                         break
-            left = total - done if key is not None else outbox.dead.count(cause)
+            left = total - done if options.key else chosen.count()
     document = {"purged": done, "left": left, "interrupted": stop.requested, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
     # A script that purges all of a cause may find none.
-    fine = done or (key is None and not total)
+    fine = done or not (options.key or total)
     interrupted = stop.requested and left > 0
     return invocation.answer(document, [text], no=not fine, interrupted=interrupted)
 
 
-def _purged(outbox: Outbox, key: Any, letter: Any, cause: str, began: float) -> Iterator[bool]:
-    if key is not None:
-        yield outbox.dead.delete(key, stamp=letter.stamp)
-        return
-    for _ in outbox.dead.purge(cause, died_by=began):
-        yield True
-
-
 def _refusal(
-    options: argparse.Namespace, console: Console, outbox: Outbox, total: int, cause: str
+    options: argparse.Namespace, console: Console, chosen: reading.Chosen, total: int
 ) -> str:
     """Return why nothing is purged; empty if it is confirmed, by its number."""
     jobs = counted(total, "dead job")
     if options.yes is not None:
         return "" if options.yes == total else f"there are {jobs}, not {options.yes:,}"
     if not options.key:
-        for each in reading.take_status(outbox, console.clock.wall()).causes[:_MOST_CAUSES]:
-            if f"{each.name} ".startswith(f"{cause} ") or not cause:
+        causes = reading.take_status(chosen.outbox, console.clock.wall()).causes
+        for each in causes[:_MOST_CAUSES]:
+            if f"{each.name} ".startswith(f"{chosen.cause} ") or not chosen.cause:
                 console.note("  {dead:>7,}  {cause}".format(**each.facts))
     if not console.agrees(f"Delete {jobs} for good? They will never run."):
         return "you said no"

@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from userlock.admin import locks as reading
-from userlock.admin.tables import timestamp
+from userlock.admin.rendering import Moment, fields, labelled, local, table, time_of_day
 from userlock.cli.command import (
     FINE,
     UNREACHABLE,
@@ -22,10 +22,9 @@ from userlock.cli.command import (
     unreachable,
     usable_lock_id,
 )
-from userlock.cli.console import fields, table, time_of_day
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken
-from userlock.ids import show, show_request
+from userlock.ids import show
 from userlock.lock.lease import printable
 from userlock.lock.record import Record
 from userlock.lock.service import LockService
@@ -40,6 +39,9 @@ _LOCK_ID = argument(
     metavar="ID",
     help="the lock id, exactly as in the program; put -- before an id that begins with a dash",
 )
+
+#: The labels of a holder, in their order.
+_LABELS = ("process", "request", "priority", "since", "lease", "waits for")
 
 
 # --- locks --------------------------------------------------------------------------------------
@@ -93,45 +95,36 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _show(invocation: Invocation, sample: reading.Snapshot, found: list[reading.LockState]) -> None:
-    console = invocation.console
-    if invocation.json:
-        note = sample.note
-        if len(found) > _MOST_ROWS:
-            note = note or f"{len(found) - _MOST_ROWS:,} more locks are not shown"
-        console.document(
-            {
-                "at": timestamp(sample.wall),
-                "listed": len(sample.locks),
-                "held": sample.held,
-                "complete": not note,
-                "note": plain_reason(note),
-                "locks": [
-                    reading.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed)
-                    for lock in found[:_MOST_ROWS]
-                ],
-            }
-        )
-        return
+    shown, rest = found[:_MOST_ROWS], len(found) - _MOST_ROWS
+    note = sample.note
+    if rest > 0:
+        note = note or f"{rest:,} more locks are not shown"
+    document = {
+        "at": Moment(sample.wall),
+        "listed": len(sample.locks),
+        "held": sample.held,
+        "complete": not note,
+        "note": plain_reason(note),
+        "locks": [
+            reading.facts(lock.name, lock.record, sample.wall, hashed=lock.hashed) for lock in shown
+        ],
+    }
     contended = sum(lock.contended for lock in sample.locks)
     counts = f"{sample.held:,} held, {contended:,} contended"
     lines = [f"{time_of_day(sample.wall)}  {counts}  {invocation.url}"]
     if found:
-        lines += table(reading.COLUMNS, [lock.row(sample.wall) for lock in found[:_MOST_ROWS]])
-    if len(found) > _MOST_ROWS:
-        lines.append(f"… and {len(found) - _MOST_ROWS:,} more")
+        lines += table(reading.COLUMNS, [lock.row(sample.wall) for lock in shown])
+    if rest > 0:
+        lines.append(f"… and {rest:,} more")
     if sample.note:
         lines.append(f"not complete: {plain_reason(sample.note)}")
-    console.say("\n".join(lines))
+    invocation.answer(document, lines)
 
 
 def _show_outage(invocation: Invocation, reason: str) -> None:
     wall = invocation.console.clock.wall()
-    if invocation.json:
-        invocation.console.document(
-            {"at": timestamp(wall), "error": reason, "exit_code": UNREACHABLE}
-        )
-    else:
-        invocation.console.say(f"{time_of_day(wall)}  the store does not answer: {reason}")
+    document = {"at": Moment(wall), "error": reason, "exit_code": UNREACHABLE}
+    invocation.answer(document, [f"{time_of_day(wall)}  the store does not answer: {reason}"])
 
 
 # --- one lock -----------------------------------------------------------------------------------
@@ -207,19 +200,14 @@ def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
 
 def _holder_lines(record: Record, wall: float) -> list[str]:
     party, blocked, left = record.holder, record.blocked_on, _seconds_left(record)
-    lease = f"{span(party.lock_timeout)} at a time"
+    facts = reading.holder_facts(record, wall)
+    facts["request"] = facts["request"] or "(not known)"
+    facts["lease"] = f"{span(party.lock_timeout)} at a time"
     if left is not None:
-        lease += f"; {span(left)} left, unless it is renewed"
-    facts = {
-        "process": escaped(party.process),
-        "request": show_request(party.request) or "(not known)",
-        "priority": escaped(party.priority),
-        "since": f"{time_of_day(party.since)}, {span(reading.held_seconds(party, wall))} ago",
-        "lease": lease,
-    }
+        facts["lease"] += f"; {span(left)} left, unless it is renewed"
     if blocked is not None:
-        facts["waits for"] = f"{show(blocked.lock_id)} since {time_of_day(blocked.since)}"
-    return fields(facts, 9)
+        facts["waits_for"] = f"{show(blocked.lock_id)} since {time_of_day(blocked.since)}"
+    return fields(labelled(facts, _LABELS, local(wall)), 9)
 
 
 @command(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from userlock.admin import requests as reading
+from userlock.admin.rendering import fields, local, table
 from userlock.cli.app import AppObject, Stop, heard
 from userlock.cli.command import (
     NO,
@@ -22,7 +23,6 @@ from userlock.cli.command import (
     seconds,
     usable_lock_id,
 )
-from userlock.cli.console import fields, moment, table
 from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
 from userlock.idempotency.answers import is_kept
@@ -59,7 +59,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     console, user = invocation.console, _user(options)
     with _APP.opened(options, invocation) as flows:
-        found = (reading.finished if options.done else reading.unfinished)(options.most, user)
+        found = reading.listed(options.most, user, done=options.done)
         shown = reading.Shown(flows, defaults.service, console.clock.wall())
         document = {"requests": [shown.facts(each) for each in found]}
         rows = [shown.row(each) for each in found]
@@ -88,7 +88,7 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
             raise CommandError(why, NO)
         shown = reading.Shown(flows, defaults.service, wall)
         document = shown.facts(found)
-        details = shown.details(found, lambda at: moment(at, wall))
+        details = shown.details(found, local(wall))
     return invocation.answer(document, [details.pop("flow"), *fields(details)])
 
 

@@ -16,7 +16,7 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import requests as reading
-from userlock.admin.tables import utc
+from userlock.admin.rendering import Facts, utc
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
@@ -85,18 +85,18 @@ class RequestPages(Pages):
             plain=plain,
         )
 
-    def _document(self) -> flask.Response:
+    def _document(self) -> Facts:
         listing = self._listing()
         shown, user = listing["shown"], listing["user"]
-        return flask.jsonify(
-            view="requests",
-            process=process_label(),
-            user=ids.show(user) if user else None,
-            counts=listing["counts"],
-            notes=listing["notes"],
-            unfinished=[shown.facts(each) for each in listing["unfinished"]],
-            finished=[shown.facts(each) for each in listing["finished"]],
-        )
+        return {
+            "view": "requests",
+            "process": process_label(),
+            "user": ids.show(user) if user else None,
+            "counts": listing["counts"],
+            "notes": listing["notes"],
+            "unfinished": [shown.facts(each) for each in listing["unfinished"]],
+            "finished": [shown.facts(each) for each in listing["finished"]],
+        }
 
     def _listing(self) -> dict[str, Any]:
         """Return the requests of a user, or of all, with their counts."""
@@ -107,8 +107,8 @@ class RequestPages(Pages):
         if len(user) > ids.MAX_CHARACTERS:
             notes.append("No user has so long an id.")
         else:
-            unfinished = reading.unfinished(_MOST_LISTED, user)
-            finished = reading.finished(_MOST_LISTED, user)
+            unfinished = reading.listed(_MOST_LISTED, user, done=False)
+            finished = reading.listed(_MOST_LISTED, user, done=True)
         shown = self._shown()
         states = [shown.state(each) for each in unfinished]
         counts = {
@@ -177,11 +177,11 @@ class RequestPages(Pages):
             "stamp": found.stamp,
         }
 
-    def _show_document(self) -> flask.Response:
+    def _show_document(self) -> Facts:
         found = self._named()
         if found is None:
             flask.abort(404)
-        return flask.jsonify(self._shown().facts(found))
+        return self._shown().facts(found)
 
     @staticmethod
     def _named() -> reading.Found | None:

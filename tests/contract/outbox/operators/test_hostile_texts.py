@@ -12,6 +12,7 @@ from tests.poison import TEXTS
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import jobs as reading
+from userlock.admin import rendering
 from userlock.cli import jobs as cli_jobs
 from userlock.outbox import Outbox
 from userlock.outbox.apps import find_outbox
@@ -90,6 +91,7 @@ def test_the_control_unescaped_texts_are_found(
     key = shop.kill(shop.pay, "ann", error=RuntimeError("\x1b[2J"))
     assert printed(terminal.run("outbox", "show", key))
     monkeypatch.setattr(reading, "legible", lambda text, most: text)
+    monkeypatch.setattr(rendering, "escaped", str)
     assert not printed(terminal.run("outbox", "show", key))
 
 
