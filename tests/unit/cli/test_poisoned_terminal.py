@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from tests.poison import TEXTS, unhurried, values
 from tests.unit.cli.terminal import Outcome, Terminal
-from userlock.admin import locks as reading
-from userlock.admin import rendering
-from userlock.cli import locks
+from userlock.admin import locks, rendering
 from userlock.lock import lease
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -73,7 +71,7 @@ def test_unescaped_values_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(printed(terminal_on(record).run(*command)) for command in commands)
     monkeypatch.setattr(lease, "printable", str)
     assert all(printed(terminal_on(record).run(*command)) for command in commands)
-    for module in (locks, reading, rendering):
+    for module in (locks, rendering):
         monkeypatch.setattr(module, "escaped", str)
     monkeypatch.setattr("userlock.ids.show_request", str)
     assert not any(printed(terminal_on(record).run(*command)) for command in commands)

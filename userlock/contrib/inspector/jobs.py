@@ -23,6 +23,7 @@ from userlock.admin.jobs import Chosen
 from userlock.admin.rendering import Facts, utc
 from userlock.clock import Clock
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
+from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter
 from userlock.outbox.outbox import Outbox
 from userlock.words import counted, escaped, legible, span
@@ -98,7 +99,7 @@ class JobPages(Pages):
 
     def _list(self) -> str:
         wall = self._clock().wall()
-        status = reading.take_status(self._outbox, wall)
+        status = listing.take_status(self._outbox, wall)
         wanted, found = self._search()
         oldest, plain = status.oldest, ids.are_plain()
         return self.render(
@@ -108,8 +109,8 @@ class JobPages(Pages):
             oldest=None if oldest is None else reading.row(oldest, wall),
             why=None if oldest is None else reading.explain(oldest, wall),
             causes=[
-                {**each.facts, "name": each.name if is_carried(each.name) else None}
-                for each in status.causes
+                {**row, "name": each.name if is_carried(each.name) else None}
+                for row, each in zip(reading.causes(status), status.causes, strict=True)
             ],
             cause_columns=reading.CAUSES,
             rows=[reading.row(each, wall) for each in found.letters],
@@ -125,22 +126,22 @@ class JobPages(Pages):
         _, found = self._search()
         return {
             "view": "outbox",
-            "status": reading.status_facts(reading.take_status(self._outbox, wall)),
+            "status": reading.status_facts(listing.take_status(self._outbox, wall)),
             "jobs": [reading.facts(each, wall) for each in found.letters],
             "note": found.note,
         }
 
-    def _search(self) -> tuple[reading.Search, reading.Listing]:
+    def _search(self) -> tuple[listing.Search, listing.Listing]:
         given = flask.request.values
-        wanted = reading.Search(
+        wanted = listing.Search(
             dead=given.get("dead", "") == "yes",
             cause=given.get("cause", ""),
             job=given.get("job", ""),
             owner=given.get("owner", ""),
         )
         if any(len(each) > ids.MAX_CHARACTERS for each in wanted if isinstance(each, str)):
-            return reading.Search(), reading.Listing([], "no job has so long a name")
-        return wanted, reading.search(self._outbox, wanted, most=_MOST_LISTED)
+            return listing.Search(), listing.Listing([], "no job has so long a name")
+        return wanted, listing.search(self._outbox, wanted, most=_MOST_LISTED)
 
     def _find(self) -> Answer:
         form = flask.request.form

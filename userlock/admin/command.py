@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from userlock.cli.console import Console
+from userlock.admin.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.ids import are_plain
