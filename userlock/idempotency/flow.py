@@ -446,13 +446,15 @@ class Flow:
         return lambda: self._mine(row.result())
 
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read, or a copy of the new one.
+        """Return the row as it was read, or a copy of the new one, with values of its own.
 
         Raises:
             FlowTakenOver: it names another attempt, or is gone.
         """
         if row is None and self._new is not None:
-            return copy.copy(self._new)
+            row = copy.copy(self._new)
+            row._values = {**row._values}
+            return row
         if row is None or row.token != self._token:
             raise self._taken_over()
         return row
