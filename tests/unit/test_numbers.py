@@ -61,7 +61,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
         lambda given: Outbox("inline://", claim_seconds=given), (0.5, 900), (0, 1e6)),
     "relay_seconds": (lambda given: OutboxEndpoints(Outbox("inline://"), relay_seconds=given),
                       (0.5, 25), (0, 1e6)),
-    "seconds": (lambda given: Outbox("inline://").relay(seconds=given), (), (0, 1e6)),
+    "seconds": (lambda given: Outbox("inline://").relay(seconds=given), (), (-1, 1e6)),
     "claim_seconds ": (lambda given: Flows(claim_seconds=given), (0.5,), (0, 1e6)),
     "keep_hours": (lambda given: Flows(keep_hours=given), (0.5, 24), (0, 24 * 366)),
     "hours": (lambda given: quota().owners(given), (), (-1, 1e7)),

@@ -345,12 +345,14 @@ class Run:
         return {
             key
             for key, step in steps.items()
-            if step.is_left(entities.get(key)) or self._is_foreign(entities.get(key))
+            if step.is_left(entities.get(key)) or self._is_foreign(step, entities.get(key))
         }
 
-    def _is_foreign(self, entity: Any) -> bool:
-        """Return whether an entity is under the lock of another owner than the tree's."""
-        if getattr(entity, "_userlock_rule", None) is None or lock_id_of(entity) == self._owner:
+    def _is_foreign(self, step: Any, entity: Any) -> bool:
+        """Return whether an entity that names one of the tree is under another owner's lock."""
+        if step.attribute is None or getattr(entity, "_userlock_rule", None) is None:
+            return False
+        if lock_id_of(entity) == self._owner:
             return False
         log.warning(
             "a deletion leaves %s, which is another owner's than the tree's", show_key(entity.key)

@@ -260,7 +260,7 @@ class Outbox:
         Raises:
             GoogleAPIError: Datastore does not answer.
         """
-        check_seconds("seconds", seconds, most=86_400)
+        check_seconds("seconds", seconds, least=0, most=86_400)
         relay = self._new_relay()
         with self.context():
             relayed = relay.run_once(seconds=seconds)

@@ -154,7 +154,7 @@ def test_what_is_moved_away_stays(
     """Another request moves a picture, after it was found and before it is deleted. The control:
     without a second look."""
     if not looks_again:
-        monkeypatch.setattr(run_module, "_moved", lambda *_: set())
+        monkeypatch.setattr(Run, "_left", lambda *_: set())
     key = albums.fill()
     other = albums.fill("ann", "two")
     with userlock.global_lock("ann"):
@@ -287,18 +287,6 @@ def test_one_that_cannot_be_deleted_stays_and_holds_nobody_up(albums: Albums) ->
     found = find_deletion("ann", deletion.id)
     assert found is not None
     assert (found.error, found.ended_at is None) == ("", False)
-
-
-def test_one_under_another_lock(albums: Albums) -> None:
-    key = albums.fill()
-    with userlock.global_lock("bob"):
-        Picture(fan="bob", of=key, file="bobs").put()
-    deletion = albums.delete(key)
-    albums.run_jobs()
-    found = find_deletion("ann", deletion.id)
-    assert found is not None
-    # Its key does not tell its lock, so that any lock is enough, as for any delete.
-    assert (albums.left(), found.error) == ({}, "")
 
 
 def test_one_whose_hook_refuses(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
