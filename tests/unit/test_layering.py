@@ -16,6 +16,7 @@ FLOORS = (
         "clock",
         "fork",
         "json_values",
+        "numbers",
         "platforms",
         "settings",
         "words",

@@ -61,10 +61,10 @@ from userlock.lock.lease import (
     Lease,
     Lost,
     Unavailable,
-    check_seconds,
     describe_loss,
 )
 from userlock.lock.service import LockService
+from userlock.numbers import check_seconds
 from userlock.waits import locked, run, running_code
 
 
@@ -210,7 +210,7 @@ class HeldLock:
         if seconds is None and by is None:
             raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
-        wanted = check_seconds(name, given, least=0.001, most=MAX_LEASE_SECONDS)
+        wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
         if self._scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
         wanted, outcome = locked(self._extending, self._extend, wanted, by)
