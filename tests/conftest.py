@@ -15,6 +15,7 @@ from google.cloud import ndb
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+from tests.clusters import RedisCluster, SentinelGroup  # noqa: E402
 from tests.kinds import kinds_for  # noqa: E402
 from tests.servers import Memcached, RedisServer  # noqa: E402
 from userlock import ids  # noqa: E402
@@ -69,6 +70,28 @@ def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
     server = RedisServer(tmp_path_factory.mktemp("own-redis"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Provide a real Redis Cluster for tests that do it no harm."""
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Provide a real Redis Cluster, quick to fail over, for a test that does it harm."""
+    folder = tmp_path_factory.mktemp("own-cluster")
+    with RedisCluster(folder, node_timeout_seconds=1.5) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_sentinels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelGroup]:
+    """Provide a Redis, its replicas and the Sentinels that watch them."""
+    with SentinelGroup(tmp_path_factory.mktemp("sentinels")) as group:
+        yield group
 
 
 @pytest.fixture

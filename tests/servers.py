@@ -42,6 +42,12 @@ class _Server:
 
     port: int
     _child: Child
+    _paused = False
+
+    @property
+    def running(self) -> bool:
+        """Return whether it runs and is not stopped."""
+        return self._child.running and not self._paused
 
     @property
     def address(self) -> str:
@@ -67,9 +73,11 @@ class _Server:
         # The signal stops one thread after the other.
         while any(_state(thread) != "T" for thread in threads.iterdir()):
             os.sched_yield()
+        self._paused = True
         try:
             yield
         finally:
+            self._paused = False
             os.kill(self._child.pid, signal.SIGCONT)
 
     def stop(self) -> None:
@@ -123,14 +131,15 @@ class RedisServer(_Server):
     Args:
         folder: the folder of its files.
         options: additional command line options.
+        binary: the server, if it is another one than the Redis that is installed.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, binary: str = "") -> None:
         self.port = ports.any_free()
         self._child = Child(
             "redis",
             [
-                *(real("redis-server", "redis-server"), "--port", str(self.port)),
+                *(binary or real("redis-server", "redis-server"), "--port", str(self.port)),
                 *("--bind", ports.LOOPBACK, "--save", "", "--dir", str(folder)),
                 *options,
             ],
