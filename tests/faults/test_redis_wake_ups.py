@@ -181,7 +181,7 @@ def test_a_subscription_that_fails_is_tried_again_after_a_second(clock: ManualCl
     wake_ups = RedisWakeUps(connect, b"channel:", lambda _: None, clock.now)
     for pause in (0.0, 0.0, 0.9, 0.1):
         clock.advance(pause)
-        run(wake_ups.begin, new_token(), Bell())
+        run(wake_ups.begin, "ann", new_token(), Bell())
     assert [at - tried[0] for at in tried] == [0.0, pytest.approx(1.0)]
 
 
@@ -223,7 +223,7 @@ def test_a_stopped_server_is_noticed(
     wake_ups = _of(store)
     token, bell = new_token(), Bell()
     bell.listen = wake_ups.wait
-    run(wake_ups.begin, token, bell)
+    run(wake_ups.begin, "ann", token, bell)
     come = []
     bell.wait(0.5)
     come.append(wake_ups.come)  # it answers when it is asked

@@ -187,15 +187,21 @@ def new_lock_id() -> str:
 
 
 def try_out(
-    found: Findings, store: LeaseStore, *, clock: Clock = SYSTEM_CLOCK, patience: float
+    found: Findings,
+    store: LeaseStore,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    patience: float,
+    lock_id: Callable[[], str] = new_lock_id,
 ) -> None:
     """Add the findings about the records and the speed of a store on one server.
 
-    `patience`: how long the store itself waits for a reply, in seconds.
+    `patience`: how long the store itself waits for a reply, in seconds. `lock_id`: returns a lock
+    of that server that nobody has.
     """
     try:
-        faults = faults_of_records(store)
-        times = round_trips(store, clock=clock)
+        faults = faults_of_records(store, lock_id())
+        times = round_trips(store, lock_id(), clock=clock)
     except StoreUnavailable as trouble:
         says = f"a lock could not be taken for the test: {trouble.reason}"
         found.wrong("records", says, "", survives=False)
@@ -215,9 +221,9 @@ def try_out(
     judge_latency(found, times, patience)
 
 
-def faults_of_records(store: LeaseStore) -> list[str]:
+def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     """Return a phrase for each fault of the store; none if all is well."""
-    lock_id, record, line = new_lock_id(), b'["doctor"]', b"\n+i doctor"
+    record, line = b'["doctor"]', b"\n+i doctor"
     faults: list[str] = []
     first = store.create(lock_id, record, _TTL_SECONDS)
     if first is None:
@@ -253,13 +259,13 @@ def faults_of_records(store: LeaseStore) -> list[str]:
 
 def round_trips(
     store: LeaseStore,
+    lock_id: str,
     *,
     clock: Clock = SYSTEM_CLOCK,
     most: int = 300,
     most_seconds: float = 0.5,
 ) -> list[float]:
     """Return the durations of reads, which are one round trip each, the shortest first."""
-    lock_id = new_lock_id()
     store.read(lock_id)  # makes the connection
     times: list[float] = []
     ends = clock.now() + most_seconds

@@ -1,11 +1,10 @@
-"""Administration of a Redis. Listing goes through all keys of the database."""
+"""Administration of a Redis, or of each node of a cluster. Listing goes through all keys."""
 
 from __future__ import annotations
 
 import re
-import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from userlock.admin.health import (
     Fact,
@@ -14,12 +13,14 @@ from userlock.admin.health import (
     Listed,
     Listing,
     milliseconds,
+    new_lock_id,
     try_out,
 )
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
-from userlock.stores.redis import RedisStore
-from userlock.stores.redis.connections import Connection, ErrorReply
+from userlock.stores.redis import ClusterStore, RedisStore
+from userlock.stores.redis.cluster import Node
+from userlock.stores.redis.connections import Connection, Connections, ErrorReply
 from userlock.stores.redis.store import MOST_ID_BYTES, read_commands, stored
 from userlock.stores.stream import MOST_VALUES, Refused
 from userlock.waits import run
@@ -28,6 +29,10 @@ from userlock.words import counted
 #: How long looking through the keys of a database may take, in seconds.
 LIST_SECONDS = 2.0
 _SCAN_COUNT = 1000
+_ADVICE = (
+    "Is it running, are the address and the password right, and may this machine connect "
+    "to it? Until it answers, locks are degraded."
+)
 _POLL_SECONDS = 0.002
 _MOST_LIFE = 1.0
 _ASKED_LIFE_MS = 100
@@ -37,14 +42,43 @@ _ASKED_LIFE_MS = 100
 
 
 def list_locks(store: RedisStore, limit: int) -> Listing:
-    """Return the locks, found by SCAN. Keys of other types than string are left out."""
+    """Return the locks, found by SCAN. Keys of other types than string are left out.
 
+    Without those of a node that is down; the note says so.
+    """
+    locks: list[Listed] = []
+    notes: list[str] = []
+    down: list[StoreUnavailable] = []
+    servers = _servers(store)
+    for number, server in enumerate(servers):
+        # A share for each node, so that a large one does not hide the others.
+        share = -(-(limit - len(locks)) // (len(servers) - number))
+        try:
+            listing = _list_one(server, store.space, share)
+        except StoreUnavailable as trouble:
+            down.append(trouble)
+            notes.append(trouble.reason)
+            continue
+        locks += listing.locks
+        if listing.note:
+            notes.append(f"redis at {server.name}: {listing.note}")
+    if len(down) == len(servers):
+        raise down[-1]
+    return Listing(locks, "; ".join(notes))
+
+
+def _servers(store: RedisStore) -> Sequence[Connections]:
+    """Return the server, or the primaries of a cluster."""
+    return store.connections.primaries() if isinstance(store, ClusterStore) else [store.connections]
+
+
+def _list_one(server: Connections, space: bytes, limit: int) -> Listing:
     def exchange(connection: Connection) -> Listing:
-        keys, note = _scan(connection, store.space, limit)
+        keys, note = _scan(connection, space, limit)
         keys = _shortest_first(connection, keys)
-        return Listing.within_room(_read(connection, store.space, keys), note)
+        return Listing.within_room(_read(connection, space, keys), note)
 
-    return store.connections.block_apart(exchange)
+    return server.block_apart(exchange)
 
 
 def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[Listed]:
@@ -106,26 +140,39 @@ def _lock_id(name: bytes) -> str:
 
 
 def examine(store: RedisStore) -> list[Finding]:
-    """Return the findings about the server."""
-    found = Findings(f"redis at {store.connections.name}")
+    """Return the findings about the server, or about each node of a cluster."""
+    try:
+        servers = _servers(store)
+    except StoreUnavailable as trouble:
+        found = Findings(f"redis at {store.connections.name}")
+        found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
+        return found
+    return [finding for server in servers for finding in _examine_one(store, server)]
+
+
+def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
+    found = Findings(f"redis at {server.name}")
     began = time.monotonic()
+
+    def lock_id() -> str:
+        """Return a lock of this server that nobody has."""
+        while True:
+            new = new_lock_id()
+            if not isinstance(server, Node) or store.shard_of(new) == server.number:
+                return new
 
     def exchange(connection: Connection) -> None:
         info, took = _info(connection), time.monotonic() - began
-        life = _life(connection, f"{store.prefix}:doctor-{secrets.token_hex(8)}")
-        judge(found, info, _info(connection), took, life)
+        life = _life(connection, store.key(lock_id()))
+        judge(found, info, _info(connection), took, life, clustered=isinstance(server, Node))
 
     try:
-        store.connections.block_apart(exchange)
+        server.block_apart(exchange)
     except StoreUnavailable as trouble:
         found.clear()
-        advice = (
-            "Is it running, are the address and the password right, and may this machine connect "
-            "to it? Until it answers, locks are degraded."
-        )
-        found.unreachable(trouble.reason.partition(": ")[2], advice)
+        found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
         return found
-    try_out(found, store, patience=REPLY_TIMEOUT)
+    try_out(found, store, patience=REPLY_TIMEOUT, lock_id=lock_id)
     return found
 
 
@@ -138,7 +185,7 @@ def _info(connection: Connection) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def _life(connection: Connection, key: str) -> float | None:
+def _life(connection: Connection, key: bytes) -> float | None:
     """Measure the time to live of a key that is set for 0.1 s; None if it is not reported."""
     stored_at = time.monotonic()
     try:
@@ -160,13 +207,16 @@ def judge(
     later: Mapping[str, str],
     first_seconds: float,
     life: float | None,
+    *,
+    clustered: bool = False,
 ) -> None:
     """Add the findings that follow from the facts: INFO twice, with a moment in between; the time
-    to connect and to get an answer; and how long a key lived that was asked to live for 0.1 s."""
+    to connect and to get an answer; how long a key lived that was asked to live for 0.1 s; and
+    whether the store takes the server for a node of a cluster."""
     found.reachable(first_seconds)
     version = info.get("redis_version", "")
     found.ok("version", version or "it does not say", version=version)
-    _role(found, info)
+    _role(found, info, clustered)
     _evictions(found, info, later)
     if life is not None:
         says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
@@ -179,18 +229,24 @@ def _number(info: Mapping[str, str], name: str) -> int:
     return int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
 
 
-def _role(found: Findings, info: Mapping[str, str]) -> None:
+def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
     """Add that this server takes no locks, if it is of such a kind."""
     mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
     if mode == "sentinel":
         says = "this is a Sentinel, which keeps no data"
-        advice = "Name the Redis that it watches, or hand the store a client made with Sentinel."
+        advice = "Name the service that it watches: redis+sentinel://HOST:PORT/SERVICE."
     elif role == "slave":
         says = "this is a replica: it takes no locks, and shows them late"
         advice = "Name the primary in the URL."
+    elif clustered:
+        replicas = _number(info, "connected_slaves")
+        says = f"a primary of a cluster, with {counted(replicas, 'replica')}"
+        advice = "If it fails, its locks are degraded until it is back. Give it a replica."
+        found.check("role", replicas > 0, says, advice, mode=mode, role=role, replicas=replicas)
+        return
     elif mode == "cluster":
         says = "this is one node of a cluster: locks of the other nodes are refused here (MOVED)"
-        advice = "Use a Redis that is no cluster; locks need little memory."
+        advice = "Name the cluster by redis+cluster:// (TLS: rediss+cluster://)."
     else:
         return
     found.wrong("role", says, advice, mode=mode, role=role)

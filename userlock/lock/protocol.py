@@ -97,7 +97,7 @@ class LeaseProtocol:
         try:
             version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
-            if not trouble.sent:
+            if not trouble.in_doubt:
                 raise
             lease = await self._take_after(trouble, claim, record, asked_at)
             if lease is None and trouble.slow:
@@ -166,7 +166,7 @@ class LeaseProtocol:
                 claim.lock_id, record.stored.version, successor, claim.ttl_seconds
             )
         except StoreUnavailable as trouble:
-            if not trouble.sent:
+            if not trouble.in_doubt:
                 raise
             try:
                 found = await self.look(claim.lock_id, hurry=trouble.slow)
@@ -196,7 +196,7 @@ class LeaseProtocol:
         try:
             version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
-            if not trouble.sent:
+            if not trouble.in_doubt:
                 raise
             lease = await self._take_after(trouble, claim, claim.record, asked_at)
             if lease is None and trouble.slow:

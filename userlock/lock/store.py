@@ -47,7 +47,11 @@ class StoreUnavailable(Exception):
         slow: the command may yet be carried out: the reply did not come in time, or a proxy goes
             on by itself. False when the connection to the server is known to have ended.
         serves_others: the server is known to answer, so the trouble is with this record alone.
+        known: the command was carried out, but not as safely as it has to be: there is nothing to
+            read back.
     """
+
+    known = False
 
     def __init__(
         self, reason: str, *, sent: bool = True, slow: bool = False, serves_others: bool = False
@@ -57,6 +61,11 @@ class StoreUnavailable(Exception):
         self.sent = sent
         self.slow = slow
         self.serves_others = serves_others
+
+    @property
+    def in_doubt(self) -> bool:
+        """Return whether the record tells if the command was carried out."""
+        return self.sent and not self.known
 
     @property
     def of_demand(self) -> bool:
@@ -143,9 +152,13 @@ class WakeUps(abc.ABC):
         """Note that a waiter found its lock free by polling."""
         self._missed += 1
 
+    def of(self, bell: Bell) -> WakeUps:
+        """Return those of the server that wakes this waiter, in a store on several."""
+        return self
+
     @abc.abstractmethod
-    async def begin(self, token: str, bell: Bell) -> None:
-        """Ring the bell when the waiter with this token is next."""
+    async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
+        """Ring the bell when the waiter of a lock with this token is next."""
 
     @abc.abstractmethod
     def end(self, token: str) -> None:

@@ -274,7 +274,7 @@ class Waiting:
                     bell.answer()
                     turn = self.local.may_queue(claim)
                 if wake_ups is not None:
-                    await wake_ups.begin(claim.token, bell)
+                    await wake_ups.begin(claim.lock_id, claim.token, bell)
                     bell.listen = wake_ups.wait
                 return await _Wait(self, attempt, holding, bell).run()
             finally:
@@ -503,7 +503,8 @@ class _Wait:
 
     def _note_missed(self, wake_ups: WakeUps, record: Record | None) -> None:
         if record is not None and record.released and record.next_token() == self._claim.token:
-            wake_ups.missed()
+            assert self._bell is not None
+            wake_ups.of(self._bell).missed()
 
     async def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""
@@ -593,7 +594,8 @@ class _Wait:
             return polling.most_seconds
         typical = self._parts.hold_times.typical(record.holder.priority)
         look = Look(turn.position, typical, self._held(record, typical, now))
-        woken = self._wake_ups is not None and self._wake_ups.come
+        assert self._bell is not None
+        woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
         seconds = delay(look, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once

@@ -53,7 +53,7 @@ class _WakeUps(WakeUps):
         super().__init__()
         self._bells: dict[str, Bell] = {}
 
-    async def begin(self, token: str, bell: Bell) -> None:
+    async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
         self._bells[token] = bell
 
     def end(self, token: str) -> None:

@@ -28,4 +28,5 @@ def open_store(url: str) -> LeaseStore:
 def _module_of(parts: SplitResult) -> str:
     if parts.scheme not in SCHEMES:
         raise unknown_scheme(parts.scheme)
-    return f"userlock.stores.{_MODULES.get(parts.scheme, parts.scheme)}"
+    kind = parts.scheme.partition("+")[0]
+    return f"userlock.stores.{_MODULES.get(kind, kind)}"

@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 SCHEMES = (
     *("appengine", "datastore", "memcache", "memcaches", "memory"),
     *("redis", "rediss", "valkey", "valkeys"),
+    *("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"),
+    *("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"),
 )
 
 #: The usual form: one @ at most, before the host, and no #.

@@ -395,7 +395,7 @@ class TestAProvider:
 
     def test_waiters_are_woken(self, store: RedisStore) -> None:
         assert store.wake_ups is not None
-        run(store.wake_ups.begin, "token", SimpleNamespace())  # type: ignore[arg-type]
+        run(store.wake_ups.begin, "ann", "token", SimpleNamespace())  # type: ignore[arg-type]
         assert store.wake_ups.come
 
 

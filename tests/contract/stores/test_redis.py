@@ -405,7 +405,7 @@ def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> N
     with contextlib.closing(service), userlock.scope(service) as scope:
         assert scope.acquire("ann").fence > 0
         assert service.store.wake_ups is not None
-        run(service.store.wake_ups.begin, "token", SimpleNamespace())  # type: ignore[arg-type]
+        run(service.store.wake_ups.begin, "ann", "token", SimpleNamespace())  # type: ignore[arg-type]
         assert service.store.wake_ups.come
         scope.release("ann")
         scope.acquire("ann", heartbeat=True).extend(10)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.admin.health import Finding, Findings, Verdict, faults_of_records, judge_latency
+from userlock.admin.health import (
+    Finding,
+    Findings,
+    Verdict,
+    faults_of_records,
+    judge_latency,
+    new_lock_id,
+)
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -127,7 +134,7 @@ def test_a_store_that_does_not_keep_records(
     clock: ManualClock, kind: type[MemoryStore], faults: list[str]
 ) -> None:
     store = kind(clock=clock)
-    found = faults_of_records(store)
+    found = faults_of_records(store, new_lock_id())
     assert set(faults) <= set(found)
     assert bool(found) is bool(faults)
     outcome = Terminal(store, clock).run("doctor")

@@ -7,8 +7,9 @@ try:
 except ImportError as error:  # ndb brings it along today
     raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'") from error
 
+from userlock.stores.redis.cluster import ClusterStore
 from userlock.stores.redis.store import RedisStore
 
-__all__ = ["RedisStore", "open_url"]
+__all__ = ["ClusterStore", "RedisStore", "open_url"]
 
 open_url = RedisStore.from_url

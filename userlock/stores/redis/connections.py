@@ -68,6 +68,10 @@ _OF_A_CLUSTER = (
 )
 
 
+class TooFewReplicas(redis.ResponseError):
+    """A change was made that too few replicas have. So one that fails over may not know it."""
+
+
 class Connection:
     """One connection of redis-py's, which stands. Used by one caller at a time."""
 
@@ -114,7 +118,7 @@ class Connection:
     async def hear(self) -> Any:
         """Return the next message as bytes, or another reply."""
         match await self._replies.read(self._stream):
-            case [b"message", _, bytes(payload)]:
+            case [b"message" | b"smessage", _, bytes(payload)]:
                 return payload
             case reply:
                 return reply
@@ -223,7 +227,7 @@ class Connections(Pool[Connection]):
         if isinstance(error, _OF_A_CLUSTER):
             what = (
                 "it is one node of a cluster, and answered that the key is another node's. To fix "
-                "it: use a server that is no cluster (Memorystore: cluster mode disabled)"
+                "it: name the cluster by redis+cluster:// (TLS: rediss+cluster://)"
             )
         # Before Redis 7 a script's error has words of the script's before it.
         if isinstance(error, ErrorReply) and any(each in what for each in _OF_ONE_RECORD):
@@ -231,4 +235,6 @@ class Connections(Pool[Connection]):
                 f"redis at {self.name}: something other than a record stands under the key "
                 f"({what:.100}); is the prefix ours alone?"
             )
-        return StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)
+        trouble = StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)
+        trouble.known = isinstance(error, TooFewReplicas)
+        return trouble

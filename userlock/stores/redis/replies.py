@@ -19,8 +19,8 @@ from userlock.stores.stream import MOST_BYTES, Refused, Stream, number, words
 from userlock.waits import run
 
 _PARSER: Any = DefaultParser
-#: Lists within lists: SCAN replies with a list within one.
-_MOST_DEPTH = 2
+#: Lists within lists: CLUSTER SLOTS replies with slots, their nodes, and what is known of a node.
+_MOST_DEPTH = 4
 #: The shortest reply: a sign and a line end.
 _LEAST_BYTES = 3
 

@@ -31,10 +31,11 @@ write.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -45,11 +46,13 @@ from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
     Stored,
+    WakeUps,
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.prefix import check_prefix
-from userlock.stores.redis.connections import Command, Connection, Connections
+from userlock.stores.redis.connections import Command, Connection, Connections, TooFewReplicas
 from userlock.stores.redis.credentials import provider_of
+from userlock.stores.redis.sentinel import client_of_sentinels
 from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
@@ -67,7 +70,7 @@ _MOST_BYTES = MAX_RECORD_BYTES + _HEAD_LENGTH
 _MOST_NEWS = 65_536
 
 
-class _Script:
+class Script:
     """A script of one key."""
 
     def __init__(self, body: str) -> None:
@@ -100,14 +103,14 @@ end
 local found = redis.call('get', KEYS[1])
 return found and {{found, redis.call('pttl', KEYS[1])}}
 """
-_READ = _Script(_GET)
-_SWAP = _Script(
+_READ = Script(_GET)
+_SWAP = Script(
     f"""{_COMPARE}
 redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
 """
 )
-_REWRITE = _Script(
+_REWRITE = Script(
     f"""{_COMPARE}
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then return 0 end
@@ -115,24 +118,22 @@ redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
 return 1
 """
 )
-_REMOVE = _Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
+_REMOVE = Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
 _ADD = f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
 if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
     redis.call('append', KEYS[1], ARGV[1])
 end
 """
-_APPEND = _Script(_ADD + _GET)
-_FENCE = _Script(
-    f"""{_ADD}
+_APPEND = Script(_ADD + _GET)
+FENCE_BODY = f"""{_ADD}
 local function read() {_GET} end
 return {{redis.call('time'), read()}}
 """
-)
+_FENCE = Script(FENCE_BODY)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
-_APPEND_AND_WAKE = _Script(
-    f"""
+_APPEND_AND_WAKE = f"""
 local size = redis.call('strlen', KEYS[1])
 if size == 0 and redis.call('exists', KEYS[1]) == 0 then return false end
 if size + #ARGV[1] <= {_MOST_BYTES} then size = redis.call('append', KEYS[1], ARGV[1]) end
@@ -155,11 +156,22 @@ end
 if first then
     local news = first
     if size <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
-    redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
+    redis.pcall({{publish}}, news)
 end
 return {{record, left}}
 """
-)
+
+
+def wake_script(publish: str) -> Script:
+    """Return the script that appends and wakes.
+
+    Args:
+        publish: the command and the channel, in Lua; `ARGV[2]` and `first`, a token, are given.
+    """
+    return Script(_APPEND_AND_WAKE.replace("{publish}", publish))
+
+
+_WAKE = wake_script(f"'publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH})")
 
 
 class _Version(NamedTuple):
@@ -184,6 +196,8 @@ class RedisStore(WaitingStore):
         timeout: for a reply, in seconds.
         wakes: whether a release wakes the next waiter, by a message that Redis passes on; otherwise
             waiters poll, as they do without the right to subscribe and publish.
+        wait_replicas: how many replicas must have a lease that is taken or extended; if they have
+            it not within half of `timeout`, the store counts as unavailable.
 
     Every verb takes one round trip (two after a restart of the server, which
     forgets scripts). Something other than a string under our key is a
@@ -200,23 +214,29 @@ class RedisStore(WaitingStore):
         connect_timeout: float = CONNECT_TIMEOUT,
         timeout: float = REPLY_TIMEOUT,
         wakes: bool = True,
+        wait_replicas: int = 0,
     ) -> None:
         if not hasattr(client, "connection_pool"):
             raise TypeError(
                 f"leases need one Redis, not a {type(client).__name__}. To fix it: hand in a "
-                f"redis.Redis of a server that is no cluster; locks take little memory"
+                f"redis.Redis of one server, or name the cluster by redis+cluster://"
             )
         self.prefix = check_prefix(prefix)
         self.space = f"{prefix}:lock".encode()
-        self.connections = Connections(
-            client.connection_pool, connect_timeout=connect_timeout, timeout=timeout
-        )
+        self._connect(client.connection_pool, connect_timeout, timeout)
         self._channel = f"{prefix}:wake:".encode()
-        self._wake_ups = RedisWakeUps(self._apart, self._channel, stored) if wakes else None
-        self.wake_ups = self._wake_ups
+        self.wake_ups = self._wakes() if wakes else None
+        self._create, self._change = _create, _changed
+        if wait_replicas:
+            wait = wait_replicas, int(timeout * 500)
+            self._create = functools.partial(_replicated, wait, _create)
+            self._change = functools.partial(_replicated, wait, _changed)
 
-    async def _apart(self) -> Connection:
-        return await self.connections.apart()
+    def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
+        self.connections = Connections(pool, connect_timeout=connect_timeout, timeout=timeout)
+
+    def _wakes(self) -> WakeUps:
+        return RedisWakeUps(self.connections.apart, self._channel, stored)
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
@@ -229,29 +249,21 @@ class RedisStore(WaitingStore):
         `wake_ups=no` for waiters that poll; `socket_timeout`,
         `socket_connect_timeout`, `ssl_ca_certs` and others as redis-py names
         them. Nothing is sent yet. A malformed URL is a `ValueError`.
-        """
-        return open_url(url, cls._of_parts)
 
-    @classmethod
-    def _of_parts(cls, parts: SplitResult) -> RedisStore:
-        named = parse(parts)
-        provider = provider_of(named.credentials) if named.credentials else None
-        client = redis.Redis.from_url(named.client_url, credential_provider=provider)
-        return cls(
-            client,
-            prefix=named.prefix,
-            connect_timeout=named.connect_timeout,
-            timeout=named.timeout,
-            wakes=named.wakes,
-        )
+        `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE` is the primary that the Sentinels name,
+        `redis+cluster://HOST:PORT,HOST:PORT` a cluster (`userlock.stores.redis.cluster`).
+        """
+        return open_url(url, _of_parts)
 
     # --- the verbs --------------------------------------------------------------------------
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
-        command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
         # A create is read back after a break, so a dead connection does no harm.
-        return version if await self.connections.ask_unchecked(_create, command) else None
+        created = await self.connections.ask_unchecked(
+            self._create, self.key(lock_id), value, _lifetime(ttl_seconds)
+        )
+        return version if created else None
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         return stored(await self.connections.ask_to_read(_READ.run, hurry, self.key(lock_id)))
@@ -259,16 +271,23 @@ class RedisStore(WaitingStore):
     async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
+        key, (head, length) = self.key(lock_id), _own(version)
         value, new = _fresh(record)
-        done = await self._change(_SWAP, lock_id, version, value, b"%d" % _lifetime(ttl_seconds))
+        lifetime = b"%d" % _lifetime(ttl_seconds)
+        done = await self.connections.ask(
+            self._change, key, _SWAP, head, b"%d" % length, value, lifetime
+        )
         return new if done else None
 
     async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        key, (head, length) = self.key(lock_id), _own(version)
         value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)
-        return new if await self._change(_REWRITE, lock_id, version, value) else None
+        done = await self.connections.ask(_changed, key, _REWRITE, head, b"%d" % length, value)
+        return new if done else None
 
     async def aremove(self, lock_id: str, version: object) -> bool:
-        return await self._change(_REMOVE, lock_id, version)
+        key, (head, length) = self.key(lock_id), _own(version)
+        return await self.connections.ask(_changed, key, _REMOVE, head, b"%d" % length)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         return await self._append(_APPEND, lock_id, line)
@@ -278,43 +297,93 @@ class RedisStore(WaitingStore):
         return await self.connections.ask(_fence, self.key(lock_id), line)
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
-        if self._wake_ups is None:
+        if self.wake_ups is None:
             return await self.aappend(lock_id, line)
-        return await self._append(_APPEND_AND_WAKE, lock_id, line, self._channel)
+        return await self._append(_WAKE, lock_id, line, self._channel)
 
     def close(self) -> None:
         self.connections.drop_idle()
-        if self._wake_ups is not None:
-            self._wake_ups.close()
+        if isinstance(self.wake_ups, RedisWakeUps):
+            self.wake_ups.close()
 
     def key(self, lock_id: str) -> bytes:
         """Return the key of the record of `lock_id`."""
         # Lone surrogates have bytes of their own in this way.
         name = lock_id.encode("utf-8", "surrogatepass")
         if len(name) > MOST_ID_BYTES:
-            return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
+            return self._hashed(name)
         return self.space + b"=" + name
 
-    async def _append(self, script: _Script, lock_id: str, *args: bytes) -> Stored | None:
+    def _hashed(self, name: bytes) -> bytes:
+        return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
+
+    async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
         return stored(await self.connections.ask_unchecked(script.run, self.key(lock_id), *args))
 
-    async def _change(self, script: _Script, lock_id: str, version: object, *args: bytes) -> bool:
-        """Run a script that changes a record of that version; return whether it did."""
-        key, (head, length) = self.key(lock_id), _own(version)
-        return await self.connections.ask(_changed, script, key, head, b"%d" % length, *args)
+
+def _of_parts(parts: SplitResult) -> RedisStore:
+    named = parse(parts)
+    provider = provider_of(named.credentials) if named.credentials else None
+    client = redis.Redis.from_url(named.client_url, credential_provider=provider)
+    options: dict[str, Any] = {
+        name: getattr(named, name)
+        for name in ("prefix", "connect_timeout", "timeout", "wakes", "wait_replicas")
+    }
+    if named.kind == "cluster":
+        from userlock.stores.redis.cluster import ClusterStore
+
+        return ClusterStore(client, named.addresses, **options)
+    if named.kind == "sentinel":
+        client = client_of_sentinels(client, named)
+    return RedisStore(client, **options)
 
 
-async def _create(connection: Connection, command: Command) -> bool:
-    return _done(await connection.ask(*command), b"OK", None)
+# --- exchanges ----------------------------------------------------------------------------------
 
 
-async def _changed(connection: Connection, script: _Script, key: bytes, *args: bytes) -> bool:
+async def _create(connection: Connection, key: bytes, value: bytes, lifetime: int) -> bool:
+    return _done(await connection.ask("SET", key, value, "NX", "PX", lifetime), b"OK", None)
+
+
+async def _changed(connection: Connection, key: bytes, script: Script, *args: bytes) -> bool:
     return _done(await script.run(connection, key, *args))
 
 
+async def _replicated(
+    wait: tuple[int, int],
+    exchange: Callable[..., Coroutine[Any, Any, bool]],
+    connection: Connection,
+    *args: Any,
+) -> bool:
+    """Return the result of an exchange whose change so many replicas have, within so many ms."""
+    return await exchange(_Waiting(connection, *wait), *args)
+
+
+class _Waiting:
+    """A connection whose every change waits for replicas, in the same packet."""
+
+    def __init__(self, connection: Connection, replicas: int, milliseconds: int) -> None:
+        self._connection = connection
+        self._replicas = replicas
+        self._wait = ("WAIT", replicas, milliseconds)
+
+    async def ask(self, *command: bytes | str | int) -> Any:
+        done, count = await self._connection.ask_all([command, self._wait])
+        if isinstance(done, redis.RedisError):
+            raise done
+        if done and not (isinstance(count, int) and count >= self._replicas):
+            raise TooFewReplicas(f"{count!r:.80} of {self._replicas} replicas have the lease")
+        return done
+
+
 async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
-    match await _FENCE.run(connection, key, line):
+    return fenced(await _FENCE.run(connection, key, line))
+
+
+def fenced(reply: Any) -> tuple[Stored, int] | None:
+    """Return the record and the server's time, as the script replies with them."""
+    match reply:
         case None:
             return None
         case [[bytes(seconds), bytes(fraction)], list(record)]:

@@ -1,21 +1,34 @@
-"""The parts of a Redis URL."""
+"""The parts of a Redis URL.
+
+    redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME       one server
+    redis+cluster://HOST:PORT,HOST:PORT?prefix=NAME        a cluster, by some of its nodes
+    redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?…         the primary that Sentinels name
+
+`rediss`, `valkey` and `valkeys` stand for `redis` in each. Valkey speaks the
+protocol of Redis.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import AddressError, options_of
 
-#: The schemes, and those that redis-py knows for them. Valkey speaks the protocol of Redis.
+#: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
+#: The ends of schemes, and the usual ports.
+_PORTS = {"": 6379, "cluster": 6379, "sentinel": 26379}
 #: Options besides the store's own, as redis-py names them. It would take any.
 _TIMES = ("socket_connect_timeout", "socket_timeout")
 _OPTIONS = (*_TIMES, "credentials", "client_name", "db", "username", "password", "socket_keepalive")
+_OF_SENTINELS = ("sentinel_username", "sentinel_password")
 _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
@@ -34,6 +47,7 @@ _FORMS = {
     "ssl_cert_reqs": ("none|optional|required", "none, optional or required"),
     "ssl_check_hostname": _TRUTH,
     "timeout": _NUMBER,
+    "wait_replicas": ("[0-9]{1,2}", "a whole number"),
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: For pools and retries of redis-py's, which the store does not use.
@@ -44,7 +58,21 @@ _IGNORED = (
 
 
 class Named(NamedTuple):
-    """The parts of a URL. The first is for redis-py, with user and password."""
+    """The parts of a URL.
+
+    Attributes:
+        client_url: for redis-py, with user and password: of the first server.
+        prefix: begins every key.
+        connect_timeout: in seconds.
+        timeout: for a reply, in seconds.
+        wakes: whether a release wakes the next waiter.
+        credentials: the name of a provider; empty if there is none.
+        kind: "", "cluster" or "sentinel".
+        addresses: the servers, nodes of the cluster or Sentinels.
+        service: as the Sentinels call it.
+        of_sentinels: user and password at the Sentinels, as redis-py names them.
+        wait_replicas: how many replicas must have a lease.
+    """
 
     client_url: str
     prefix: str
@@ -52,32 +80,43 @@ class Named(NamedTuple):
     timeout: float
     wakes: bool
     credentials: str
+    kind: str = ""
+    addresses: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+    of_sentinels: Mapping[str, str] = MappingProxyType({})
+    wait_replicas: int = 0
 
 
 def parse(parts: SplitResult) -> Named:
-    """Return the parts of `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME`, or of `valkey://…`."""
-    if parts.scheme not in _CLIENTS:
+    """Return the parts of a URL."""
+    base, _, kind = parts.scheme.partition("+")
+    if base not in _CLIENTS or kind not in _PORTS:
         raise AddressError(
             f"a Redis URL begins with {', '.join(f'{each}://' for each in _CLIENTS)}"
         )
-    if not parts.hostname:
-        raise AddressError("it names no host")
-    if "," in parts.hostname:
-        raise AddressError("it names several servers: leases are kept in one Redis")
-    if _port(parts) == 0:
-        raise AddressError("port 0 does not exist")
-    if not re.fullmatch(r"/?[0-9]*", parts.path):
+    addresses = _addresses(parts, kind)
+    if len(addresses) > 1 and not kind:
+        raise AddressError(
+            f"it names several servers: leases are kept in one Redis, or in a cluster "
+            f"({base}+cluster://), or where Sentinels say ({base}+sentinel://)"
+        )
+    service = _service(parts) if kind == "sentinel" else ""
+    if not service and not re.fullmatch(r"/?[0-9]*", parts.path):
         raise AddressError("the database must be a number")
-    known = (*_OPTIONS, *_OF_TLS, *_IGNORED)
-    options = options_of(parts, prefix="userlock", wake_ups="yes", without_default=known)
+    known = (*_OPTIONS, *_OF_TLS, *_IGNORED, *(_OF_SENTINELS if service else ()))
+    options = options_of(
+        parts, prefix="userlock", wake_ups="yes", wait_replicas="0", without_default=known
+    )
+    if kind == "cluster" and (parts.path.strip("/") or options.get("db", "0")).strip("0"):
+        raise AddressError("a cluster has database 0 only")
     for name, (form, words) in _FORMS.items():
         if name in options and not re.fullmatch(form, options[name]):
             raise AddressError(f"{name} must be {words}")
     options = {name: value for name, value in options.items() if name not in _IGNORED}
-    over_tls = _CLIENTS[parts.scheme] == "rediss"
+    over_tls = _CLIENTS[base] == "rediss"
     for name in () if over_tls else _OF_TLS:
         if name in options:
-            raise AddressError(f"{name} needs {parts.scheme}s://")
+            raise AddressError(f"{name} needs {base}s{parts.scheme.removeprefix(base)}://")
     prefix = options.pop("prefix")
     if not prefix:
         raise AddressError("the prefix must not be empty")
@@ -92,8 +131,12 @@ def parse(parts: SplitResult) -> Named:
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
     verified = over_tls and options.get("ssl_cert_reqs") != "none"
-    if credentials == "google" and not verified and parts.hostname not in _LOOPBACK:
-        scheme = parts.scheme if over_tls else f"{parts.scheme}s"
+    if (
+        credentials == "google"
+        and not verified
+        and not all(host in _LOOPBACK for host, _ in addresses)
+    ):
+        scheme = (base if over_tls else f"{base}s") + parts.scheme.removeprefix(base)
         raise AddressError(
             f"credentials=google needs {scheme}:// and the server's certificate: else whoever is "
             f"in between has an access token of Google Cloud"
@@ -107,10 +150,58 @@ def parse(parts: SplitResult) -> Named:
         if not _is_time(text):
             raise AddressError(f"{name} must be a number of seconds above 0")
         times[name] = float(text)
-    scheme = _CLIENTS[parts.scheme]
-    client_url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
+    of_sentinels = {
+        name.removeprefix("sentinel_"): options.pop(name)
+        for name in _OF_SENTINELS
+        if name in options
+    }
+    wait_replicas = int(options.pop("wait_replicas"))
+    server = parts._replace(scheme=_CLIENTS[base], query=urlencode(options))
+    if kind:
+        user, at, _ = parts.netloc.rpartition("@")
+        host, port = addresses[0]
+        host = f"[{host}]" if ":" in host else host
+        server = server._replace(netloc=f"{user}{at}{host}:{port}", path="")
     connect_timeout, timeout = times.values()
-    return Named(client_url, prefix, connect_timeout, timeout, wakes == "yes", credentials)
+    return Named(
+        urlunsplit(server),
+        prefix,
+        connect_timeout,
+        timeout,
+        wakes == "yes",
+        credentials,
+        kind,
+        addresses,
+        service,
+        of_sentinels,
+        wait_replicas,
+    )
+
+
+def _addresses(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
+    """Return the servers, each once."""
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    return tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))
+
+
+def _address(parts: SplitResult, host: str, usual: int) -> tuple[str, int]:
+    one = parts._replace(netloc=host)
+    if not one.hostname:
+        raise AddressError("it names no host")
+    port = _port(one)
+    if port == 0:
+        raise AddressError("port 0 does not exist")
+    return one.hostname, usual if port is None else port
+
+
+def _service(parts: SplitResult) -> str:
+    service = parts.path.removeprefix("/")
+    if not re.fullmatch(r"[\w.-]{1,80}", service):
+        raise AddressError(
+            f"it must name the service that the Sentinels watch: "
+            f"{parts.scheme}://HOST:PORT,HOST:PORT/SERVICE"
+        )
+    return service
 
 
 def _port(parts: SplitResult) -> int | None:

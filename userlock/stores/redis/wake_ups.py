@@ -12,6 +12,12 @@ channel of that waiter's process:
 No thread stands apart for it. One of the waiting threads or tasks listens, and
 rings the bells of the others; when it has its lock, another one listens. The
 subscription stays. While none is to be had, waiters poll.
+
+A node of a cluster passes on what concerns its own slots (sharded pub/sub). There
+each waiter has a channel of its own, in the slot of its lock, so the scripts may
+publish on it wherever the slot moves. The waiter that listens subscribes for the
+others. A node that gives a slot away ends the subscription, which rings the bell:
+the waiter polls, learns of the new node, and subscribes there.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import redis
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
@@ -117,6 +125,7 @@ class RedisWakeUps(WakeUps):
         #: Held by the thread or task that listens.
         self._listening = threading.Lock()
         self._subscribing = threading.Lock()
+        self._listener: Bell | None = None
         self._retry_at = 0.0
         self._renew_at = 0.0
 
@@ -125,6 +134,11 @@ class RedisWakeUps(WakeUps):
         line, self._line = self._line, None
         if line is not None:
             line.end()
+
+    @property
+    def listens(self) -> bool:
+        """Return whether there is a subscription."""
+        return self._line is not None
 
     @property
     def come(self) -> bool:
@@ -143,7 +157,7 @@ class RedisWakeUps(WakeUps):
             if line is not None:
                 self._lose(line)
 
-    async def begin(self, token: str, bell: Bell) -> None:
+    async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
         name = token.encode()
         self._bells[name] = bell
         if self._line is None and self._now() >= self._retry_at:
@@ -158,7 +172,7 @@ class RedisWakeUps(WakeUps):
             connection = await self._connect()
             try:
                 connection.begin()
-                await connection.ask("SUBSCRIBE", channel)
+                await self._begin_on(connection, channel)
             except BaseException:
                 connection.close()
                 raise
@@ -167,6 +181,9 @@ class RedisWakeUps(WakeUps):
             pass  # waiters poll; trouble with the server shows there
         finally:
             self._subscribing.release()
+
+    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
+        await connection.ask("SUBSCRIBE", channel)
 
     def end(self, token: str) -> None:
         self._bells.pop(token.encode(), None)
@@ -190,10 +207,12 @@ class RedisWakeUps(WakeUps):
                 await bell.sleep(left)
                 continue
             try:
+                self._listener = bell
                 await self._listen(line, bell, ends)
             except TROUBLE:
                 self._lose(line)
             finally:
+                self._listener = None
                 self._listening.release()
 
     async def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
@@ -206,6 +225,7 @@ class RedisWakeUps(WakeUps):
                     return
                 if line.ended:
                     raise ConnectionError("another thread has ended the subscription")
+                await self._send(line.connection)
                 if not line.connection.buffered:
                     await self._check(line)
                     if not await line.wait(bell, min(left, _ANSWER_SECONDS)):
@@ -213,6 +233,9 @@ class RedisWakeUps(WakeUps):
                 await self._hear(line, bell)
         finally:
             bell.disturb = None
+
+    async def _send(self, connection: Connection) -> None:
+        """Send what there is to send, as the one that listens."""
 
     async def _check(self, line: _Line) -> None:
         """Find out whether a quiet server is still there."""
@@ -228,7 +251,9 @@ class RedisWakeUps(WakeUps):
         """Read one message; ring the bell that it names."""
         line.connection.begin()
         message = await line.connection.hear()
-        if isinstance(message, bytes):
+        if not isinstance(message, bytes):
+            self._other(message)
+        else:
             token, _, rest = message.partition(b" ")
             bell = self._bells.get(token)
             if bell is own:
@@ -238,8 +263,81 @@ class RedisWakeUps(WakeUps):
                 self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)
         line.heard_at, line.asked_at = self._now(), None
 
+    def _other(self, reply: Any) -> None:
+        """Take a reply that is no message."""
+
     def _lose(self, line: _Line) -> None:
         if self._line is line:
             self._line = None
             self._retry_at = self._now() + _RETRY_SECONDS
         line.end()
+
+
+class NodeWakeUps(RedisWakeUps):
+    """The wake-ups of this process from one node of a cluster, by sharded pub/sub.
+
+    A channel is what begins it and the token of one waiter.
+    """
+
+    def _start_again(self) -> None:
+        super()._start_again()
+        #: By token.
+        self._channels: dict[bytes, bytes] = {}
+        #: The commands that the one that listens has to send, by channel.
+        self._unsent: dict[bytes, str] = {}
+
+    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> None:
+        """Ring the bell when the waiter is next, or when its slot has moved to another node.
+
+        Args:
+            channel: begins the name of the waiter's channel.
+            token: the waiter's.
+            bell: the waiter's.
+        """
+        name = token.encode()
+        self._bells[name], self._channels[name] = bell, channel + name
+        if self._line is not None:
+            self._unsent[channel + name] = "SSUBSCRIBE"
+            listener = self._listener
+            if listener is not None:
+                listener.stir()
+        elif self._now() >= self._retry_at:
+            await self._subscribe(channel + name)
+
+    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
+        """Subscribe for all waiters. They look at their locks: a message may be lost."""
+        self._unsent.clear()
+        channels = dict(self._channels)
+        replies = await connection.ask_all([("SSUBSCRIBE", each) for each in channels.values()])
+        for (name, each), reply in zip(channels.items(), replies, strict=True):
+            if isinstance(reply, redis.RedisError) and each == channel:
+                raise reply
+            bell = self._bells.get(name)
+            if bell is not None and each != channel:
+                bell.ring()
+
+    def end(self, token: str) -> None:
+        channel = self._channels.pop(token.encode(), None)
+        if channel is not None and self._unsent.pop(channel, None) is None and self._line:
+            self._unsent[channel] = "SUNSUBSCRIBE"
+        super().end(token)
+
+    async def _send(self, connection: Connection) -> None:
+        while self._unsent:
+            channel = next(iter(self._unsent))
+            connection.begin()
+            await connection.send(self._unsent.pop(channel), channel)
+
+    def _other(self, reply: Any) -> None:
+        """Let waiters look that hear from now on, or hear nothing any more."""
+        match reply:
+            case [b"ssubscribe" | b"sunsubscribe", bytes(channel), _]:
+                tokens = [name for name, each in self._channels.items() if each == channel]
+            case redis.RedisError():  # refused: of which channel, it does not say
+                tokens = list(self._channels)
+            case _:
+                return
+        for name in tokens:
+            bell = self._bells.get(name)
+            if bell is not None:
+                bell.ring()

@@ -95,7 +95,7 @@ class _Crowd:
         claim = _claim(priority)
         bell = self.bells[claim.token] = Bell()
         bell.listen = self.wake_ups.wait
-        run(self.wake_ups.begin, claim.token, bell)
+        run(self.wake_ups.begin, "ann", claim.token, bell)
         found(self._store.append("ann", joining(claim)))
         return claim.token
 

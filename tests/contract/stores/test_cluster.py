@@ -1,0 +1,350 @@
+"""The store contract on real Redis and Valkey clusters, and their particulars."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+import userlock
+from tests.clusters import RedisCluster, valkey_server
+from userlock.admin.health import Verdict, examine
+from userlock.admin.redis import list_locks
+from userlock.lock.lease import new_token
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.redis import ClusterStore, cluster
+from userlock.stores.registry import open_store
+from userlock.testing import (
+    FenceContract,
+    ForkContract,
+    RaceContract,
+    RewriteContract,
+    TimeContract,
+    VerbContract,
+    WakeContract,
+)
+from userlock.waits import Bell, run
+
+_PATIENT = "&socket_connect_timeout=5&socket_timeout=5"
+
+
+def store_on(there: RedisCluster, options: str = "", prefix: str = "") -> ClusterStore:
+    store = open_store(there.url(prefix or uuid.uuid4().hex, _PATIENT + options))
+    assert isinstance(store, ClusterStore)
+    return store
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with RedisCluster(tmp_path_factory.mktemp("valkey"), binary=valkey_server()) as there:
+        yield there
+
+
+@pytest.fixture
+def store(redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
+    with contextlib.closing(store_on(redis_cluster)) as store:
+        yield store
+
+
+class _Contract(
+    VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
+):
+    pass
+
+
+class TestRedisCluster(_Contract):
+    @pytest.fixture
+    def store(self, store: ClusterStore) -> ClusterStore:
+        return store
+
+
+class TestValkeyCluster(_Contract):
+    @pytest.fixture
+    def store(self, valkey_cluster: RedisCluster) -> Iterator[ClusterStore]:
+        with contextlib.closing(store_on(valkey_cluster)) as store:
+            yield store
+
+
+class TestWithReplicas(VerbContract, RewriteContract, RaceContract):
+    """Each lease that is taken or extended waits for a replica."""
+
+    @pytest.fixture
+    def store(self, redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
+        with contextlib.closing(store_on(redis_cluster, "&wait_replicas=1")) as store:
+            yield store
+
+
+@pytest.mark.slow
+class TestRedisClusterInTime(TimeContract):
+    @pytest.fixture
+    def store(self, store: ClusterStore) -> ClusterStore:
+        return store
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock_id", ["ann", "{ann}", "a{b}c", "}{", "{}", "}", "x" * 1500, "ü{漢"])
+def test_a_lock_and_its_channel_share_a_slot(store: ClusterStore, lock_id: str) -> None:
+    key, channel = store.key(lock_id), store.channel(lock_id)
+    assert key_slot(key) == key_slot(channel + new_token().encode())
+    run_ = store.create(lock_id, b"[]\n+i waits", 60)
+    assert run_ is not None
+    assert store.append_and_wake(lock_id, b"\n- holder") is not None
+
+
+def test_the_locks_are_spread(store: ClusterStore, redis_cluster: RedisCluster) -> None:
+    made = {f"ann-{number}": store.create(f"ann-{number}", b"[]", 60) for number in range(60)}
+    assert all(made.values())
+    assert len({store.shard_of(each) for each in made}) == 3
+    names = {each.name for each in list_locks(store, 1000).locks}
+    assert names == set(made)
+
+
+@pytest.mark.parametrize("prefix", ["a{b", "a}b"])
+def test_a_prefix_with_braces_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="key prefix"):
+        open_store(f"redis+cluster://127.0.0.1:1?prefix={prefix}")
+
+
+# --- redirections -------------------------------------------------------------------------------
+
+
+class _Move:
+    """A slot that moves, in steps."""
+
+    def __init__(self, there: RedisCluster, slot: int) -> None:
+        self.there, self.slot = there, slot
+        self.source = there.owner(slot)
+        self.target = next(node for node in there.primaries() if node is not self.source)
+
+    def begin(self) -> None:
+        self.there.begin_to_move(self.slot, self.target)
+
+    def keys(self) -> None:
+        self.there.move_keys(self.slot, self.source, self.target)
+
+    def end(self) -> None:
+        self.there.end_move(self.slot, self.target)
+
+
+#: The steps after which each verb is tried.
+STEPS = [("begin",), ("begin", "keys"), ("begin", "keys", "end")]
+
+
+@pytest.fixture
+def moved(redis_cluster: RedisCluster) -> Iterator[Callable[[ClusterStore, str], _Move]]:
+    """Provide a lock's slot that moves, and goes back afterwards."""
+    moves: list[_Move] = []
+
+    def move(store: ClusterStore, lock_id: str) -> _Move:
+        moves.append(_Move(redis_cluster, key_slot(store.key(lock_id))))
+        return moves[-1]
+
+    yield move
+    for each in moves:
+        each.keys()
+        each.end()
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=" ".join)
+@pytest.mark.parametrize("wait", ["", "&wait_replicas=1"])
+def test_each_verb_while_its_slot_moves(
+    redis_cluster: RedisCluster, moved: Any, steps: tuple[str, ...], wait: str
+) -> None:
+    with contextlib.closing(store_on(redis_cluster, wait)) as store:
+        _each_verb(store, moved, steps)
+
+
+def _each_verb(store: ClusterStore, moved: Any, steps: tuple[str, ...]) -> None:
+    version = store.create("ann", b"first", 60)
+    assert version is not None
+    move = moved(store, "ann")
+    for step in steps:
+        getattr(move, step)()
+    read = store.read("ann")
+    assert read is not None
+    assert read.record == b"first"
+    assert store.swap("ann", version, b"second", 60) is not None
+    assert store.swap("ann", version, b"third", 60) is None
+    appended = store.append_and_wake("ann", b"\n- holder")
+    assert appended is not None
+    assert store.rewrite("ann", appended.version, b"fourth") is not None
+    fenced = store.fence("ann", b"\n#")
+    assert fenced is not None
+    assert fenced[0].record == b"fourth\n#"
+    assert store.remove("ann", fenced[0].version)
+    assert store.create("ann", b"fifth", 60) is not None
+    assert store.create("ann", b"sixth", 60) is None
+
+
+def test_each_verb_fails_if_redirections_are_ignored(
+    store: ClusterStore, moved: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+    assert store.read("nobody's") is None  # it knows the map
+    monkeypatch.setattr(cluster, "_REDIRECTIONS", ())
+    for steps in STEPS[1:]:
+        with pytest.raises(StoreUnavailable, match="node of a cluster"):
+            _each_verb(store, moved, steps)
+
+
+def test_a_map_that_is_all_wrong_is_mended(store: ClusterStore) -> None:
+    """As after many slots were moved: one redirection is enough for all."""
+    assert store.read("nobody's") is None
+    connections = store.connections
+    nodes = connections.primaries()
+    connections._slots[:] = [nodes[0]] * len(connections._slots)
+    connections._refresh_at = 0.0
+    ids = [f"ann-{number}" for number in range(20)]
+    assert [store.read(each) for each in ids] == [None] * 20
+    assert len({store.shard_of(each) for each in ids}) == 3
+
+
+def test_numbers_of_fences_grow_while_the_slot_moves_to_and_fro(
+    store: ClusterStore, redis_cluster: RedisCluster
+) -> None:
+    assert store.create("ann", b"first", 60) is not None
+    numbers: list[int] = []
+
+    def fence() -> None:
+        answer = store.fence("ann", b"\n#")
+        assert answer is not None
+        numbers.append(answer[1])
+
+    fence()
+    for _ in range(3):
+        move = _Move(redis_cluster, key_slot(store.key("ann")))
+        for step in (move.begin, move.keys, move.end):
+            step()
+            fence()
+            fence()
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] < 1 << 63
+
+
+# --- replicas -----------------------------------------------------------------------------------
+
+
+def test_a_lease_that_too_few_replicas_have_is_none(redis_cluster: RedisCluster) -> None:
+    """It counts as an outage, and is taken back."""
+    url = redis_cluster.url(uuid.uuid4().hex, "&wait_replicas=2&socket_timeout=1")
+    service = userlock.LockService.from_url(url, outage="fail")
+    with contextlib.closing(service):
+        with pytest.raises(userlock.LockServiceUnavailable, match="1 of 2 replicas"):
+            service.acquire("ann")
+        assert service.client.pending.left
+        with contextlib.closing(open_store(url)) as store:
+            assert store.read("ann") is not None
+            service.client.run(service.clock.now())
+            deadline = service.clock.now() + 30
+            while store.read("ann") is not None and service.clock.now() < deadline:
+                service.client.run(service.clock.now())
+                service.clock.sleep(0.05)
+            assert store.read("ann") is None
+
+
+# --- wake-ups -----------------------------------------------------------------------------------
+
+
+def test_waiters_hear_after_their_slot_has_moved(
+    store: ClusterStore, redis_cluster: RedisCluster
+) -> None:
+    """The end of the subscription rings the bell; then the waiter looks, and subscribes again."""
+    token, bell = new_token(), Bell()
+    assert store.wake_ups is not None
+    assert store.create("ann", b"[]\n+i " + token.encode(), 60) is not None
+    run(store.wake_ups.begin, "ann", token, bell)
+    move = _Move(redis_cluster, key_slot(store.key("ann")))
+    for step in (move.begin, move.keys, move.end):
+        step()
+    store.wake_ups.wait(bell, 30)
+    assert bell.rung
+    bell.answer()
+    assert store.read("ann") is not None  # as a waiter does then
+    store.wake_ups.wait(bell, 30)  # it subscribes on the new node, which rings when that is done
+    bell.answer()
+    store.append_and_wake("ann", b"\n- holder")
+    store.wake_ups.wait(bell, 30)
+    assert bell.answer()[0], "the store has not woken it"
+    store.wake_ups.end(token)
+
+
+def test_without_sharded_channels_waiters_poll(
+    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Redis 7: the commands do not exist."""
+    for node in redis_cluster.nodes:
+        node.ask("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-ssubscribe")
+    url = redis_cluster.url(uuid.uuid4().hex, _PATIENT).replace("://", "://old:secret@")
+    with contextlib.closing(open_store(url)) as store:
+        assert store.wake_ups is not None
+        bell = Bell()
+        assert store.read("ann") is None
+        run(store.wake_ups.begin, "ann", "token", bell)
+        assert not store.wake_ups.of(bell).come
+        store.wake_ups.wait(bell, 0.01)
+        assert not bell.rung
+
+
+# --- rights, rows of the documentation ----------------------------------------------------------
+
+
+def test_the_rights_in_the_documentation_suffice(redis_cluster: RedisCluster) -> None:
+    page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
+    said = re.search(r"ACL:\s+`([^`]+)`", page)
+    also = re.search(r"a cluster also needs `([^`]+)`", page)
+    assert said is not None
+    assert also is not None
+    prefix = uuid.uuid4().hex
+    rights = f"{said[1]} {also[1]}".replace("PREFIX", prefix).split()
+    for node in redis_cluster.nodes:
+        node.ask("ACL", "SETUSER", prefix, "reset", "on", ">secret", *rights)
+    url = redis_cluster.url(prefix, _PATIENT).replace("://", f"://{prefix}:secret@")
+    service = userlock.LockService.from_url(url, outage="fail")
+    with contextlib.closing(service), userlock.scope(service) as scope:
+        assert scope.acquire("ann").fence > 0
+        bell = Bell()
+        assert service.store.wake_ups is not None
+        run(service.store.wake_ups.begin, "ann", "token", bell)
+        assert service.store.wake_ups.of(bell).come
+        scope.release("ann")
+        scope.acquire("ann", heartbeat=True).extend(10)
+    assert Verdict.WRONG not in {each.verdict for each in examine(service.store)}
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis+cluster://", "names no host"),
+        ("redis+cluster://a:1,:2", "names no host"),
+        ("redis+cluster://a:0", "port 0"),
+        ("redis+cluster://a/1", "database 0 only"),
+        ("redis+cluster://a?db=1", "database 0 only"),
+        ("redis+cluster://a?wait_replicas=one", "wait_replicas must be a whole number"),
+        ("redis+cluster://a?ssl_ca_certs=/x", r"needs rediss\+cluster://"),
+        ("valkey+cluster://a?credentials=google", r"needs valkeys\+cluster://"),
+        ("redis+cluster://a?sentinel_password=x", "unknown option sentinel_password"),
+        ("redis+clusters://a", "names no lease store"),
+        ("memcache+cluster://a", "names no lease store"),
+        ("redis://a,b", r"redis\+cluster://"),
+        ("redis+sentinel://a,b", "must name the service"),
+        ("redis+sentinel://a,b/0/app", "must name the service"),
+    ],
+)
+def test_a_malformed_url_is_explained(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["redis+cluster", "valkey+cluster", "rediss+cluster", "valkeys+cluster"]
+)
+def test_each_scheme_opens_a_cluster(scheme: str) -> None:
+    assert isinstance(open_store(f"{scheme}://a:1,b,[::1]:3"), ClusterStore)

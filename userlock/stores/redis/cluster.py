@@ -1,0 +1,457 @@
+"""Leases in a Redis Cluster: each lock in its slot, each node as one Redis.
+
+    lock id ──▶ key ──▶ slot (CRC16) ──▶ primary ──▶ its own pool, breaker and wake-ups
+                                            │
+              MOVED: another has the slot ──┤──▶ sent there; the map is read again
+              ASK: the slot just moves    ──┘──▶ sent there once, after ASKING
+
+A lock is one key, so nothing spans two slots. A redirection says that the command
+was not carried out: it may be sent again. A node that fails tells nothing of the
+kind, so the caller learns of it as with one server, and the breaker of that node
+alone opens. Before a node that has failed is asked again, another one is asked for
+the map: if a replica was promoted, the next command goes there.
+
+From redis-py come the slot of a key, the errors with their addresses, and
+connections. Its `RedisCluster` and `NodesManager` are not used. They block, and
+connect by themselves and to all nodes, with retries and time-outs of their own; they
+send a command again whose reply was lost; and one dead node costs each request its
+time-outs. So the map, its renewal and the redirections stand here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import re
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import redis
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+
+from userlock.clock import SYSTEM_CLOCK
+from userlock.fork import reset_in_child
+from userlock.lock.store import Stored, StoreUnavailable, WakeUps
+from userlock.stores.prefix import check_prefix
+from userlock.stores.redis.connections import Command, Connection, Connections
+from userlock.stores.redis.store import (
+    FENCE_BODY,
+    RedisStore,
+    Script,
+    fenced,
+    stored,
+    wake_script,
+)
+from userlock.stores.redis.wake_ups import NodeWakeUps
+from userlock.stores.stream import Refused, number
+from userlock.waits import Bell, pause, run
+
+#: How often one command is redirected.
+_MOST_REDIRECTIONS = 5
+#: The map is read once in so long, at most, in seconds.
+_REFRESH_SECONDS = 1.0
+#: How many nodes are asked for the map at a time.
+_MOST_ASKED = 3
+#: Pause before a command is sent again to a node that asks for it, in seconds.
+_TRY_AGAIN_SECONDS = 0.01
+#: By how much a fence grows with each epoch: 19 hours, in microseconds.
+_EPOCH_BITS = 36
+
+_REDIRECTIONS = (AskError, ClusterDownError, TryAgainError)  # MOVED is an ASK
+
+_WAKE = wake_script("'spublish', ARGV[2] .. first")
+_FENCE = Script(
+    FENCE_BODY.replace(
+        "redis.call('time'),",
+        "redis.call('time'), redis.call('cluster', 'info'):match('cluster_my_epoch:(%d+)'),",
+    )
+)
+
+
+class Node(Connections):
+    """The connections of this process to one node.
+
+    Attributes:
+        address: its host and port.
+        number: never another node's.
+        failed: it did not answer the last time.
+    """
+
+    def __init__(self, address: tuple[str, int], number: int, pool: Any, **options: Any) -> None:
+        super().__init__(pool, **options)
+        self.address = address
+        self.number = number
+        self.failed = False
+
+
+class ClusterConnections:
+    """The connections of this process to the nodes of a cluster. Thread-safe; survives fork.
+
+    Exchanges are those of a pool, with the key first.
+
+    Args:
+        pool: a redis-py pool, whose kind of connection and options are used for each node.
+        seeds: hosts and ports of nodes, or of an endpoint that names them.
+        connect_timeout: in seconds.
+        timeout: for an exchange, in seconds.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        pool: Any,
+        seeds: Sequence[tuple[str, int]],
+        *,
+        connect_timeout: float,
+        timeout: float,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
+    ) -> None:
+        self._connection_class = pool.connection_class
+        self._kwargs = pool.connection_kwargs
+        self._options: dict[str, Any] = {"connect_timeout": connect_timeout, "timeout": timeout}
+        self._now = now
+        self._numbers = itertools.count(1)
+        self._nodes: dict[tuple[str, int], Node] = {}
+        self._seeds = [self._node(each) for each in seeds]
+        self._slots: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._known = False
+        self._refresh_at = 0.0
+        self.name = ", ".join(node.name for node in self._seeds)
+
+    def _node(self, address: tuple[str, int]) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            host, port = address
+            pool = SimpleNamespace(
+                connection_class=self._connection_class,
+                connection_kwargs={**self._kwargs, "host": host, "port": port},
+            )
+            node = Node(address, next(self._numbers), pool, **self._options)
+        return self._nodes.setdefault(address, node)
+
+    def node_of(self, key: bytes) -> Node | None:
+        """Return the node that has the key, as far as is known."""
+        return self._slots[key_slot(key)]
+
+    def primaries(self) -> list[Node]:
+        """Return all nodes that have slots; `StoreUnavailable` if they are not known."""
+        run(self._refresh)
+        found = dict.fromkeys(node for node in self._slots if node is not None)
+        return sorted(found, key=lambda node: node.address)
+
+    def drop_idle(self) -> None:
+        """Close the connections that stand idle."""
+        for node in list(self._nodes.values()):
+            node.drop_idle()
+
+    # --- exchanges, as a pool has them --------------------------------------------------------
+
+    async def ask(self, exchange: Any, key: bytes, *args: Any) -> Any:
+        return await self._follow(key, Node.ask, exchange, key, *args)
+
+    async def ask_unchecked(self, exchange: Any, key: bytes, *args: Any) -> Any:
+        return await self._follow(key, Node.ask_unchecked, exchange, key, *args)
+
+    async def ask_to_read(self, exchange: Any, hurry: bool, key: bytes, *args: Any) -> Any:
+        return await self._follow(key, Node.ask_to_read, exchange, hurry, key, *args)
+
+    async def _follow(
+        self, key: bytes, way: Callable[..., Coroutine[Any, Any, Any]], exchange: Any, *args: Any
+    ) -> Any:
+        """Return the answer of the node that has the key, wherever it is."""
+        slot = key_slot(key)
+        node = self._slots[slot]
+        if node is None or node.failed:
+            await self._refresh()
+            node = self._slots[slot]
+        if node is None:
+            raise _unavailable(self.name, f"no node has slot {slot}")
+        asked: Callable[..., Coroutine[Any, Any, Any]] = _answered
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                answer = await way(node, functools.partial(asked, exchange), *args)
+            except StoreUnavailable as trouble:
+                node.failed = node.failed or not (trouble.serves_others or trouble.of_demand)
+                raise
+            asked = _answered
+            match answer:
+                case MovedError():
+                    node = self._slots[slot] = self._node(_address(answer, node))
+                    await self._refresh(node)
+                case AskError():
+                    asked = functools.partial(_asked, node)
+                    node = self._node(_address(answer, node))
+                case TryAgainError():
+                    await pause(SYSTEM_CLOCK, _TRY_AGAIN_SECONDS)
+                case ClusterDownError():
+                    node.failed = True
+                    raise _unavailable(node.name, str(answer))
+                case _:
+                    node.failed = False
+                    return answer
+        raise _unavailable(node.name, f"slot {slot} is sent from node to node", serves_others=True)
+
+    # --- the map ----------------------------------------------------------------------------
+
+    async def _refresh(self, first: Node | None = None) -> None:
+        """Read the map from a node that answers, unless that was done a moment ago.
+
+        Raises:
+            StoreUnavailable: no node has told the map yet.
+        """
+        now = self._now()
+        if self._known and now < self._refresh_at:
+            return
+        self._refresh_at = now + _REFRESH_SECONDS
+        nodes = list(self._nodes.values())
+        random.shuffle(nodes)
+        nodes.sort(key=lambda node: (node is not first, node.failed))
+        trouble: StoreUnavailable | None = None
+        for node in nodes[:_MOST_ASKED]:
+            try:
+                rows = await node.ask_to_read(_slots, False)
+            except StoreUnavailable as error:
+                node.failed, trouble = True, error
+                continue
+            node.failed = False
+            self._take(rows, node)
+            return
+        if not self._known and trouble is not None:
+            trouble.sent = False  # nothing of the caller's was
+            raise trouble
+
+    def _take(self, rows: Iterable[tuple[int, int, list[tuple[str, int]]]], said: Node) -> None:
+        """Take a map: the first and last of some slots, and their nodes, the primary first."""
+        slots: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        kept = set(self._seeds)
+        for first, last, addresses in rows:
+            nodes = [self._node((host or said.address[0], port)) for host, port in addresses]
+            slots[first : last + 1] = nodes[:1] * (last + 1 - first)
+            kept.update(nodes)
+        self._slots, self._known = slots, True
+        for address, node in list(self._nodes.items()):
+            if node not in kept:
+                self._nodes.pop(address, None)
+                node.drop_idle()
+
+
+def _unavailable(name: str, reason: str, *, serves_others: bool = False) -> StoreUnavailable:
+    return StoreUnavailable(f"redis at {name}: {reason}", sent=False, serves_others=serves_others)
+
+
+def _address(redirection: AskError, node: Node) -> tuple[str, int]:
+    """Return where a redirection leads. One without a host is to the same host."""
+    return redirection.host or node.address[0], redirection.port
+
+
+async def _answered(exchange: Any, connection: Connection, *args: Any) -> Any:
+    """Return the answer of an exchange, a redirection too: the connection is fine."""
+    try:
+        return await exchange(connection, *args)
+    except _REDIRECTIONS as redirection:
+        return redirection
+
+
+async def _asked(source: Node, exchange: Any, connection: Connection, *args: Any) -> Any:
+    """As `_answered`, of a node to which the slot just moves from another one."""
+    return await _answered(exchange, _Asking(connection, source), *args)
+
+
+class _Asking(Connection):
+    """A connection whose every packet begins with ASKING."""
+
+    def __init__(self, connection: Connection, source: Node) -> None:
+        self._connection = connection
+        self.source = source
+
+    async def ask(self, *command: bytes | str | int) -> Any:
+        (reply,) = await self.ask_all([command])
+        if isinstance(reply, redis.RedisError):
+            raise reply
+        return reply
+
+    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        return (await self._connection.ask_all([("ASKING",), *commands]))[1:]
+
+
+async def _slots(connection: Connection) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    reply = await connection.ask("CLUSTER", "SLOTS")
+    if not isinstance(reply, list):
+        raise Refused("it answered CLUSTER SLOTS with something else than a list")
+    return [_row(each) for each in reply]
+
+
+def _row(row: Any) -> tuple[int, int, list[tuple[str, int]]]:
+    match row:
+        case [int(first), int(last), *nodes] if 0 <= first <= last < REDIS_CLUSTER_HASH_SLOTS:
+            return first, last, [_named(each) for each in nodes]
+    raise Refused("it answered CLUSTER SLOTS with something else than slots")
+
+
+def _named(node: Any) -> tuple[str, int]:
+    match node:
+        case [bytes() | None as host, int(port), *_]:
+            return (host or b"").decode("ascii", "replace"), port
+    raise Refused("it answered CLUSTER SLOTS with something else than nodes")
+
+
+# --- the store ----------------------------------------------------------------------------------
+
+
+class ClusterStore(RedisStore):
+    """A lease store in a Redis Cluster. Thread-safe; survives fork.
+
+    Verbs, records and keys are those of `RedisStore`; a lock id with braces is hashed.
+
+    Args:
+        client: a `redis.Redis`, whose options are used for each node.
+        seeds: hosts and ports of some nodes, or of an endpoint that names them.
+        **options: as for `RedisStore`.
+    """
+
+    connections: ClusterConnections  # type: ignore[assignment]
+
+    def __init__(self, client: Any, seeds: Sequence[tuple[str, int]], **options: Any) -> None:
+        self._seeds = seeds
+        super().__init__(client, **options)
+        check_prefix(self.prefix, also="{}")
+
+    def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
+        self.connections = ClusterConnections(
+            pool, self._seeds, connect_timeout=connect_timeout, timeout=timeout
+        )
+
+    def _wakes(self) -> WakeUps:
+        return ClusterWakeUps(self)
+
+    def shard_of(self, lock_id: str) -> int:
+        node = self.connections.node_of(self.key(lock_id))
+        return 0 if node is None else node.number
+
+    def key(self, lock_id: str) -> bytes:
+        key = super().key(lock_id)
+        if b"{" in key or b"}" in key:  # Redis would take a part of the key for the slot
+            return self._hashed(lock_id.encode("utf-8", "surrogatepass"))
+        return key
+
+    def channel(self, lock_id: str) -> bytes:
+        """Return the begin of the names of channels that are in the lock's slot."""
+        return b"%b{%b}" % (self._channel, self.key(lock_id))
+
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append; the number is the time in microseconds, and 19 hours more for each epoch.
+
+        Whenever slots get another primary, the cluster gives it an epoch above all others.
+        """
+        return await self.connections.ask(_fence, self.key(lock_id), line)
+
+    async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        if self.wake_ups is None:
+            return await self.aappend(lock_id, line)
+        return await self._append(_WAKE, lock_id, line, self.channel(lock_id))
+
+    def close(self) -> None:
+        self.connections.drop_idle()
+        if isinstance(self.wake_ups, ClusterWakeUps):
+            self.wake_ups.close()
+
+
+async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
+    # A node to which a slot just moves gets an epoch above all others with the slot, or has it.
+    least = 1 + await connection.source.ask(_epoch) if isinstance(connection, _Asking) else 0
+    match await _FENCE.run(connection, key, line):
+        case [now, bytes(epoch), record]:
+            found = fenced([now, record])
+            assert found is not None
+            return found[0], (max(number(epoch), least) << _EPOCH_BITS) + found[1]
+        case reply:
+            return fenced(reply)
+
+
+async def _epoch(connection: Connection) -> int:
+    reply = await connection.ask("CLUSTER", "INFO")
+    found = re.search(rb"cluster_my_epoch:(\d{1,18})\b", reply if isinstance(reply, bytes) else b"")
+    if found is None:
+        raise Refused("it answered CLUSTER INFO without its epoch")
+    return int(found[1])
+
+
+class _Waiter:
+    """A waiter, and the wake-ups of the node on which it is subscribed."""
+
+    __slots__ = ("lock_id", "on", "token")
+
+    def __init__(self, lock_id: str, token: str) -> None:
+        self.lock_id = lock_id
+        self.token = token
+        self.on: NodeWakeUps | None = None
+
+
+class ClusterWakeUps(WakeUps):
+    """The wake-ups of this process from each node of a cluster. Survives fork."""
+
+    def __init__(self, store: ClusterStore) -> None:
+        super().__init__()
+        self._store = store
+        self._nodes: weakref.WeakKeyDictionary[Node, NodeWakeUps] = weakref.WeakKeyDictionary()
+        self._start_again()
+        reset_in_child(self._start_again)
+
+    def _start_again(self) -> None:
+        self._waiters: dict[Bell, _Waiter] = {}
+        self._bells: dict[str, Bell] = {}
+
+    def of(self, bell: Bell) -> WakeUps:
+        waiter = self._waiters.get(bell)
+        return self if waiter is None or waiter.on is None else waiter.on
+
+    async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
+        self._bells[token] = bell
+        self._waiters[bell] = _Waiter(lock_id, token)
+        await self._follow(bell)
+
+    async def _follow(self, bell: Bell) -> NodeWakeUps | None:
+        """Subscribe on the node that has the waiter's lock now; return its wake-ups."""
+        waiter = self._waiters.get(bell)
+        if waiter is None:
+            return None
+        node = self._store.connections.node_of(self._store.key(waiter.lock_id))
+        on = None if node is None else self._on(node)
+        if on is not waiter.on or (on is not None and not on.listens):
+            if waiter.on is not None and waiter.on is not on:
+                waiter.on.end(waiter.token)
+            waiter.on = on
+            if on is not None:
+                await on.begin_on(self._store.channel(waiter.lock_id), waiter.token, bell)
+        return on
+
+    def _on(self, node: Node) -> NodeWakeUps:
+        on = self._nodes.get(node)
+        if on is None:
+            on = self._nodes[node] = NodeWakeUps(node.apart, b"", stored)
+        return on
+
+    def end(self, token: str) -> None:
+        bell = self._bells.pop(token, None)
+        waiter = None if bell is None else self._waiters.pop(bell, None)
+        if waiter is not None and waiter.on is not None:
+            waiter.on.end(token)
+
+    def wait(self, bell: Bell, seconds: float) -> None:
+        run(self.await_, bell, seconds)
+
+    async def await_(self, bell: Bell, seconds: float) -> None:
+        on = await self._follow(bell)
+        if on is None:
+            await bell.sleep(seconds)
+        else:
+            await on.await_(bell, seconds)
+
+    def close(self) -> None:
+        """End the subscriptions."""
+        for each in list(self._nodes.values()):
+            each.close()

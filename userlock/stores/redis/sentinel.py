@@ -1,0 +1,36 @@
+"""The primary that Sentinels name, by redis-py's discovery: each new connection asks them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from userlock.stores.redis.url import Named
+
+
+def client_of_sentinels(client: redis.Redis, named: Named) -> redis.Redis:
+    """Return a client of the primary.
+
+    Args:
+        client: has the options of a connection: credentials, TLS and others.
+        named: the Sentinels and the service.
+    """
+    given = client.connection_pool.connection_kwargs
+    tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
+    if issubclass(client.connection_pool.connection_class, redis.SSLConnection):
+        tls["ssl"] = True
+    of_sentinels: dict[str, Any] = {
+        **tls,
+        **named.of_sentinels,
+        "socket_connect_timeout": named.connect_timeout,
+        "socket_timeout": named.timeout,
+        "retry": Retry(NoBackoff(), 0),  # another one is asked instead
+    }
+    sentinels: Any = Sentinel(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+    options = {name: given[name] for name in given if name not in ("host", "port", *tls)}
+    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)
+    return primary
