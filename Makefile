@@ -5,7 +5,7 @@
 # make test-all  the rest: all fault trials, load, oldest releases, other Pythons
 # make test-long  what takes longer still: long fault trials, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH and of pyenv: PYTHONS="3.12 3.13"
-# make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis or memcacheds, datastore, fallback
+# make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis, memcacheds, cluster, sentinel, datastore…
 # make docs      the documentation as a site, in build/site
 # make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
 # make dist      both packages in dist/, installed into an empty environment and tried

@@ -8,8 +8,10 @@ from typing import Any
 
 from tools.traffic.day import Result
 from tools.traffic.profile import DAY_SECONDS
-from tools.traffic.sizing import BUSY_SHARE, THREADS, needs
+from tools.traffic.sizing import BUSY_SHARE, FAIL_OVER_SECONDS, SHARDS, THREADS, needs
 from tools.traffic.tally import PART_SECONDS, Tally
+
+_OF_SHARD = "shard_locks_per_second_peak"
 
 
 def facts(result: Result) -> dict[str, Any]:
@@ -46,6 +48,9 @@ def facts(result: Result) -> dict[str, Any]:
         "memory_bytes_most": need.most_records * need.record_bytes,
         "workers": need.workers,
         "connections": need.connections,
+        "node_connections": need.node_connections,
+        _OF_SHARD: need.shard_locks,
+        "lost_shard_locks": need.lost_locks,
     }
 
 
@@ -158,4 +163,10 @@ _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("  without releases for a lease's time", _named("memory_bytes_most", _bytes)),
     ("worker processes", _named("workers")),
     ("connections to each memcached, maximum", _named("connections")),
+    (f"cluster of {SHARDS} shards: locks per second and shard, peak", _named(_OF_SHARD)),
+    ("  connections to each node, maximum", _named("node_connections")),
+    (
+        f"  locks without a store in {FAIL_OVER_SECONDS:g} s of fail-over",
+        _named("lost_shard_locks"),
+    ),
 )

@@ -19,6 +19,10 @@ _SMALLEST, _FACTOR, _ALIGNED = 96, 1.25, 8
 #: Threads of a worker process, and the maximal share of their time that requests may take.
 THREADS = 8
 BUSY_SHARE = 0.5
+#: Of a cluster of Redis or Valkey: its primaries, and the time from the failure of one until
+#: processes use its replica (a node time-out of 15 s, the election, a second of ours).
+SHARDS = 3
+FAIL_OVER_SECONDS = 20.0
 
 
 class Needs(NamedTuple):
@@ -30,6 +34,9 @@ class Needs(NamedTuple):
         most_records: number of records if no release arrived for the time of a lease.
         workers: processes of `THREADS` threads for interactive requests.
         connections: maximal number of connections to each memcached server, the sweep's included.
+        node_connections: the same to each node of a cluster, with one of each process to listen.
+        shard_locks: locks per second of each shard of a cluster, in the busiest ten minutes.
+        lost_locks: locks that are degraded, or lost, while one of the shards fails over then.
     """
 
     records: float
@@ -37,6 +44,9 @@ class Needs(NamedTuple):
     most_records: float
     workers: int
     connections: int
+    node_connections: int
+    shard_locks: float
+    lost_locks: float
 
 
 def needs(result: Result) -> Needs:
@@ -49,12 +59,17 @@ def needs(result: Result) -> Needs:
     locked = profile.mean_section + 2 * profile.round_trip + waiting
     seconds = profile.other + locked * tally.locks / max(tally.requests, 1.0)
     workers = max(2, math.ceil(requests * seconds / (THREADS * BUSY_SHARE)))
+    connections = workers * THREADS + result.sweep.workers
+    shard_locks = max(tally.locks_by_part) / PART_SECONDS / SHARDS
     return Needs(
         records=tally.record_seconds * busiest / PART_SECONDS,
         record_bytes=item_bytes(),
         most_records=max(tally.locks_by_part) / PART_SECONDS * lock_seconds,
         workers=workers,
-        connections=workers * THREADS + result.sweep.workers,
+        connections=connections,
+        node_connections=connections + workers + result.sweep.workers,
+        shard_locks=shard_locks,
+        lost_locks=shard_locks * FAIL_OVER_SECONDS,
     )
 
 
