@@ -15,6 +15,7 @@ from typing import Protocol
 
 from benchmarks import (
     batch,
+    cluster,
     crowd,
     datastore,
     fairness,
@@ -42,6 +43,7 @@ class Measure(Protocol):
 
 SECTIONS: dict[str, Measure] = {
     "lock": lock.run,
+    "cluster": cluster.run,
     "handoff": handoff.run,
     "fairness": fairness.run,
     "crowd": crowd.run,

@@ -42,18 +42,38 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Node(RedisServer):
-    """One server of a cluster, or of those that Sentinels watch."""
+    """One server of a cluster, or of those that Sentinels watch.
+
+    Attributes:
+        seen: the port that others are told: its own, or that of a proxy.
+    """
+
+    @property
+    def seen(self) -> int:
+        return self._seen or self.port
+
+    _seen = 0
+
+    def announce(self, option: str, port: int) -> None:
+        """Have it tell others that it listens on another port, also after a restart."""
+        self.ask("CONFIG", "SET", option, port)
+        self._child.command += [f"--{option}", str(port)]
+        self._seen = port
+
+    @property
+    def is_primary(self) -> bool:
+        return bool(self.raw("ROLE")[0] == b"master")
 
     def ask(self, *command: object) -> Any:
         """Return its reply to a command, as bytes."""
         with contextlib.closing(redis.Redis(port=self.port, socket_timeout=20)) as client:
-            return client.execute_command(*command)  # type: ignore[no-untyped-call]
+            return client.execute_command(*command)
 
     def raw(self, *command: object) -> Any:
         """Return its reply, which redis-py does not interpret."""
         with contextlib.closing(redis.Redis(port=self.port, socket_timeout=20)) as client:
             client.response_callbacks.clear()
-            return client.execute_command(*command)  # type: ignore[no-untyped-call]
+            return client.execute_command(*command)
 
 
 class ClusterNode(Node):
@@ -63,10 +83,6 @@ class ClusterNode(Node):
         super().__init__(folder, *enabled, *options, binary=binary)
         self.bus = int(enabled[3])
         self.node_id = self.raw("CLUSTER", "MYID").decode()
-
-    @property
-    def is_primary(self) -> bool:
-        return bool(self.raw("ROLE")[0] == b"master")
 
 
 class RedisCluster:
@@ -79,6 +95,7 @@ class RedisCluster:
         node_timeout_seconds: after which a silent node counts as failed.
         options: additional command line options.
         binary: as for `RedisServer`.
+        seen_at: returns the port of a proxy that clients are told, for a node's port.
     """
 
     def __init__(
@@ -89,6 +106,7 @@ class RedisCluster:
         replicas: int = 1,
         node_timeout_seconds: float = 15,
         binary: str = "",
+        seen_at: Callable[[int], int] | None = None,
     ) -> None:
         options = (
             *("--cluster-node-timeout", str(int(node_timeout_seconds * 1000))),
@@ -103,6 +121,8 @@ class RedisCluster:
                 node = ClusterNode(folder / str(number), *options, binary=binary)
                 self._stack.callback(node.stop)
                 self.nodes.append(node)
+                if seen_at is not None:
+                    node.announce("cluster-announce-port", seen_at(node.port))
             self._form(primaries)
         except BaseException:
             self._stack.close()
@@ -142,7 +162,7 @@ class RedisCluster:
 
     def url(self, prefix: str = "test", options: str = "", scheme: str = "redis+cluster") -> str:
         """Return the address of the store, with two nodes as seeds."""
-        seeds = ",".join(node.address for node in self.nodes[1:3])
+        seeds = ",".join(f"{ports.LOOPBACK}:{node.seen}" for node in self.nodes[1:3])
         return f"{scheme}://{seeds}?prefix={prefix}{options}"
 
     # --- who has what -----------------------------------------------------------------------
@@ -155,7 +175,7 @@ class RedisCluster:
         """Return the primary of a slot, as the primaries see it."""
         for first, last, (_, port, *_), *_ in self._witness().raw("CLUSTER", "SLOTS"):
             if first <= slot <= last:
-                return next(node for node in self.nodes if node.port == port)
+                return next(node for node in self.nodes if node.seen == port)
         raise AssertionError(f"nobody has slot {slot}")
 
     def replicas(self, primary: ClusterNode) -> list[ClusterNode]:
@@ -163,7 +183,7 @@ class RedisCluster:
         return [
             node
             for node in self.nodes
-            if node.running and node.raw("ROLE")[:3] == [b"slave", b"127.0.0.1", primary.port]
+            if node.running and node.raw("ROLE")[:3] == [b"slave", b"127.0.0.1", primary.seen]
         ]
 
     def _witness(self) -> ClusterNode:
@@ -178,7 +198,7 @@ class RedisCluster:
             witnesses = [node for node in self.nodes if node.running and node is not failed]
             for witness in witnesses:
                 names = [each[2][1] for each in witness.raw("CLUSTER", "SLOTS")]
-                if failed.port in names or b"cluster_state:ok" not in witness.raw(
+                if failed.seen in names or b"cluster_state:ok" not in witness.raw(
                     "CLUSTER", "INFO"
                 ):
                     return False
@@ -217,19 +237,30 @@ class SentinelGroup:
         folder: for their files.
         replicas: how many.
         down_after_seconds: after which a silent server counts as down.
+        seen_at: as for `RedisCluster`.
     """
 
-    def __init__(self, folder: Path, *, replicas: int = 2, down_after_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replicas: int = 2,
+        down_after_seconds: float = 1.0,
+        seen_at: Callable[[int], int] | None = None,
+    ) -> None:
         self._stack = contextlib.ExitStack()
         self.servers: list[Node] = []
         self.ports: list[int] = []
         try:
             for number in range(1 + replicas):
                 (folder / str(number)).mkdir()
-                of = ("--replicaof", f"127.0.0.1 {self.servers[0].port}") if number else ()
-                node = Node(folder / str(number), *of, "--repl-diskless-sync-delay", "0")
+                node = Node(folder / str(number), "--repl-diskless-sync-delay", "0")
                 self._stack.callback(node.stop)
                 self.servers.append(node)
+                if seen_at is not None:
+                    node.announce("replica-announce-port", seen_at(node.port))
+                if number:
+                    node.ask("REPLICAOF", ports.LOOPBACK, self.servers[0].seen)
             for number in range(3):
                 self._start_sentinel(folder / f"sentinel-{number}", down_after_seconds)
             until(self._is_whole, "each Sentinel knows the replicas and the other Sentinels")
@@ -243,7 +274,7 @@ class SentinelGroup:
         configuration = folder / "sentinel.conf"
         configuration.write_text(
             f"port {port}\nbind {ports.LOOPBACK}\ndir {folder}\n"
-            f"sentinel monitor app {ports.LOOPBACK} {self.servers[0].port} 2\n"
+            f"sentinel monitor app {ports.LOOPBACK} {self.servers[0].seen} 2\n"
             f"sentinel down-after-milliseconds app {int(down_after_seconds * 1000)}\n"
             "sentinel failover-timeout app 5000\n"
         )
@@ -260,7 +291,7 @@ class SentinelGroup:
 
     def _state(self, port: int) -> dict[str, Any]:
         with contextlib.closing(redis.Redis(port=port, socket_timeout=5)) as client:
-            state: dict[str, Any] = client.sentinel_master("app")  # type: ignore[no-untyped-call, assignment]
+            state: dict[str, Any] = client.sentinel_master("app")  # type: ignore[assignment]
             return state
 
     def _is_whole(self) -> bool:
@@ -286,12 +317,12 @@ class SentinelGroup:
         """Return the primary that the Sentinels name."""
         named = {self._state(port)["port"] for port in self.ports}
         (port,) = named
-        return next(each for each in self.servers if each.port == port)
+        return next(each for each in self.servers if each.seen == port)
 
     def wait_for_promotion(self, failed: Node) -> None:
         """Wait until all Sentinels name another primary."""
         until(
-            lambda: all(self._state(port)["port"] != failed.port for port in self.ports),
+            lambda: all(self._state(port)["port"] != failed.seen for port in self.ports),
             "a replica is promoted",
         )
 

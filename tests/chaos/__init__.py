@@ -11,6 +11,7 @@ watched     its lock service, which records requests and results
 record      writing of the records; history: reading them
 crew        several processes, some of which are stopped or killed
 stage       the servers: lease servers behind bad networks (`network`), the emulator on disk
+groups      servers that stand in for each other, as one lease server
 harms       the faults, derived from a seed; nemesis: injects them
 writes, tenures, waits, runs, answers, trees, verdict  the checks, pure; findings: their results
 meetings    the effects of the faults

@@ -24,6 +24,8 @@ class Harm(enum.Enum):
 
 RESTARTED, RESTARTED_TWICE = "lease server restarted", "lease server restarted twice"
 DOWN, STOPPED, FILLED = "lease server down", "lease server stopped", "lease server filled"
+#: Of servers that stand in for each other.
+PROMOTED, FLUSHED, MOVED = "replica promoted", "lease server flushed", "slots moved"
 CLOCK_SET = "wall clock set"
 PROCESS_STOPPED, PROCESS_KILLED = "process stopped", "process killed"
 EMULATOR_KILLED, EMULATOR_STOPPED = "emulator killed", "emulator stopped"
@@ -135,6 +137,7 @@ def _of_emulator(random: Random, what: str, pause: float) -> Deed:
 
 _DRAWN: Mapping[str, Callable[[Random, str, float], Deed]] = {
     **dict.fromkeys((RESTARTED, RESTARTED_TWICE, DOWN, STOPPED, FILLED), _of_server),
+    **dict.fromkeys((PROMOTED, FLUSHED, MOVED), _of_server),
     CLOCK_SET: _of_clocks,
     PROCESS_STOPPED: _of_processes,
     PROCESS_KILLED: _of_processes,

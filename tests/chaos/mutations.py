@@ -26,6 +26,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
+from userlock.lock.store import LeaseStore
 from userlock.ndb import claim_rows, enforcement, fencing, hooks, model, owners, stub
 from userlock.ndb.commits import key_of
 from userlock.ndb.transactions import DatastoreParticipant
@@ -35,6 +36,7 @@ from userlock.outbox.rows import JobRow
 from userlock.stores import ShardedMemcacheStore
 from userlock.stores.datastore import store as datastore_store
 from userlock.stores.datastore.rpc import Calls
+from userlock.stores.redis import cluster
 
 
 class Mutation(enum.Enum):
@@ -52,6 +54,8 @@ class Mutation(enum.Enum):
     HELD_TO_COMMIT = "a lock inside a transaction is released before the commit"
     BATCH_STANDS_BACK = "batch ranks as interactive"
     AGREED_SERVER = "processes disagree on the server of a lock"
+    REDIRECTIONS = "a cluster's redirections are ignored"
+    ONE_BREAKER = "one breaker for all nodes of a cluster"
     COMPARED_ROWS = "a row is overwritten, whatever is there"
     SHARED_FALLBACK = "each process has a fallback of its own"
     JOBS_CLAIMED = "a claimed job is claimed by others"
@@ -189,6 +193,8 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
     Mutation.AGREED_SERVER: [
         (ShardedMemcacheStore, "shard_of", lambda self, _: os.getpid() % len(self.servers))
     ],
+    Mutation.REDIRECTIONS: [(cluster, "_REDIRECTIONS", ())],
+    Mutation.ONE_BREAKER: [(cluster.ClusterStore, "shard_of", LeaseStore.shard_of)],
     Mutation.COMPARED_ROWS: [(Calls, "commit", _overwrite)],
     Mutation.SHARED_FALLBACK: [
         (datastore_store, "row_name", lambda _, lock_id: f"{os.getpid()}={lock_id}")

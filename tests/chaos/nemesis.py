@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.chaos import harms
 from tests.chaos.crew import Crew
+from tests.chaos.groups import Group
 from tests.chaos.harms import FAULTS, Deed, Harm, deeds
 from tests.chaos.network import Weather
 from tests.chaos.programs import USERS
@@ -172,6 +173,14 @@ class Nemesis:
                 server.kill()
                 time.sleep(deed.seconds)
                 server.start()
+            elif deed.what == harms.MOVED:
+                self._stage.move(number)
+            elif deed.what == harms.PROMOTED:
+                assert isinstance(server, Group)
+                server.promote()
+            elif deed.what == harms.FLUSHED:
+                assert isinstance(server, Group)
+                server.flush()
             elif deed.what == harms.STOPPED:
                 with server.paused():
                     time.sleep(deed.seconds)

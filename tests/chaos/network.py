@@ -39,8 +39,8 @@ _ON_THE_WAY_BACK = (
     Trouble.HALF_CLOSED,
     Trouble.WAKE_UPS_LOST,
 )
-#: The begin of a message that Redis passes on to a subscriber.
-_MESSAGE = b"*3\r\n$7\r\nmessage\r\n"
+#: The begins of a message that Redis passes on to a subscriber.
+_MESSAGES = (b"*3\r\n$7\r\nmessage\r\n", b"*3\r\n$8\r\nsmessage\r\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Network:
         weather = self._weather
         if weather is None or weather.trouble not in troubles:
             return None
-        if weather.trouble is Trouble.WAKE_UPS_LOST and not data.startswith(_MESSAGE):
+        if weather.trouble is Trouble.WAKE_UPS_LOST and not data.startswith(_MESSAGES):
             return None
         if self._random.random() >= weather.share:
             return None

@@ -89,6 +89,7 @@ def run(
             homes={
                 lock: stage.lease_servers[number].network.port
                 for lock, number in stage.homes.items()
+                if stage.grouped is None  # a replica cannot be flushed
             },
             flush=kind.flush,
             out=str(folder),

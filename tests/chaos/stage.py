@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from unittest import mock
 from pymemcache.client.base import Client as MemcacheClient
 
 from sample_app.stack.ports import LOOPBACK, any_free
+from tests.chaos.groups import Group, Networks, Shards, Watched
 from tests.chaos.harms import FAULTS
 from tests.chaos.network import Network
 from tests.chaos.programs import USERS
@@ -27,6 +28,7 @@ from tests.chaos.stores import StoreKind
 from tests.contract.emulator.process import EmulatorProcess
 from tests.servers import Memcached, RedisServer
 from userlock.stores import ShardedMemcacheStore
+from userlock.stores.redis import RedisStore
 from userlock.stores.registry import open_store
 
 _PROJECT = "trial"
@@ -40,8 +42,8 @@ _FILLED_SECONDS = 1
 class LeaseServer(NamedTuple):
     """A lease server, and the network between it and the processes."""
 
-    server: Memcached | RedisServer
-    network: Network
+    server: Memcached | RedisServer | Group
+    network: Network | Networks
 
 
 class Stage:
@@ -58,6 +60,13 @@ class Stage:
     def __init__(self, kind: StoreKind, folder: Path, concurrency_mode: str, seed: str) -> None:
         self._kind = kind
         self.lease_servers = [_lease_server(kind, folder, n, seed) for n in range(kind.servers)]
+        self.grouped: Shards | Watched | None = None
+        if kind.groups is not None:
+            (folder / "groups").mkdir()
+            self.grouped = kind.groups(folder / "groups", seed)
+            self.lease_servers = [
+                LeaseServer(group, self.grouped.of(group)) for group in self.grouped.groups
+            ]
         self._cache: Memcached | None = None
         if self.lease_servers and isinstance(self.lease_servers[0].server, Memcached):
             self.cache_port = self.lease_servers[0].network.port
@@ -82,21 +91,38 @@ class Stage:
     @property
     def url(self) -> str:
         """Return the URL of the lease store."""
-        servers = ",".join(f"{LOOPBACK}:{each.network.port}" for each in self.lease_servers)
+        servers = (
+            ",".join(f"{LOOPBACK}:{each.network.port}" for each in self.lease_servers)
+            if self.grouped is None
+            else self.grouped.urls
+        )
         return self._kind.url.format(servers=servers)
 
     @property
     def ports(self) -> list[int]:
         """Return the ports of the lease servers, of their networks, and of ndb's cache."""
         each = [(one.server.port, one.network.port) for one in self.lease_servers]
+        if self.grouped is not None:
+            each = [(port, network.port) for port, network in self.grouped.networks.items()]
         return sorted({self.cache_port, *itertools.chain(*each)})
 
-    def _homes(self) -> Mapping[str, int]:
+    def _homes(self) -> dict[str, int]:
         if not self.lease_servers:
             return {}
         store = open_store(self.url)
+        if self.grouped is not None:
+            assert isinstance(store, RedisStore)
+            self._keys = {user: store.key(user) for user in USERS}
+            return self.grouped.homes(self._keys)
         shard_of = store.shard_of if isinstance(store, ShardedMemcacheStore) else lambda _: 0
         return {user: shard_of(user) for user in USERS}
+
+    def move(self, number: int) -> None:
+        """Move the slot of a lock of this lease server to the next one."""
+        assert isinstance(self.grouped, Shards)
+        user, to = self.locks_of(number)[0], (number + 1) % len(self.lease_servers)
+        self.grouped.move(self._keys[user], to)
+        self.homes[user] = to
 
     def locks_of(self, number: int) -> list[str]:
         """Return the locks of the lease server with that number."""
@@ -173,6 +199,8 @@ class Stage:
         self._emulator.__exit__(None, None, None)
         for each in self.lease_servers:
             each.server.stop()
+        if self.grouped is not None:
+            self.grouped.stack.close()
         if self._cache is not None:
             self._cache.stop()
 

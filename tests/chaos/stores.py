@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.chaos.groups import Shards, Watched
 from tests.chaos.harms import (
     CLOCK_SET,
     DATASTORE_STORM,
@@ -19,8 +20,11 @@ from tests.chaos.harms import (
     EMULATOR_STOPPED,
     FAULTS,
     FILLED,
+    FLUSHED,
+    MOVED,
     PROCESS_KILLED,
     PROCESS_STOPPED,
+    PROMOTED,
     RESTARTED,
     RESTARTED_TWICE,
     STOPPED,
@@ -66,6 +70,10 @@ _NETWORK = {
 }
 _MEMCACHED = _COMMON | {Harm.STORE: _SERVER | {FILLED: 2}, Harm.NETWORK: _NETWORK}
 _REDIS = _COMMON | {Harm.STORE: _SERVER, Harm.NETWORK: _NETWORK | _OF_REDIS}
+#: Of servers that stand in for each other. One that is stopped for long is replaced.
+_GROUP = {RESTARTED: 1, DOWN: 2, STOPPED: 3, PROMOTED: 2, FLUSHED: 1}
+_SENTINEL = _COMMON | {Harm.STORE: _GROUP, Harm.NETWORK: _NETWORK | _OF_REDIS}
+_CLUSTER = _COMMON | {Harm.STORE: _GROUP | {MOVED: 5}, Harm.NETWORK: _NETWORK | _OF_REDIS}
 #: The emulator is the lease server. A proxy that swallows what it has acknowledged would disturb
 #: gRPC for ever, as no network does.
 _DATASTORE = _COMMON | {
@@ -77,6 +85,7 @@ _FALLBACK = _MEMCACHED | {Harm.EMULATOR: {EMULATOR_KILLED: 1, EMULATOR_STOPPED: 
 
 #: The faults after which a server may have lost any record.
 LOSSES = frozenset({RESTARTED, RESTARTED_TWICE, DOWN, FILLED})
+_GROUPS_LOSSES = LOSSES | {STOPPED, PROMOTED, FLUSHED}
 #: The other faults of the network and of servers, without loss of data. Wall clocks are among
 #: them, because a waiter that rejoins the queue is placed by its own.
 #: Lost wake-ups excuse nothing: a waiter polls in time.
@@ -94,7 +103,9 @@ class StoreKind:
         troubles: the other faults that excuse a lost order and degraded leases.
         late_seconds: the longest time by which its time-outs may delay a result.
         servers: the number of its lease servers. One of them fails at a time.
-        start: starts one, with a folder for its logs. None: the emulator has the leases.
+        start: starts one, with a folder for its logs. None: the emulator has the leases, or
+            `groups` starts them.
+        groups: starts servers that stand in for each other, with a folder and a seed.
         url: the store's URL, with "{servers}" for their addresses.
         fallback: the URL of the fallback store, if any. Leases in it exclude each other whatever
             happens to the first store.
@@ -110,6 +121,7 @@ class StoreKind:
     late_seconds: float = 1.5
     servers: int = 1
     start: Callable[[Path], Memcached | RedisServer] | None
+    groups: Callable[[Path, str], Shards | Watched] | None = None
     url: str
     fallback: str = ""
     flush: str = ""
@@ -146,6 +158,24 @@ STORES: Mapping[str, StoreKind] = {
         start=RedisServer,
         url="redis://{servers}/0?prefix=trial",
         flush="FLUSHALL\r\n",
+    ),
+    "cluster": StoreKind(
+        faults=_CLUSTER,
+        loses=_GROUPS_LOSSES,
+        late_seconds=2.0,
+        servers=0,
+        start=None,
+        groups=Shards,
+        url="redis+cluster://{servers}?prefix=trial",
+    ),
+    "sentinel": StoreKind(
+        faults=_SENTINEL,
+        loses=_GROUPS_LOSSES,
+        late_seconds=2.0,
+        servers=0,
+        start=None,
+        groups=Watched,
+        url="redis+sentinel://{servers}/app?prefix=trial",
     ),
     # It keeps its data on disk, so nothing excuses two holders.
     "datastore": StoreKind(

@@ -141,7 +141,9 @@ def unprovoked(attempts: Iterable[Asked], faults: Sequence[Span]) -> int:
     """
     return sum(
         not any(
-            fault.who in (None, asked.who) and fault.meets(asked.began - _SETTLES_SECONDS, ended)
+            fault.who in (None, asked.who)
+            and fault.affects(asked.lock_id)
+            and fault.meets(asked.began - _SETTLES_SECONDS, ended)
             for fault in faults
         )
         for asked in attempts

@@ -243,3 +243,25 @@ def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
         if result.verdict.found(control.kind):
             return
     pytest.fail(f"SEED={SEED}: {control.kind.value}: not found in {_TIMES} runs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", [Mutation.NONE, Mutation.REDIRECTIONS, Mutation.ONE_BREAKER])
+def test_faults_of_a_cluster_stay_with_their_locks(tmp_path: Path, mutation: Mutation) -> None:
+    """Leases are degraded near a fault of their own shard, and a slot that moves is none.
+
+    Not so with redirections ignored, or with one breaker for all nodes: the negative controls.
+    """
+    result = run(
+        tmp_path,
+        store="cluster",
+        seed=SEED,
+        seconds=25.0,
+        members=[("interactive", 2, "optimistic")] * 3,
+        harms=frozenset({Harm.STORE}),
+        mutation=mutation,
+    )
+    figures = result.verdict.figures
+    print(f"\nwithout {mutation.value}, SEED={SEED}\n{said(result, SEED)[:2000]}")
+    strange = figures["degraded leases without a fault"] / figures["locks taken"]
+    assert (strange > 0.02) == (mutation is not Mutation.NONE), f"SEED={SEED}: {strange:.2%}"

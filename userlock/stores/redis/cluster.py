@@ -347,7 +347,9 @@ class ClusterStore(RedisStore):
 
         Whenever slots get another primary, the cluster gives it an epoch above all others.
         """
-        return await self.connections.ask(_fence, self.key(lock_id), line)
+        found: tuple[Stored, int] | None
+        found = await self.connections.ask(_fence, self.key(lock_id), line)
+        return found
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self.wake_ups is None:
@@ -362,7 +364,9 @@ class ClusterStore(RedisStore):
 
 async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
     # A node to which a slot just moves gets an epoch above all others with the slot, or has it.
-    least = 1 + await connection.source.ask(_epoch) if isinstance(connection, _Asking) else 0
+    least = 0
+    if isinstance(connection, _Asking):
+        least = 1 + await connection.source.ask(_epoch)
     match await _FENCE.run(connection, key, line):
         case [now, bytes(epoch), record]:
             found = fenced([now, record])

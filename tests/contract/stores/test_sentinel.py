@@ -1,0 +1,103 @@
+"""The store contract on the primary that real Sentinels name, and its fail-over."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import userlock
+from tests.clusters import SentinelGroup, until
+from userlock.admin.health import Verdict, examine
+from userlock.admin.redis import list_locks
+from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.lock.lease import Fenced
+from userlock.stores.redis import RedisStore
+from userlock.stores.registry import open_store
+from userlock.testing import (
+    FenceContract,
+    ForkContract,
+    RaceContract,
+    RewriteContract,
+    VerbContract,
+    WakeContract,
+)
+from userlock.waits import run
+
+_PATIENT = "&socket_connect_timeout=5&socket_timeout=5"
+
+
+@pytest.fixture(scope="session")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelGroup]:
+    folder = tmp_path_factory.mktemp("sentinels")
+    with SentinelGroup(folder, down_after_seconds=30) as group:
+        yield group
+
+
+class TestSentinel(
+    VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
+):
+    @pytest.fixture
+    def store(self, group: SentinelGroup) -> Iterator[RedisStore]:
+        store = open_store(group.url(uuid.uuid4().hex, _PATIENT))
+        assert isinstance(store, RedisStore)
+        with contextlib.closing(store):
+            yield store
+
+    def test_it_is_examined_and_listed(self, store: RedisStore) -> None:
+        assert store.create("ann", b"[]", 60) is not None
+        assert [each.name for each in list_locks(store, 10).locks] == ["ann"]
+        assert Verdict.WRONG not in {each.verdict for each in examine(store)}
+
+
+def test_a_service_that_nobody_watches(group: SentinelGroup) -> None:
+    service = userlock.LockService.from_url(group.url().replace("/app", "/other"), outage="fail")
+    with contextlib.closing(service), pytest.raises(LockServiceUnavailable, match="other"):
+        service.acquire("ann")
+
+
+def test_sentinels_with_a_password(group: SentinelGroup) -> None:
+    url = group.url(options="&sentinel_username=ann&sentinel_password=s3cret")
+    service = userlock.LockService.from_url(url, outage="fail")
+    with contextlib.closing(service), pytest.raises(LockServiceUnavailable) as caught:
+        service.acquire("ann")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_promoted_replica_has_the_leases(own_sentinels: SentinelGroup, how: str) -> None:
+    url = own_sentinels.url(options="&wait_replicas=1")
+    service = userlock.LockService.from_url(url, outage="fail")
+
+    def works(lock_id: str) -> bool:
+        try:
+            service.release(service.acquire(lock_id, wait_timeout=0))
+        except LockServiceUnavailable:
+            return False
+        return True
+
+    with contextlib.closing(service), contextlib.ExitStack() as stack:
+        lease = service.acquire("ann", lock_timeout=120)
+        before = run(service.fence, lease)
+        assert isinstance(before, Fenced)
+        failed = own_sentinels.primary()
+        if how == "killed":
+            failed.kill()
+        else:
+            stack.enter_context(failed.paused())
+        own_sentinels.wait_for_promotion(failed)
+        until(lambda: works("bob"), "the promoted replica is found")
+        with pytest.raises(LockTimeout):
+            works("ann")
+        after = run(service.fence, before.lease)
+        assert isinstance(after, Fenced)
+        assert after.number > before.number
+        service.release(after.lease)
+        if how == "killed":
+            failed.start()
+        else:
+            stack.close()
+        until(lambda: not failed.is_primary, "it is a replica")
+        assert works("ann")
