@@ -1,8 +1,8 @@
 """An uncontended lock on a cluster of six servers, compared with one server and with redis-py.
 
-Three primaries and their replicas, on the same cores as the client. What a cluster costs a lock is the
-look-up of its slot and node; replicas cost the server some time beside it. `wait_replicas=1` waits for
-the replica's word, within the round trip of the acquire.
+Three primaries and their replicas, on the same cores as the client. What a cluster costs a lock is
+the look-up of its slot and node; replicas cost the server some time beside it. `wait_replicas=1`
+waits for the replica's word, within the round trip of the acquire.
 """
 
 from __future__ import annotations

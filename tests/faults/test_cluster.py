@@ -194,6 +194,7 @@ def test_nodes_come_and_go(own_cluster: RedisCluster, service: LockService, tmp_
                 lambda node=node: node.node_id in new.raw("CLUSTER", "NODES").decode(),  # type: ignore[misc]
                 "the new one knows the nodes",
             )
+        until(lambda: b"cluster_state:ok" in new.raw("CLUSTER", "INFO"), "the new one is ready")
         assert isinstance(service.store, ClusterStore)
         slot = key_slot(service.store.key(lock_id))
         own_cluster.move(slot, new)

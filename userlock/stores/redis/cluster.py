@@ -415,23 +415,21 @@ class ClusterWakeUps(WakeUps):
 
     async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
         self._bells[token] = bell
-        self._waiters[bell] = _Waiter(lock_id, token)
-        await self._follow(bell)
+        self._waiters[bell] = waiter = _Waiter(lock_id, token)
+        await self._follow(waiter, bell)
 
-    async def _follow(self, bell: Bell) -> NodeWakeUps | None:
-        """Subscribe on the node that has the waiter's lock now; return its wake-ups."""
-        waiter = self._waiters.get(bell)
-        if waiter is None:
-            return None
+    async def _follow(self, waiter: _Waiter, bell: Bell) -> bool:
+        """Subscribe on the node that has the lock now; return whether it is a new subscription."""
         node = self._store.connections.node_of(self._store.key(waiter.lock_id))
         on = None if node is None else self._on(node)
-        if on is not waiter.on or (on is not None and not on.listens):
-            if waiter.on is not None and waiter.on is not on:
-                waiter.on.end(waiter.token)
-            waiter.on = on
-            if on is not None:
-                await on.begin_on(self._store.channel(waiter.lock_id), waiter.token, bell)
-        return on
+        if on is waiter.on and (on is None or on.hears(waiter.token)):
+            return False
+        if waiter.on is not None and waiter.on is not on:
+            waiter.on.end(waiter.token)
+        waiter.on = on
+        return on is not None and await on.begin_on(
+            self._store.channel(waiter.lock_id), waiter.token, bell
+        )
 
     def _on(self, node: Node) -> NodeWakeUps:
         on = self._nodes.get(node)
@@ -449,11 +447,13 @@ class ClusterWakeUps(WakeUps):
         run(self.await_, bell, seconds)
 
     async def await_(self, bell: Bell, seconds: float) -> None:
-        on = await self._follow(bell)
-        if on is None:
+        waiter = self._waiters.get(bell)
+        if waiter is not None and await self._follow(waiter, bell):
+            bell.ring()  # a message may have been lost meanwhile
+        if waiter is None or waiter.on is None:
             await bell.sleep(seconds)
         else:
-            await on.await_(bell, seconds)
+            await waiter.on.await_(bell, seconds)
 
     def close(self) -> None:
         """End the subscriptions."""

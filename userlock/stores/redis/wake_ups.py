@@ -35,6 +35,7 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis.connections import TROUBLE, Connection
 from userlock.stores.stream import readable
 from userlock.waits import Bell, run
@@ -136,11 +137,6 @@ class RedisWakeUps(WakeUps):
             line.end()
 
     @property
-    def listens(self) -> bool:
-        """Return whether there is a subscription."""
-        return self._line is not None
-
-    @property
     def come(self) -> bool:
         return self._line is not None and super().come
 
@@ -197,8 +193,12 @@ class RedisWakeUps(WakeUps):
         run(self.await_, bell, seconds)
 
     async def await_(self, bell: Bell, seconds: float) -> None:
+        await self._until(lambda: bell.rung, bell, seconds)
+
+    async def _until(self, done: Callable[[], bool], bell: Bell, seconds: float) -> None:
+        """Wait, listening if nobody else does, until something is so, or for that long."""
         ends = self._now() + seconds
-        while not bell.rung:
+        while not done():
             left = ends - self._now()
             if left <= 0:
                 return
@@ -208,18 +208,18 @@ class RedisWakeUps(WakeUps):
                 continue
             try:
                 self._listener = bell
-                await self._listen(line, bell, ends)
+                await self._listen(line, done, bell, ends)
             except TROUBLE:
                 self._lose(line)
             finally:
                 self._listener = None
                 self._listening.release()
 
-    async def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
-        """Ring the bells that the server names, until our own rings or the time is over."""
+    async def _listen(self, line: _Line, done: Callable[[], bool], bell: Bell, ends: float) -> None:
+        """Ring the bells that the server names, until something is so or the time is over."""
         bell.disturb = line.interrupt
         try:
-            while not bell.rung:
+            while not done():
                 left = ends - self._now()
                 if left <= 0:
                     return
@@ -281,36 +281,50 @@ class NodeWakeUps(RedisWakeUps):
 
     def _start_again(self) -> None:
         super()._start_again()
-        #: By token.
+        #: By token; and those on which the node has said that we are subscribed.
         self._channels: dict[bytes, bytes] = {}
+        self._subscribed: set[bytes] = set()
         #: The commands that the one that listens has to send, by channel.
         self._unsent: dict[bytes, str] = {}
 
-    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> None:
+    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> bool:
         """Ring the bell when the waiter is next, or when its slot has moved to another node.
 
         Args:
             channel: begins the name of the waiter's channel.
             token: the waiter's.
             bell: the waiter's.
+
+        Returns:
+            Whether the waiter is subscribed.
         """
         name = token.encode()
         self._bells[name], self._channels[name] = bell, channel + name
-        if self._line is not None:
+        if self._line is None:
+            if self._now() >= self._retry_at:
+                await self._subscribe(channel + name)
+        else:
             self._unsent[channel + name] = "SSUBSCRIBE"
             listener = self._listener
             if listener is not None:
                 listener.stir()
-        elif self._now() >= self._retry_at:
-            await self._subscribe(channel + name)
+            await self._until(lambda: self._line is None or self.hears(token), bell, REPLY_TIMEOUT)
+        return self.hears(token)
+
+    def hears(self, token: str) -> bool:
+        """Return whether a waiter is subscribed."""
+        return self._line is not None and self._channels.get(token.encode()) in self._subscribed
 
     async def _begin_on(self, connection: Connection, channel: bytes) -> None:
-        """Subscribe for all waiters. They look at their locks: a message may be lost."""
+        """Subscribe for all waiters. The others look at their locks: a message may be lost."""
         self._unsent.clear()
+        self._subscribed.clear()
         channels = dict(self._channels)
         replies = await connection.ask_all([("SSUBSCRIBE", each) for each in channels.values()])
         for (name, each), reply in zip(channels.items(), replies, strict=True):
-            if isinstance(reply, redis.RedisError) and each == channel:
+            if not isinstance(reply, redis.RedisError):
+                self._subscribed.add(each)
+            elif each == channel:
                 raise reply
             bell = self._bells.get(name)
             if bell is not None and each != channel:
@@ -329,15 +343,20 @@ class NodeWakeUps(RedisWakeUps):
             await connection.send(self._unsent.pop(channel), channel)
 
     def _other(self, reply: Any) -> None:
-        """Let waiters look that hear from now on, or hear nothing any more."""
+        """Note who is subscribed. Let waiters look that hear nothing any more."""
         match reply:
-            case [b"ssubscribe" | b"sunsubscribe", bytes(channel), _]:
-                tokens = [name for name, each in self._channels.items() if each == channel]
+            case [b"ssubscribe", bytes(channel), _]:
+                self._subscribed.add(channel)
+                for bell in self._of(channel):
+                    bell.stir()
+            case [b"sunsubscribe", bytes(channel), _]:
+                self._subscribed.discard(channel)
+                for bell in self._of(channel):
+                    bell.ring()
             case redis.RedisError():  # refused: of which channel, it does not say
-                tokens = list(self._channels)
-            case _:
-                return
-        for name in tokens:
-            bell = self._bells.get(name)
-            if bell is not None:
-                bell.ring()
+                for bell in list(self._bells.values()):
+                    bell.ring()
+
+    def _of(self, channel: bytes) -> list[Bell]:
+        names = [name for name, each in list(self._channels.items()) if each == channel]
+        return [bell for name in names if (bell := self._bells.get(name)) is not None]
