@@ -112,6 +112,7 @@ class RedisCluster:
             *("--cluster-node-timeout", str(int(node_timeout_seconds * 1000))),
             *("--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"),
             *("--cluster-replica-validity-factor", "0", "--repl-ping-replica-period", "1"),
+            *("--cluster-allow-replica-migration", "no"),
             *options,
         )
         self._stack = contextlib.ExitStack()

@@ -35,8 +35,8 @@ def service(own_cluster: RedisCluster) -> Iterator[LockService]:
         yield service
 
 
-def service_of(there: RedisCluster, options: str = "") -> LockService:
-    store = open_store(there.url(uuid.uuid4().hex, options))
+def service_of(there: RedisCluster, options: str = "", prefix: str = "") -> LockService:
+    store = open_store(there.url(prefix or uuid.uuid4().hex, options))
     return LockService(store, outage="fail", listeners=Listeners())
 
 
@@ -72,9 +72,16 @@ def use(service: LockService, lock_id: str) -> None:
 
 
 def fenced(service: LockService, lease: Lease) -> tuple[Lease, int]:
-    answer = run(service.fence, lease)
-    assert isinstance(answer, Fenced)
-    return answer.lease, answer.number
+    answers: list[Fenced] = []
+
+    def gets() -> bool:
+        answer = run(service.fence, lease)
+        if isinstance(answer, Fenced):
+            answers.append(answer)
+        return bool(answers)
+
+    until(gets, "the breaker has closed")
+    return answers[0].lease, answers[0].number
 
 
 def works(service: LockService, lock_id: str) -> bool:
@@ -122,26 +129,34 @@ class TestADeadPrimary:
 
 class TestFailOver:
     def test_a_promoted_replica_has_the_leases(self, own_cluster: RedisCluster) -> None:
-        """Those that it was sent in time; `wait_replicas=1` sees to that. Others do not notice."""
-        with contextlib.closing(service_of(own_cluster, "&wait_replicas=1")) as service:
+        """Those that it was sent in time; `wait_replicas=1` sees to that. Others do not notice.
+
+        While a primary has no replica, it takes no leases that need one.
+        """
+        with (
+            contextlib.closing(service_of(own_cluster, "&wait_replicas=1", "app")) as careful,
+            contextlib.closing(service_of(own_cluster, prefix="app")) as service,
+        ):
             locks = locks_of(own_cluster, service)
             dead, *others = locks
-            lease = service.acquire(locks[dead][0], lock_timeout=120)
-            other = service.acquire(locks[others[0]][0], lock_timeout=120)
-            lease, before = fenced(service, lease)
+            lease = careful.acquire(locks[dead][0], lock_timeout=120)
+            other = careful.acquire(locks[others[0]][0], lock_timeout=120)
+            lease, before = fenced(careful, lease)
             dead.kill()
             own_cluster.wait_for_promotion(dead)
             until(lambda: works(service, locks[dead][1]), "the promoted replica is found")
             with pytest.raises(LockTimeout):
                 use(service, locks[dead][0])
-            lease, after = fenced(service, lease)
+            with pytest.raises(LockServiceUnavailable):
+                use(careful, locks[dead][1])
+            lease, after = fenced(careful, lease)
             assert after > before + (1 << 35)
-            service.release(lease)
-            use(service, locks[dead][0])
-            service.release(other)
+            careful.release(lease)
+            until(lambda: works(service, lease.lock_id), "it is free")
+            careful.release(other)
             dead.start()  # as a replica
             until(lambda: not dead.is_primary, "it is a replica")
-            use(service, locks[dead][0])
+            until(lambda: works(careful, locks[dead][0]), "there is a replica again")
 
     def test_a_primary_that_was_only_stopped_has_nothing_to_say(
         self, own_cluster: RedisCluster, service: LockService
@@ -181,7 +196,8 @@ def test_nodes_come_and_go(own_cluster: RedisCluster, service: LockService, tmp_
     old = next(iter(locks))
     lock_id = locks[old][0]
     lease = service.acquire(lock_id)
-    new = ClusterNode(tmp_path / "new", "--cluster-node-timeout", "1500")
+    options = ("--cluster-node-timeout", "1500", "--cluster-allow-replica-migration", "no")
+    new = ClusterNode(tmp_path / "new", *options)
     try:
         own_cluster.nodes.append(new)
         new.ask("CLUSTER", "MEET", "127.0.0.1", old.port, old.bus)

@@ -129,6 +129,8 @@ class Listing(NamedTuple):
     locks: list[Listed]
     #: Why there may be more of them; empty if there are not.
     note: str = ""
+    #: Where the next page begins, of a store that lists page by page.
+    more: str = ""
 
     @classmethod
     def within_room(
@@ -151,8 +153,9 @@ class Listing(NamedTuple):
 class Kind(Protocol):
     """The functions of such a module, for its kind of store."""
 
-    #: At most so many locks of a store. Costs it some work. Raises `StoreUnavailable`.
-    list_locks: Callable[[Any, int], Listing]
+    #: So many locks of a store, or a few more. Costs it some work. Raises `StoreUnavailable`. With
+    #: `more` of a page as the third argument, the next one.
+    list_locks: Callable[..., Listing]
     #: The findings about each server. Takes a few seconds; raises for no failure. Writes a record
     #: of its own, under a random lock id, and removes it.
     examine: Callable[[Any], list[Finding]]

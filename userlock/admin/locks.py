@@ -116,6 +116,8 @@ class Snapshot(NamedTuple):
     locks: list[LockState]
     #: Which locks are missing, and why; empty if none are.
     note: str
+    #: Where the next page begins; empty if this is the last one.
+    more: str = ""
 
     @property
     def held(self) -> int:
@@ -127,8 +129,22 @@ class Snapshot(NamedTuple):
         return sorted(chosen, key=lambda each: (-each.longest_wait(self.wall), each.name))
 
 
-def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
+def take(
+    service: LockService,
+    lock_ids: list[str],
+    wall: float,
+    *,
+    most: int = _MOST_LOCKS,
+    after: str = "",
+) -> Snapshot:
     """Take a snapshot of the named locks; of all if none are named, which costs the store work.
+
+    Args:
+        service: the service.
+        lock_ids: the named locks.
+        wall: the time.
+        most: how many locks to list, or a few more.
+        after: `more` of the page before.
 
     Raises:
         StoreUnavailable: the store did not answer.
@@ -138,11 +154,12 @@ def take(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
     kind = kind_of(service.store)
     if kind is None:
         return Snapshot(wall, [], "this kind of store does not list its locks")
-    listed, note = kind.list_locks(service.store, _MOST_LOCKS)
-    if len(listed) >= _MOST_LOCKS:
-        note = note or f"there are more than {_MOST_LOCKS:,} locks; these are some of them"
+    pages = (after,) if after else ()
+    listed, note, more = kind.list_locks(service.store, most, *pages)
+    if len(listed) >= most == _MOST_LOCKS:
+        note = note or f"there are more than {most:,} locks; these are some of them"
     locks = [LockState(each.name, Record(each.stored), each.hashed) for each in listed]
-    return Snapshot(wall, locks, note)
+    return Snapshot(wall, locks, note, more)
 
 
 def _take_named(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
@@ -260,6 +277,7 @@ _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
     argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
     argument("--contended", action="store_true", help="only locks with waiters"),
     argument("--follow", action="store_true", help="list them again and again, until Ctrl-C"),
+    argument("--all", action="store_true", help="list all of many, page by page, in no order"),
     argument(
         "--interval",
         type=seconds,
@@ -271,8 +289,9 @@ _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """List the locks, the longest wait first.
 
-    The JSON document (with --follow one a line) has at, listed, held, complete, note and locks
-    (each as in `userlock holder --json`), or with --follow error while the store does not answer.
+    The JSON document (with --follow or --all one a line) has at, listed, held, complete, note
+    and locks (each as in `userlock holder --json`), or with --follow error while the store does
+    not answer.
 
     Without IDs the store lists its locks, which costs it some work: memcached by
     `lru_crawler metadump`, Redis by SCAN over the database, Datastore by a query. A store
@@ -281,10 +300,13 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     lock_ids = [usable_lock_id(each) for each in options.lock_ids]
     service, console = invocation.service(), invocation.console
-    first = True
+    if options.all and (options.follow or lock_ids):
+        raise CommandError("--all goes neither with IDs nor with --follow")
+    first, after = True, ""
+    most = _MOST_ROWS if options.all else _MOST_LOCKS
     while True:
         try:
-            sample = take(service, lock_ids, console.clock.wall())
+            sample = take(service, lock_ids, console.clock.wall(), most=most, after=after)
         except StoreUnavailable as trouble:
             if first or not options.follow:
                 raise unreachable(trouble.reason) from trouble
@@ -297,9 +319,11 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
                 )
             found = sample.select(everything=not options.contended)
             _show(invocation, sample, found)
+        first, after = False, sample.more
+        if options.all and after:
+            continue
         if not options.follow:
             return FINE
-        first = False
         console.clock.sleep(options.interval)
 
 

@@ -41,20 +41,24 @@ _ASKED_LIFE_MS = 100
 # --- listing ------------------------------------------------------------------------------------
 
 
-def list_locks(store: RedisStore, limit: int) -> Listing:
+def list_locks(store: RedisStore, limit: int, after: str = "") -> Listing:
     """Return the locks, found by SCAN. Keys of other types than string are left out.
 
-    Without those of a node that is down; the note says so.
+    Without those of a node that is down; the note says so. `after`: `more` of the page before.
     """
     locks: list[Listed] = []
     notes: list[str] = []
     down: list[StoreUnavailable] = []
-    servers = _servers(store)
-    for number, server in enumerate(servers):
-        # A share for each node, so that a large one does not hide the others.
-        share = -(-(limit - len(locks)) // (len(servers) - number))
+    begins, _, cursor = after.rpartition("/")
+    servers = [each for each in _servers(store) if each.name >= begins]
+    more = ""
+    for server in servers:
+        if len(locks) >= limit:
+            more = f"{server.name}/0"
+            break
+        start = cursor if server.name == begins else "0"
         try:
-            listing = _list_one(server, store.space, share)
+            listing = _list_one(server, store.space, limit - len(locks), start)
         except StoreUnavailable as trouble:
             down.append(trouble)
             notes.append(trouble.reason)
@@ -62,21 +66,27 @@ def list_locks(store: RedisStore, limit: int) -> Listing:
         locks += listing.locks
         if listing.note:
             notes.append(f"redis at {server.name}: {listing.note}")
-    if len(down) == len(servers):
+        if listing.more:
+            more = f"{server.name}/{listing.more}"
+            break
+    if down and not locks:
         raise down[-1]
-    return Listing(locks, "; ".join(notes))
+    return Listing(locks, "; ".join(notes), more)
 
 
 def _servers(store: RedisStore) -> Sequence[Connections]:
-    """Return the server, or the primaries of a cluster."""
-    return store.connections.primaries() if isinstance(store, ClusterStore) else [store.connections]
+    """Return the server, or the primaries of a cluster, by name."""
+    if isinstance(store, ClusterStore):
+        return sorted(store.connections.primaries(), key=lambda node: node.name)
+    return [store.connections]
 
 
-def _list_one(server: Connections, space: bytes, limit: int) -> Listing:
+def _list_one(server: Connections, space: bytes, limit: int, start: str) -> Listing:
     def exchange(connection: Connection) -> Listing:
-        keys, note = _scan(connection, space, limit)
+        keys, note, cursor = _scan(connection, space, limit, start.encode())
         keys = _shortest_first(connection, keys)
-        return Listing.within_room(_read(connection, space, keys), note)
+        found = Listing.within_room(_read(connection, space, keys), note)
+        return found._replace(more="" if cursor == b"0" else cursor.decode())
 
     return server.block_apart(exchange)
 
@@ -93,13 +103,14 @@ def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[L
                 yield Listed.of(_lock_id(name), hashed, record)
 
 
-def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes], str]:
-    """Return the keys of locks, and why some may be missing."""
+def _scan(
+    connection: Connection, space: bytes, limit: int, cursor: bytes
+) -> tuple[list[bytes], str, bytes]:
+    """Return the keys of locks, why some may be missing, and where to go on (0: that is all)."""
     pattern = re.sub(rb"([\\*?\[\]^])", rb"\\\1", space) + b"[=#]*"
     found: dict[bytes, None] = {}
     ends = time.monotonic() + LIST_SECONDS
     longest = len(space) + 1 + MOST_ID_BYTES
-    cursor = b"0"
     while True:
         connection.begin()
         match run(connection.ask, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
@@ -108,10 +119,10 @@ def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
             case _:
                 raise Refused("it answered SCAN with something else than a list of keys")
         if cursor == b"0" or len(found) >= limit:
-            return list(found)[:limit], ""
+            return list(found), "", cursor
         if time.monotonic() > ends:
             note = f"the database has so many keys that {LIST_SECONDS:g} s were not enough for all"
-            return list(found), note
+            return list(found), note, cursor
 
 
 def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:

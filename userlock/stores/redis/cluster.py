@@ -140,8 +140,7 @@ class ClusterConnections:
     def primaries(self) -> list[Node]:
         """Return all nodes that have slots; `StoreUnavailable` if they are not known."""
         run(self._refresh)
-        found = dict.fromkeys(node for node in self._slots if node is not None)
-        return sorted(found, key=lambda node: node.address)
+        return list(dict.fromkeys(node for node in self._slots if node is not None))
 
     def drop_idle(self) -> None:
         """Close the connections that stand idle."""
