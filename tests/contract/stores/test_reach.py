@@ -456,7 +456,7 @@ def test_a_token_of_google_as_password(
 
 
 def test_a_clusters_client_is_refused() -> None:
-    with pytest.raises(TypeError, match="a server that is no cluster"):
+    with pytest.raises(TypeError, match=r"redis\+cluster://"):
         RedisStore(SimpleNamespace())
 
 
@@ -466,7 +466,7 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", bus)
     with (
         contextlib.closing(RedisStore.from_url(server.url)) as store,
-        pytest.raises(StoreUnavailable, match=r"one node of a cluster.*mode disabled"),
+        pytest.raises(StoreUnavailable, match=r"one node of a cluster.*redis\+cluster://"),
     ):
         store.create("ann", b"first", 60)
     server.stop()

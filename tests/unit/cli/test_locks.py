@@ -237,6 +237,24 @@ def test_a_server_that_lists_nothing(
     assert says in outcome.out + outcome.err
 
 
+def test_all_of_many_page_by_page(scene: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = scene.store.read("ann")
+    assert stored is not None
+    pages = {
+        "": Listing([Listed.of("first", False, stored)], "", "next"),
+        "next": Listing([Listed.of("second", False, stored)], "a node is down"),
+    }
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda _, most, after="": pages[after])
+    out = scene.run("locks", "--all").out
+    assert out.index("first") < out.index("second") < out.index("not complete: a node is down")
+    documents = map(json.loads, scene.run("locks", "--all", "--json").out.splitlines())
+    assert [each["complete"] for each in documents] == [True, False]
+    assert "second" not in scene.run("locks").out
+    assert (
+        scene.run("locks", "--all", "--follow").code == scene.run("locks", "--all", "ann").code == 2
+    )
+
+
 def test_an_incomplete_list_and_an_id_that_is_hashed(
     scene: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
