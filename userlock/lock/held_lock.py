@@ -3,15 +3,15 @@
 A lock that is released and taken again is a new tenure: others may have written
 in between.
 
-Whether code is inside is not only counted. Each block has an *end*, an object that
-nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
+Whether code is inside is not only counted. Each block has an `__exit__` of its own,
+which nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
 handler may raise at any line, also at the first one of the code that leaves a
-lock; then the count is wrong, but the end has gone, and with it the entry:
+lock; then the count is wrong, but `__exit__` has gone, and with it the entry:
 
-    with global_lock("ann"):         the statement keeps an end
+    with global_lock("ann"):         the statement keeps __exit__
         …
         the block is left ───────▶   interrupted before a line of it has run
-    the statement is over            nothing keeps the end: the lock is not entered
+    the statement is over            nothing keeps __exit__: the lock is not entered
                                      without the store, not renewed, given back
 
 The lock may be extended by hand, and released, at any moment meanwhile:

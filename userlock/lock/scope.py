@@ -8,7 +8,7 @@ task that took them, and leaving the scope releases all of them.
 
 Exceptions come at any line: a signal handler raises, a task is cancelled. So
 nothing here relies on a line that undoes another. A block is inside for as long as
-its `End` lives, which only its `with` statement keeps; a scope is open for as long
+its `__exit__` lives, which only its `with` statement keeps; a scope is open for as long
 as its own block lives, or the blocks that opened it. Where leaving is interrupted,
 the lock is given back later (`drop`), or ends with its lease.
 """
@@ -44,14 +44,22 @@ log = logging.getLogger(__name__)
 _mutex = threading.RLock()  # the garbage collector may end a block at any time
 
 
+class Alive(weakref.ref[object]):
+    """A reference that tells whether a block runs. Two are never equal."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 class End:
-    """The end of one block: kept by the statement that runs the block, and by nothing else.
+    """The end of one block: of the statement that runs it, which alone keeps `reference` alive.
 
     Attributes:
         scope: the scope of the block, once it is known.
         tenure: the holding that was entered, once it was.
         attempt: the request for the lock, once it is made.
-        reference: to this end. The others keep nothing else.
+        reference: to what lives as long as the block. The others keep nothing else.
         thread: that has made it.
     """
 

@@ -63,6 +63,7 @@ class Attempt:
         holder: the last holder met.
         joined: whether the claim may be in the queue.
         taken: the lease, once it is known.
+        unsettled: whether a request for it may still reach the store.
         settled: whether it has left nothing behind, or is over.
     """
 
@@ -79,6 +80,7 @@ class Attempt:
         "settled",
         "started",
         "taken",
+        "unsettled",
         "wait_seconds",
     )
 
@@ -102,6 +104,7 @@ class Attempt:
         self.holder: Holder | None = None
         self.joined = False
         self.taken: Lease | None = None
+        self.unsettled = True
         self.settled = False
         self._clock = clock
 
@@ -152,6 +155,10 @@ class Attempt:
             record=claim.record,
             priority=claim.holder.priority,
         )
+
+    def lease_in_store(self) -> Lease:
+        """Return what the store may have for the claim: a lease, or a position in the queue."""
+        return self.lease_without_store(unsettled=self.unsettled)._replace(degraded=False)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -267,12 +274,14 @@ class Waiting:
             try:
                 # A caller with other locks queues in any case: others may be waiting for it.
                 turn = self.local.enter(claim, bell, at_once=bool(holding))
+                attempt.settled = not turn  # nothing was sent for this claim
                 while not turn:
                     if attempt.left <= 0:
                         return None
                     await self.local.rest(bell, attempt.left)
                     bell.answer()
                     turn = self.local.may_queue(claim)
+                attempt.settled = False
                 if wake_ups is not None:
                     await wake_ups.begin(claim.token, bell)
                     bell.listen = wake_ups.wait
@@ -364,7 +373,11 @@ class _Wait:
     async def _ask(
         self, verb: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
-        return await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+        attempt = self._attempt
+        before, attempt.unsettled = attempt.unsettled, True
+        answer = await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+        attempt.unsettled = before
+        return answer
 
     async def _ask_among_others(
         self,
