@@ -137,15 +137,6 @@ async def finish(
     return result
 
 
-def _goes_on(error: asyncio.CancelledError) -> bool:
-    """Return whether the running section goes on; the cancellation is then kept."""
-    section = _finishing.get()
-    if section is None:
-        return False
-    section.cancelled = section.cancelled or error
-    return True
-
-
 async def _until_done(
     loop: asyncio.AbstractEventLoop,
     begin: Callable[[asyncio.Future[bool]], object],
@@ -156,19 +147,22 @@ async def _until_done(
 
     (A loop that is late sees the event first, and then that the time is over.)
     """
-    ends = loop.time() + seconds
-    while True:
-        future: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_at(ends, _set, future, False)
-        try:
-            begin(future)
+    future: asyncio.Future[bool] = loop.create_future()
+    timer = loop.call_later(seconds, _set, future, False)
+    try:
+        begin(future)
+        section = _finishing.get()
+        if section is None:
             return await future
-        except asyncio.CancelledError as error:
-            if not _goes_on(error):
-                raise
-        finally:
-            timer.cancel()
-            end()
+        while True:
+            try:
+                # Shielded: anyio cancels in each iteration of the loop, before the event is seen.
+                return await asyncio.shield(future)
+            except asyncio.CancelledError as error:
+                section.cancelled = section.cancelled or error
+    finally:
+        timer.cancel()
+        end()
 
 
 def _set(future: asyncio.Future[bool], done: bool = True) -> None:

@@ -15,7 +15,6 @@ the lock is given back later (`drop`), or ends with its lease.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import contextvars
 import functools
@@ -153,7 +152,7 @@ class LockScope:
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
         self._closed = False
-        self._when_free = collections.deque[Callable[[], object]]()
+        self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._ending = False
 
@@ -529,7 +528,7 @@ class LockScope:
     def _call_when_free(self) -> None:
         while not self.held:
             try:
-                callback = self._when_free.popleft()
+                callback = self._when_free.pop(0)
             except IndexError:
                 break
             if self.outer is None or self.outer.closed:
