@@ -36,7 +36,7 @@ running_loop = asyncio._get_running_loop
 
 
 class _Blocking(threading.local):
-    """Whether this thread blocks although an event loop runs in it: inside of `run`."""
+    """A mark of threads inside of `run`: they block although an event loop runs in them."""
 
     now = False
 
