@@ -406,7 +406,9 @@ class HeldLock:
     @property
     def _alive(self) -> bool:
         """Return whether somebody holds the lock and will leave it: then it may be renewed."""
-        return self._postponed or (self._entered and (bool(self._ends) or not self._scope.is_over))
+        if self._postponed or self._leaving:
+            return True
+        return self._entered and (bool(self._ends) or not self._scope.is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.

@@ -168,9 +168,9 @@ class LockScope:
             return True
         if not self.implicit:
             return self.anchor is not None and self.anchor() is None
-        # A transaction may keep a lock for longer than the last block.
+        # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
-            tenure._postponed or tenure._blocks for tenure in self.held.values()
+            tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
         )
 
     closed = is_over
@@ -421,7 +421,10 @@ class LockScope:
         if tenure._depth == 0:
             return False
         tenure._depth -= 1
-        return tenure._depth == 0 and not tenure._released
+        if tenure._depth or tenure._released:
+            return False
+        tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
+        return True
 
     async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         try:
