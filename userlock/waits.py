@@ -21,7 +21,6 @@ import contextvars
 import functools
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
