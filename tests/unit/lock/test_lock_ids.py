@@ -119,7 +119,7 @@ def test_a_password_that_is_not_wanted_is_not_shown(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-class Plan(str, enum.Enum):
+class Plan(str, enum.Enum):  # noqa: UP042 (its `str` is its name)
     BASIC = "basic"
 
 
