@@ -254,7 +254,7 @@ class RedisStore(WaitingStore):
         return version if await self.connections.ask_unchecked(_create, command) else None
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return stored(await self.connections.ask_to_read(_READ.run, hurry, self.key(lock_id)))
+        return await self.connections.ask_to_read(_stored, hurry, _READ, self.key(lock_id))
 
     async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
@@ -297,7 +297,7 @@ class RedisStore(WaitingStore):
 
     async def _append(self, script: _Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
-        return stored(await self.connections.ask_unchecked(script.run, self.key(lock_id), *args))
+        return await self.connections.ask_unchecked(_stored, script, self.key(lock_id), *args)
 
     async def _change(self, script: _Script, lock_id: str, version: object, *args: bytes) -> bool:
         """Run a script that changes a record of that version; return whether it did."""
@@ -311,6 +311,13 @@ async def _create(connection: Connection, command: Command) -> bool:
 
 async def _changed(connection: Connection, script: _Script, key: bytes, *args: bytes) -> bool:
     return _done(await script.run(connection, key, *args))
+
+
+async def _stored(
+    connection: Connection, script: _Script, key: bytes, *args: bytes
+) -> Stored | None:
+    # Here, not by the caller: a reply that is none closes the connection.
+    return stored(await script.run(connection, key, *args))
 
 
 async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
