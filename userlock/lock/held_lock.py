@@ -142,16 +142,14 @@ class HeldLock:
         self._renewal: Renewal | None = None
         self._successor: HeldLock | None = None
         self._released = False
-        #: Emptied by the one that releases it.
-        self._unreleased = [True]
+        #: What is done once, by the thread that removes it here: the release, and the report of the
+        #: end. The owner may release the lock while the renewal thread finds it lost.
+        self._once = {"release": True, "report": True}
         #: Whether the lease was given back, or is known to be over.
         self._returned = False
         self._number: int | None = None
         #: The mutex of changes of the lease, by its owner or by the renewal thread.
         self._extending = threading.Lock()
-        #: Taken for good by the first to end the tenure, who reports its end. The owner may release
-        #: it while the renewal thread finds it lost.
-        self._end = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -455,7 +453,7 @@ class HeldLock:
 
     def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
-        if self._released or not self._end.acquire(blocking=False):
+        if self._released or not self._once.pop("report", False):
             return
         self.lost = how
         self._scope.service.report_lost(self.lock_id, self._held_seconds, how)

@@ -76,7 +76,9 @@ class End:
         try:
             if tenure._successor is not None:
                 tenure = tenure._latest
-            if locked(_mutex, scope._block_left, self, tenure):
+            # (On one line, as in `locked`.)
+            with _mutex: last = scope._block_left(self, tenure)  # fmt: skip  # noqa: E701
+            if last:
                 await scope._leave(tenure, failing=failing)
         finally:
             if scope.implicit and not scope._closed and not scope._has_blocks:
@@ -479,7 +481,7 @@ class LockScope:
             if first:
                 renewal, lease, service = tenure._renewal, tenure._lease, self.service
                 # Its end is reported once, here or by the renewal thread.
-                if tenure.lost or (renewal and not tenure._end.acquire(blocking=False)):
+                if tenure.lost or (renewal and not tenure._once.pop("report", False)):
                     await service.give_back(lease)
                 else:
                     await service.released(lease, service.clock.now() - tenure._since)
@@ -496,7 +498,7 @@ class LockScope:
             with _mutex: self.held = {} if alone and len(self.held) < 2 else besides(tenure)  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
-        return bool(tenure._unreleased and tenure._unreleased.pop())  # one thread gets it
+        return tenure._once.pop("release", False)
 
     def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
         """Return the locks held without a tenure; the one beneath it is there again."""

@@ -63,6 +63,7 @@ class TestRenewal:
         heartbeat: bool,
     ) -> None:
         """Without a heartbeat it ends before: the negative control."""
+        userlock.configure(service=service)
         seen = []
 
         def land(tenure: HeldLock) -> None:

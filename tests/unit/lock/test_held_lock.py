@@ -313,7 +313,8 @@ class TestNothingIsLeftBehind:
         assert store.read("ann") is None
 
 
-def test_its_members_are_few() -> None:
+def test_its_members_are_few(service: LockService) -> None:
+    userlock.configure(service=service)
     with userlock.global_lock("ann") as lock:
         members = {name for name in dir(lock) if not name.startswith("_")}
     assert members == {

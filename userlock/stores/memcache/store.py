@@ -190,7 +190,9 @@ class MemcacheStore(WaitingStore):
         return await self.connections.exchange(True, self._remove, version)
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
-        cas = await self._number(connection, own)
+        cas: int | None = own.cas
+        if not (connection.made < own.got and own.cas > 0) or self.via_proxy:
+            cas = await self._number(connection, own)
         return cas is not None and await connection.dialect.remove(connection, own.key, cas)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
