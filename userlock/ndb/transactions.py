@@ -31,11 +31,11 @@ from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
+    current_transaction,
     Attempt,
     current_attempt,
     current_context,
     in_flight,
-    in_transaction,
     request_notes,
 )
 
@@ -267,7 +267,7 @@ class DatastoreParticipant:
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
-        return in_transaction()
+        return current_transaction() is not None
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
         """Release when this attempt of the transaction is over.

@@ -415,7 +415,9 @@ class TestScopes:
 
 
 class TestCrowds:
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(
+        "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 100))]
+    )
     def test_two_hundred_tasks_on_twenty_locks(self, service: LockService, seed: int) -> None:
         """With random cancellation: exactly those that finished are counted."""
         chance = random.Random(seed)
@@ -441,10 +443,7 @@ class TestCrowds:
         run(work())
         assert counts == finished
         assert sum(counts.values()) >= 120
-        # The record of a free lock stays if a waiter was cancelled just when it became its turn.
-        for lock in range(20):
-            assert service.holder(f"learner-{lock}") is None
-            assert service.waiters(f"learner-{lock}") == []
+        assert [lock for lock in range(20) if service.store.read(f"learner-{lock}")] == []
         assert current_scope() is None
 
     def test_without_the_lock_counts_are_lost(self) -> None:
