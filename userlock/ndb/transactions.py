@@ -31,10 +31,10 @@ from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
-    current_transaction,
     Attempt,
     current_attempt,
     current_context,
+    current_transaction,
     in_flight,
     request_notes,
 )
