@@ -12,10 +12,7 @@ _C = TypeVar("_C", bound=Connection)
 
 def take(pool: Pool[_C]) -> _C:
     """Return a connection that nobody else uses; to be given back, or closed."""
-
-    async def keep(connection: _C) -> _C:
-        return connection
-
-    connection = run(pool.ask, keep)
-    pool.idle.remove(connection)
-    return connection
+    try:
+        return pool.idle.pop()
+    except IndexError:
+        return run(pool._taken_in_turn)

@@ -21,13 +21,12 @@ import contextvars
 import functools
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
-from userlock.clock import Clock
+from userlock.clock import Clock, SystemClock
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -36,7 +35,7 @@ running_loop = asyncio._get_running_loop
 
 
 class _Blocking(threading.local):
-    """Whether this thread blocks although an event loop runs in it: inside of `run`."""
+    """A mark of threads inside of `run`: they block although an event loop runs in them."""
 
     now = False
 
@@ -137,15 +136,6 @@ async def finish(
     return result
 
 
-def _goes_on(error: asyncio.CancelledError) -> bool:
-    """Return whether the running section goes on; the cancellation is then kept."""
-    section = _finishing.get()
-    if section is None:
-        return False
-    section.cancelled = section.cancelled or error
-    return True
-
-
 async def _until_done(
     loop: asyncio.AbstractEventLoop,
     begin: Callable[[asyncio.Future[bool]], object],
@@ -156,19 +146,22 @@ async def _until_done(
 
     (A loop that is late sees the event first, and then that the time is over.)
     """
-    ends = loop.time() + seconds
-    while True:
-        future: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_at(ends, _set, future, False)
-        try:
-            begin(future)
+    future: asyncio.Future[bool] = loop.create_future()
+    timer = loop.call_later(seconds, _set, future, False)
+    try:
+        begin(future)
+        section = _finishing.get()
+        if section is None:
             return await future
-        except asyncio.CancelledError as error:
-            if not _goes_on(error):
-                raise
-        finally:
-            timer.cancel()
-            end()
+        while True:
+            try:
+                # Shielded: anyio cancels in each iteration of the loop, before the event is seen.
+                return await asyncio.shield(future)
+            except asyncio.CancelledError as error:
+                section.cancelled = section.cancelled or error
+    finally:
+        timer.cancel()
+        end()
 
 
 def _set(future: asyncio.Future[bool], done: bool = True) -> None:
@@ -308,15 +301,6 @@ class Bell:
             await _until_done(loop, begin, end, seconds)
         self._stirred = False
 
-    async def until_rung(self, seconds: float) -> None:
-        """Wait, in a task or a thread, until it rings, or for that long."""
-        ends = time.monotonic() + seconds
-        while not self.rung:
-            left = ends - time.monotonic()
-            if left <= 0:
-                break
-            await self.sleep(left)
-
     def _await(self, future: asyncio.Future[bool]) -> None:
         self._future = weakref.ref(future)
         if self._stirred:  # by another thread, just now
@@ -332,11 +316,18 @@ class Bell:
         return woken, news
 
 
+def is_real(clock: Clock) -> bool:
+    """Return whether a clock goes as an event loop's does; a test moves it by hand otherwise."""
+    return isinstance(clock, SystemClock)
+
+
 async def pause(clock: Clock, seconds: float) -> None:
     """Wait for that long: a thread by the clock, a task by its event loop."""
-    if task_loop() is None:
+    task = task_loop() is not None
+    if not (task and is_real(clock)):
         clock.sleep(seconds)
-    else:
+        seconds = 0.0
+    if task:
         await Bell().sleep(seconds)
 
 

@@ -60,6 +60,8 @@ def in_a_task(lock_id: str) -> None:
 
 
 @quietly
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", [in_a_thread, in_a_task])
 def test_each_lock_is_free_or_ends_with_its_lease(
     service: LockService, url: str, scenario: Callable[[str], None]

@@ -43,6 +43,29 @@ def test_a_section_reaches_its_end(
     assert seen == ended
 
 
+def test_a_section_goes_on_although_each_iteration_of_the_loop_cancels_it() -> None:
+    """As anyio does: the loop sees the socket after the cancellation, each time."""
+    reader, writer = socket.socketpair()
+
+    async def read() -> None:
+        await ready(asyncio.get_running_loop(), reader.fileno(), 30)
+
+    async def main() -> int:
+        task = asyncio.create_task(finish(read))
+        await asyncio.sleep(0)
+        writer.send(b"x")
+        times = 0
+        while not task.done() and times < 1000:
+            times += task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return times
+
+    with reader, writer:
+        assert asyncio.run(main()) < 1000
+
+
 def test_a_section_inside_another_hands_the_cancellation_on() -> None:
     seen: list[str] = []
 

@@ -27,7 +27,7 @@ from userlock.lock.lease import (
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
-from userlock.lock.scope import End, LockScope, current_scope, enter_scope
+from userlock.lock.scope import Alive, End, LockScope, current_scope, enter_scope
 from userlock.lock.service import LockService
 from userlock.waits import finish, run, running_code
 
@@ -40,7 +40,8 @@ class _Leave:
     """`__exit__` of a block that can be entered many times: each time it is that of another end.
 
     The `with` statement gets `__exit__` before it calls `__enter__`, and keeps it
-    until the block is over, whatever happens. So an end that lives is a block that runs.
+    until the block is over, whatever happens. So an `__exit__` that lives is a block that
+    runs. (Not the end itself: an exception at the first step of leaving keeps that.)
     """
 
     def __init__(self, name: str) -> None:
@@ -51,16 +52,17 @@ class _Leave:
             latest: Callable[..., Any] = getattr(kind, f"{self._leave}_latest")
             return latest
         end = block._new_end()
-        end.reference = block._begun = weakref.ref(end)
-        end.thread = threading.get_ident()
-        return partial(getattr(block, self._leave), end)
+        leave = partial(getattr(block, self._leave), end)
+        end.reference, end.thread = Alive(leave), threading.get_ident()
+        block._begun = end.reference
+        return leave
 
 
 class _Block(abc.ABC):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
-    #: The end that was made last, for the block that begins.
-    _begun: weakref.ref[object] | None = None
+    #: `__exit__` as it was got last, for the block that begins.
+    _begun: weakref.ref[Any] | None = None
     #: The ends of blocks that no `with` statement keeps, with their threads and tasks.
     _kept: list[tuple[tuple[int, int], Any]]
 
@@ -72,18 +74,21 @@ class _Block(abc.ABC):
     async def _entered(self, end: Any) -> Any:
         """Enter; return the value of the `with` statement."""
 
-    def _kept_end(self) -> Any:
-        """Return an end of a block that no `with` statement keeps; this object does."""
+    def _begins(self) -> Any:
+        """Return the end of the block that begins: of a `with` statement, or kept here."""
+        begun = self._begun
+        leave = None if begun is None else begun()
+        if leave is not None:
+            end = leave.args[0]
+            if end.scope is None and end.thread == threading.get_ident():
+                return end
         end = self._new_end()
-        end.reference, end.thread = weakref.ref(end), threading.get_ident()
+        end.reference, end.thread = Alive(end), threading.get_ident()
         self._kept.append((running_code(), end))
         return end
 
     def __enter__(self) -> Any:
-        begun = self._begun
-        end: Any = None if begun is None else begun()
-        if end is None or end.scope is not None or end.thread != threading.get_ident():
-            end = self._kept_end()
+        end = self._begins()
         try:
             return run(self._entered, end)
         except BaseException:
@@ -91,10 +96,7 @@ class _Block(abc.ABC):
             raise
 
     async def __aenter__(self) -> Any:
-        begun = self._begun
-        end: Any = None if begun is None else begun()
-        if end is None or end.scope is not None or end.thread != threading.get_ident():
-            end = self._kept_end()
+        end = self._begins()
         try:
             return await self._entered(end)
         except BaseException:
@@ -375,7 +377,7 @@ class global_locks(_Block):  # noqa: N801 (as above)
             locks = []
             for lock_id in self.lock_ids:
                 end = End()
-                end.reference = weakref.ref(end)
+                end.reference = Alive(ends.reference())
                 ends.append(end)
                 one = self._one(lock_id, wait_timeout=wait.left)
                 locks.append(await one._entered(end))

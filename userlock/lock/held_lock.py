@@ -3,15 +3,15 @@
 A lock that is released and taken again is a new tenure: others may have written
 in between.
 
-Whether code is inside is not only counted. Each block has an *end*, an object that
-nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
+Whether code is inside is not only counted. Each block has an `__exit__` of its own,
+which nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
 handler may raise at any line, also at the first one of the code that leaves a
-lock; then the count is wrong, but the end has gone, and with it the entry:
+lock; then the count is wrong, but `__exit__` has gone, and with it the entry:
 
-    with global_lock("ann"):         the statement keeps an end
+    with global_lock("ann"):         the statement keeps __exit__
         …
         the block is left ───────▶   interrupted before a line of it has run
-    the statement is over            nothing keeps the end: the lock is not entered
+    the statement is over            nothing keeps __exit__: the lock is not entered
                                      without the store, not renewed, given back
 
 The lock may be extended by hand, and released, at any moment meanwhile:
@@ -142,16 +142,14 @@ class HeldLock:
         self._renewal: Renewal | None = None
         self._successor: HeldLock | None = None
         self._released = False
-        #: Emptied by the one that releases it.
-        self._unreleased = [True]
+        #: What is done once, by the thread that removes it here: the release, and the report of the
+        #: end. The owner may release the lock while the renewal thread finds it lost.
+        self._once = {"release": True, "report": True}
         #: Whether the lease was given back, or is known to be over.
         self._returned = False
         self._number: int | None = None
         #: The mutex of changes of the lease, by its owner or by the renewal thread.
         self._extending = threading.Lock()
-        #: Taken for good by the first to end the tenure, who reports its end. The owner may release
-        #: it while the renewal thread finds it lost.
-        self._end = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -406,7 +404,9 @@ class HeldLock:
     @property
     def _alive(self) -> bool:
         """Return whether somebody holds the lock and will leave it: then it may be renewed."""
-        return self._postponed or (self._entered and (bool(self._ends) or not self._scope.is_over))
+        if self._postponed or self._leaving:
+            return True
+        return self._entered and (bool(self._ends) or not self._scope.is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.
@@ -453,7 +453,7 @@ class HeldLock:
 
     def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
-        if self._released or not self._end.acquire(blocking=False):
+        if self._released or not self._once.pop("report", False):
             return
         self.lost = how
         self._scope.service.report_lost(self.lock_id, self._held_seconds, how)

@@ -22,7 +22,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.lease import Claim, Priority
 from userlock.lock.record import MOST_WAITERS, Record
 from userlock.lock.store import WakeUps
-from userlock.waits import Bell, locked
+from userlock.waits import Bell, is_real, locked
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
@@ -63,6 +63,7 @@ class LocalWaiters:
         self._clock = clock
         self._most_queued = most_queued
         self._waits = clock.wait if isinstance(clock, WaitingClock) else None
+        self._real = is_real(clock)
         self._begin()
         reset_in_child(self._begin)
 
@@ -163,12 +164,12 @@ class LocalWaiters:
 
     async def rest(self, bell: Bell, seconds: float, wake_ups: WakeUps | None = None) -> None:
         """Sleep until the bell rings, or for that long; `wake_ups`: listen to the store."""
-        if bell.loop is not None:
-            if wake_ups is None:
-                await bell.sleep(seconds)
+        task = bell.loop is not None
+        if not (task and self._real):
+            if self._waits is None:
+                self._clock.sleep(seconds)
             else:
-                await wake_ups.await_(bell, seconds)
-        elif self._waits is None:
-            self._clock.sleep(seconds)
-        else:
-            self._waits(bell, seconds)
+                self._waits(bell, seconds)
+            seconds = 0.0
+        if task:
+            await (bell.sleep(seconds) if wake_ups is None else wake_ups.await_(bell, seconds))

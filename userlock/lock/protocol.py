@@ -344,6 +344,8 @@ class LeaseProtocol:
             # may have taken over in between.
             if record.succeeds_released(lease.token):
                 return RELEASED_TO_QUEUE
+            if record.free and lease.version is None:  # a waiter that was next has left
+                await self._ended(lease, record)
             return self._lost(lease, record)
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)

@@ -8,14 +8,13 @@ task that took them, and leaving the scope releases all of them.
 
 Exceptions come at any line: a signal handler raises, a task is cancelled. So
 nothing here relies on a line that undoes another. A block is inside for as long as
-its `End` lives, which only its `with` statement keeps; a scope is open for as long
+its `__exit__` lives, which only its `with` statement keeps; a scope is open for as long
 as its own block lives, or the blocks that opened it. Where leaving is interrupted,
 the lock is given back later (`drop`), or ends with its lease.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import contextvars
 import functools
@@ -44,14 +43,22 @@ log = logging.getLogger(__name__)
 _mutex = threading.RLock()  # the garbage collector may end a block at any time
 
 
+class Alive(weakref.ref[object]):
+    """A reference that tells whether a block runs. Two are never equal."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 class End:
-    """The end of one block: kept by the statement that runs the block, and by nothing else.
+    """The end of one block: of the statement that runs it, which alone keeps `reference` alive.
 
     Attributes:
         scope: the scope of the block, once it is known.
         tenure: the holding that was entered, once it was.
         attempt: the request for the lock, once it is made.
-        reference: to this end. The others keep nothing else.
+        reference: to what lives as long as the block. The others keep nothing else.
         thread: that has made it.
     """
 
@@ -69,7 +76,9 @@ class End:
         try:
             if tenure._successor is not None:
                 tenure = tenure._latest
-            if locked(_mutex, scope._block_left, self, tenure):
+            # (On one line, as in `locked`.)
+            with _mutex: last = scope._block_left(self, tenure)  # fmt: skip  # noqa: E701
+            if last:
                 await scope._leave(tenure, failing=failing)
         finally:
             if scope.implicit and not scope._closed and not scope._has_blocks:
@@ -145,7 +154,7 @@ class LockScope:
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
         self._closed = False
-        self._when_free = collections.deque[Callable[[], object]]()
+        self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._ending = False
 
@@ -161,9 +170,9 @@ class LockScope:
             return True
         if not self.implicit:
             return self.anchor is not None and self.anchor() is None
-        # A transaction may keep a lock for longer than the last block.
+        # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
-            tenure._postponed or tenure._blocks for tenure in self.held.values()
+            tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
         )
 
     closed = is_over
@@ -414,7 +423,10 @@ class LockScope:
         if tenure._depth == 0:
             return False
         tenure._depth -= 1
-        return tenure._depth == 0 and not tenure._released
+        if tenure._depth or tenure._released:
+            return False
+        tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
+        return True
 
     async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         try:
@@ -469,7 +481,7 @@ class LockScope:
             if first:
                 renewal, lease, service = tenure._renewal, tenure._lease, self.service
                 # Its end is reported once, here or by the renewal thread.
-                if tenure.lost or (renewal and not tenure._end.acquire(blocking=False)):
+                if tenure.lost or (renewal and not tenure._once.pop("report", False)):
                     await service.give_back(lease)
                 else:
                     await service.released(lease, service.clock.now() - tenure._since)
@@ -486,7 +498,7 @@ class LockScope:
             with _mutex: self.held = {} if alone and len(self.held) < 2 else besides(tenure)  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
-        return bool(tenure._unreleased and tenure._unreleased.pop())  # one thread gets it
+        return tenure._once.pop("release", False)
 
     def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
         """Return the locks held without a tenure; the one beneath it is there again."""
@@ -521,7 +533,7 @@ class LockScope:
     def _call_when_free(self) -> None:
         while not self.held:
             try:
-                callback = self._when_free.popleft()
+                callback = self._when_free.pop(0)
             except IndexError:
                 break
             if self.outer is None or self.outer.closed:

@@ -246,7 +246,7 @@ class LockService:
         For an attempt that was interrupted: a task was cancelled, a signal handler raised.
         """
         if not attempt.settled:
-            lease = attempt.taken or attempt.lease_without_store(unsettled=True)
+            lease = attempt.taken or attempt.lease_in_store()
             await finish(self.give_back, lease)
             attempt.settled = True
 
@@ -290,6 +290,7 @@ class LockService:
                     return lease
                 # With a token of its own from here on: a request with the first one may be late.
                 attempt.claim = claim.afresh()
+            attempt.unsettled = False
             return await self._waiting.lease_for(attempt, holding)
         except StoreUnavailable as trouble:
             if self.fallback is None:

@@ -19,7 +19,8 @@ at once do not disturb each other, and it leaves the time to live as it was.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from userlock.errors import LockServiceUnavailable
 from userlock.waits import Bell
@@ -168,9 +169,9 @@ class WakeUps(abc.ABC):
         """Block the thread until the bell rings, or for that long."""
         bell.block(seconds)
 
-    async def await_(self, bell: Bell, seconds: float) -> None:
+    def await_(self, bell: Bell, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait in a task until the bell rings, or for that long."""
-        await bell.sleep(seconds)
+        return bell.sleep(seconds)
 
 
 class LeaseStore(abc.ABC):

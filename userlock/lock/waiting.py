@@ -63,6 +63,7 @@ class Attempt:
         holder: the last holder met.
         joined: whether the claim may be in the queue.
         taken: the lease, once it is known.
+        unsettled: whether a request for it may still reach the store.
         settled: whether it has left nothing behind, or is over.
     """
 
@@ -79,6 +80,7 @@ class Attempt:
         "settled",
         "started",
         "taken",
+        "unsettled",
         "wait_seconds",
     )
 
@@ -102,6 +104,7 @@ class Attempt:
         self.holder: Holder | None = None
         self.joined = False
         self.taken: Lease | None = None
+        self.unsettled = True
         self.settled = False
         self._clock = clock
 
@@ -152,6 +155,10 @@ class Attempt:
             record=claim.record,
             priority=claim.holder.priority,
         )
+
+    def lease_in_store(self) -> Lease:
+        """Return what the store may have for the claim: a lease, or a position in the queue."""
+        return self.lease_without_store(unsettled=self.unsettled)._replace(degraded=False)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -244,49 +251,52 @@ class Waiting:
             if lease is None:
                 raise EventLoopBlocked(lock_id=lock_id) if wait_seconds else attempt.timed_out()
             return lease
+        claim, wake_ups, bell = attempt.claim, self.client.wake_ups, Bell()
         try:
             try:
                 rejection = admission.enter(lock_id, attempt, attempt.max_waiting)
                 if rejection is not None:
-                    typical = self.hold_times.typical(attempt.claim.priority.value)
+                    typical = self.hold_times.typical(claim.priority.value)
                     raise attempt.rejected(rejection, typical)
-                lease = await self._wait(attempt, holding)
+                # A caller with other locks queues in any case: others may be waiting for it.
+                turn = self.local.enter(claim, bell, at_once=bool(holding))
+                attempt.settled = not turn  # nothing was sent for this claim
+                while not turn and attempt.left > 0:
+                    await self.local.rest(bell, attempt.left)
+                    bell.answer()
+                    turn = self.local.may_queue(claim)
+                lease = None
+                if turn:
+                    attempt.settled = False
+                    if wake_ups is not None:
+                        await wake_ups.begin(claim.lock_id, claim.token, bell)
+                        bell.listen = wake_ups.wait
+                    lease = await _Wait(self, attempt, holding, bell).run()
             finally:
-                admission.leave(lock_id, attempt)
+                self._leave(attempt, claim)
         finally:
             # Once more: the thread may be stopped while it leaves.
-            admission.leave(lock_id, attempt)
+            self._leave(attempt, claim)
         if lease is None:
             raise attempt.timed_out()
         return lease
 
-    async def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease | None:
-        """Wait among the waiters of this process, and listen to the store if it wakes waiters."""
-        claim, wake_ups, bell = attempt.claim, self.client.wake_ups, Bell()
-        try:
-            try:
-                # A caller with other locks queues in any case: others may be waiting for it.
-                turn = self.local.enter(claim, bell, at_once=bool(holding))
-                while not turn:
-                    if attempt.left <= 0:
-                        return None
-                    await self.local.rest(bell, attempt.left)
-                    bell.answer()
-                    turn = self.local.may_queue(claim)
-                if wake_ups is not None:
-                    await wake_ups.begin(claim.lock_id, claim.token, bell)
-                    bell.listen = wake_ups.wait
-                return await _Wait(self, attempt, holding, bell).run()
-            finally:
-                if wake_ups is not None:
-                    wake_ups.end(claim.token)
-                self.local.leave(claim)
-        finally:
-            self.local.leave(claim)
+    def _leave(self, attempt: Attempt, claim: Claim) -> None:
+        """Leave the waiters of this process."""
+        if self.client.wake_ups is not None:
+            self.client.wake_ups.end(claim.token)
+        self.local.leave(claim)
+        attempt.admission.leave(claim.lock_id, attempt)
 
 
 class _Wait:
     """One wait."""
+
+    __slots__ = (
+        *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
+        *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
+        *("_seen", "_seen_at", "_since", "_wake_ups"),
+    )
 
     def __init__(
         self,
@@ -322,10 +332,11 @@ class _Wait:
     async def run(self) -> Lease | None:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
         try:
-            if self._bell is not None:
-                lease = await self._queue_up()
-            else:
-                lease = await self._try_once()
+            try:
+                lease = await (self._try_once() if self._bell is None else self._wait())
+            finally:
+                if self._deadlocks is not None:
+                    await finish(self._deadlocks.end)
             if lease is not None:
                 return lease
         except StoreUnavailable:
@@ -364,7 +375,11 @@ class _Wait:
     async def _ask(
         self, verb: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
-        return await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+        attempt = self._attempt
+        before, attempt.unsettled = attempt.unsettled, True
+        answer = await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+        attempt.unsettled = before
+        return answer
 
     async def _ask_among_others(
         self,
@@ -422,13 +437,6 @@ class _Wait:
             self._protocol.claim, self._claim, record, passing=passing
         )
 
-    async def _queue_up(self) -> Lease | None:
-        try:
-            return await self._wait()
-        finally:
-            if self._deadlocks is not None:
-                await finish(self._deadlocks.end)
-
     async def _wait(self) -> Lease | None:
         """Poll until the lock is ours; None when the wait is over."""
         claim = self._claim
@@ -468,7 +476,11 @@ class _Wait:
                         return None
                     if self._deadlocks is not None and record is not None:
                         left = min(left, await self._deadlocks.check(record))
-                    await self._rest(turn, record, now, left)
+                    seconds = min(left, self._delay(turn, record, now))
+                    if turn.patience_ends is not None:
+                        seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
+                    assert self._bell is not None
+                    await self._parts.local.rest(self._bell, seconds, self._wake_ups)
             if lease is not None:
                 return lease
             if decision is not Decision.WAIT and self._attempt.left <= 0:
@@ -579,14 +591,6 @@ class _Wait:
             return False
         await pause(self._clock, min(seconds, left))
         return True
-
-    async def _rest(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
-        """Sleep until the next poll."""
-        seconds = self._delay(turn, record, now)
-        if turn.patience_ends is not None:
-            seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
-        assert self._bell is not None
-        await self._parts.local.rest(self._bell, min(seconds, left), self._wake_ups)
 
     def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
         polling = self._policy.polling

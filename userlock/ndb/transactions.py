@@ -34,8 +34,8 @@ from userlock.ndb.context import (
     Attempt,
     current_attempt,
     current_context,
+    current_transaction,
     in_flight,
-    in_transaction,
     request_notes,
 )
 
@@ -267,7 +267,7 @@ class DatastoreParticipant:
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
-        return in_transaction()
+        return current_transaction() is not None
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
         """Release when this attempt of the transaction is over.

@@ -37,7 +37,7 @@ MOST_BYTES = 1 << 24
 #: How many values one exchange has room for, however long they are.
 MOST_VALUES = MOST_BYTES // (MOST_VALUE_BYTES + MOST_LINE_BYTES)
 #: Most digits of a number: those of 64 bits.
-_MOST_DIGITS = 20
+MOST_DIGITS = 20
 
 #: Nearly all replies of one line; Python has such small buffers at hand.
 _SHORT = 256
@@ -257,6 +257,6 @@ def words(reply: bytes, most: int = 80) -> str:
 
 def number(text: bytes) -> int:
     """Return a whole number from 0 on; `Refused` for anything else that Python's `int` takes."""
-    if not text.isdigit() or len(text) > _MOST_DIGITS:
+    if not text.isdigit() or len(text) > MOST_DIGITS:
         raise Refused(f"it answered {words(text, 40)} instead of a number")
     return int(text)

@@ -345,12 +345,12 @@ class TestOutages:
             store = RedisStore(client)
             store.create("ann", b"first", 60)
             with own_redis.paused():
-                for connect in (False, True):
+                for _ in range(2):
                     started = time.monotonic()
                     with pytest.raises(StoreUnavailable, match=r"timed out|Timeout") as caught:
                         store.create("ann", b"second", 60)
                     assert time.monotonic() - started < 20
-                    assert caught.value.sent is not connect
+                    assert caught.value.sent
             store.close()
 
     def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:

@@ -38,8 +38,8 @@ def service(store: MemoryStore) -> LockService:
     return service
 
 
-def run(work: Coroutine[Any, Any, _T]) -> _T:
-    return asyncio.run(asyncio.wait_for(work, 60))
+def run(work: Coroutine[Any, Any, _T], seconds: float = 60) -> _T:
+    return asyncio.run(asyncio.wait_for(work, seconds))
 
 
 def queued(service: LockService, number: int = 1, lock_id: str = "ann") -> Callable[[], bool]:
@@ -152,8 +152,12 @@ class TestUse:
         assert run(work()) > 5
 
 
-async def _enter(lock_id: str = "ann", inside: Callable[[], object] = lambda: None) -> None:
-    async with userlock.global_lock(lock_id, wait_timeout=30):
+async def _enter(
+    lock_id: str = "ann",
+    inside: Callable[[], object] = lambda: None,
+    wait_timeout: float = 30,
+) -> None:
+    async with userlock.global_lock(lock_id, wait_timeout=wait_timeout):
         inside()
         await asyncio.sleep(0)
 
@@ -415,7 +419,9 @@ class TestScopes:
 
 
 class TestCrowds:
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(
+        "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 100))]
+    )
     def test_two_hundred_tasks_on_twenty_locks(self, service: LockService, seed: int) -> None:
         """With random cancellation: exactly those that finished are counted."""
         chance = random.Random(seed)
@@ -441,10 +447,7 @@ class TestCrowds:
         run(work())
         assert counts == finished
         assert sum(counts.values()) >= 120
-        # The record of a free lock stays if a waiter was cancelled just when it became its turn.
-        for lock in range(20):
-            assert service.holder(f"learner-{lock}") is None
-            assert service.waiters(f"learner-{lock}") == []
+        assert [lock for lock in range(20) if service.store.read(f"learner-{lock}")] == []
         assert current_scope() is None
 
     def test_without_the_lock_counts_are_lost(self) -> None:
@@ -511,33 +514,43 @@ class TestDeadlocks:
 class TestTenThousand:
     """So many tasks may wait in a process."""
 
-    TASKS = 10_000
     MOST_BYTES = 10_000
 
-    @pytest.mark.parametrize("locks", [1, 10_000])
-    def test_they_cost_no_thread_and_little_memory(self, service: LockService, locks: int) -> None:
+    @pytest.mark.parametrize(
+        ("tasks", "locks"),
+        [
+            *((1000, 1), (1000, 1000)),
+            *(
+                pytest.param(10_000, locks, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+                for locks in (1, 10_000)
+            ),
+        ],
+    )
+    def test_they_cost_no_thread_and_little_memory(
+        self, service: LockService, tasks: int, locks: int
+    ) -> None:
         async def work() -> tuple[int, float]:
             leases = [service.acquire(f"learner-{lock}", lock_timeout=600) for lock in range(locks)]
             await asyncio.sleep(0)
             threads = threading.active_count()
             tracemalloc.start()
             before, _ = tracemalloc.get_traced_memory()
-            tasks = [
-                asyncio.create_task(_enter(f"learner-{number % locks}"))
-                for number in range(self.TASKS)
+            waiters = [
+                asyncio.create_task(_enter(f"learner-{number % locks}", wait_timeout=600))
+                for number in range(tasks)
             ]
-            await until(lambda: waiting(service) == self.TASKS, 60)
+            await until(lambda: waiting(service) == tasks, 400)
             after, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             more = threading.active_count() - threads
-            for task in tasks:
+            for task in waiters:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*waiters, return_exceptions=True)
             for lease in leases:
                 service.release(lease)
-            return more, (after - before) / self.TASKS
+            return more, (after - before) / tasks
 
-        more, size = run(work())
+        more, size = run(work(), 800)
         assert more == 0
         assert size <= self.MOST_BYTES
         assert waiting(service) == 0

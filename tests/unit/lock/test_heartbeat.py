@@ -9,9 +9,11 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live, losses
+from tests.unit.lock.writes import Writes
 from userlock import HeldLock, LockService
 from userlock.events import Event, Extended, Released
-from userlock.lock.scope import LockScope
+from userlock.lock.held_lock import notes_of
+from userlock.lock.scope import LockScope, current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -51,6 +53,29 @@ class TestRenewal:
         scope.release("ann")
         assert store.read("ann") is None
         assert losses(events) == []
+
+    @pytest.mark.parametrize("heartbeat", [True, False])
+    def test_it_is_held_until_the_writes_under_it_have_landed(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+        heartbeat: bool,
+    ) -> None:
+        """Without a heartbeat it ends before: the negative control."""
+        userlock.configure(service=service)
+        seen = []
+
+        def land(tenure: HeldLock) -> None:
+            live(service, clock, 2 * LEASE)
+            seen.append((tenure.expires_in > 0, current_scope() is tenure._scope))
+
+        monkeypatch.setattr("userlock.lock.scope.participants", [Writes(land)])
+        with userlock.global_lock("ann", lock_timeout=LEASE, heartbeat=heartbeat) as lock:
+            notes_of(lock)["write"] = 1
+        assert seen == [(heartbeat, True)]
+        assert current_scope() is None
+        assert not is_held(service)
 
     def test_without_a_heartbeat_it_is_not(
         self, service: LockService, clock: ManualClock, scope: LockScope, events: list[Event]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -112,16 +113,14 @@ class TestRelease:
         """Another thread releases between two lines of `lose`: one of them reports, not both."""
         store.evict("ann")
 
-        class Meddled:
-            taken = False
-
-            def acquire(self, *, blocking: bool) -> bool:
-                first, self.taken = not self.taken, True
-                if first:
+        class Meddled(dict[str, bool]):
+            def pop(self, name: str, default: Any = None) -> Any:
+                found = super().pop(name, default)
+                if found and name == "report":
                     tenure.release()
-                return first
+                return found
 
-        tenure._end = Meddled()  # type: ignore[assignment]
+        tenure._once = Meddled(tenure._once)
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         assert not tenure.held

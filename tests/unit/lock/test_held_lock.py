@@ -311,3 +311,13 @@ class TestNothingIsLeftBehind:
             service.release(service.acquire("bob"))  # the store answers this process
             clock.advance(1.1)
         assert store.read("ann") is None
+
+
+def test_its_members_are_few(service: LockService) -> None:
+    userlock.configure(service=service)
+    with userlock.global_lock("ann") as lock:
+        members = {name for name in dir(lock) if not name.startswith("_")}
+    assert members == {
+        *("lock_id", "held", "fence", "expires_in", "lost", "degraded"),
+        *("extend", "yield_to_waiters", "release"),
+    }

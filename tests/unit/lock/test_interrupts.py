@@ -174,10 +174,11 @@ def timed_out(service: LockService) -> None:
         pass
 
 
+QUICK: list[Scenario] = [a_block, acquired_in_a_scope, extended]
 SCENARIOS: list[Scenario] = [
-    *(a_block, a_heartbeat, a_kept_object, a_decorated_function, nested, several, in_a_scope),
-    *(acquired_in_a_scope, left_to_the_scope, extended, fenced, released_by_hand, yielded),
-    *(contended, timed_out),
+    *QUICK,
+    *(a_heartbeat, a_kept_object, a_decorated_function, nested, several, in_a_scope),
+    *(left_to_the_scope, fenced, released_by_hand, yielded, contended, timed_out),
 ]
 
 
@@ -235,10 +236,17 @@ def sweep(run: Callable[[LockService], object]) -> tuple[int, list[str]]:
 
 # (What the interpreter closes while the exception is raised cannot let it through.)
 quietly = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+long = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @quietly
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, id=each.__name__, marks=() if each in QUICK else long)
+        for each in SCENARIOS
+    ],
+)
 def test_in_a_thread(scenario: Scenario) -> None:
     lines, faults = sweep(scenario)
     assert lines > 100, "the library was run"
@@ -268,7 +276,14 @@ async def several_in_a_task() -> None:
 
 
 @quietly
-@pytest.mark.parametrize("work", [a_block_of_a_task, nested_in_a_task, several_in_a_task])
+@pytest.mark.parametrize(
+    "work",
+    [
+        a_block_of_a_task,
+        pytest.param(nested_in_a_task, marks=long),
+        pytest.param(several_in_a_task, marks=long),
+    ],
+)
 def test_in_a_task(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
 

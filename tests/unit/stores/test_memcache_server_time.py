@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.connections import take
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.wire import Wire
 from userlock.stores.stream import Refused
@@ -115,10 +116,10 @@ def pool(server: Server, clock: ManualClock) -> Connections:
 
 
 def until(pool: Connections, ttl_seconds: float) -> int:
-    """Return the expiration that is sent with an item now."""
+    """Return the expiration that is sent with an item now, without the grace of its dialect."""
 
     async def exchange(connection: Connection) -> int:
-        return await connection.until(ttl_seconds)
+        return await connection.until(ttl_seconds - connection.dialect.grace_seconds)
 
     return run(pool.ask_in_time, exchange)
 
@@ -282,15 +283,22 @@ def test_a_restarted_server_is_asked_again(
     assert first.client.closed
 
 
-@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(TimeoutError, StoreUnavailable), (KeyboardInterrupt, KeyboardInterrupt)],
+)
 def test_no_connection_is_left_in_the_middle_of_an_answer(
-    pool: Connections, server: Server, clock: ManualClock, error: type[BaseException]
+    pool: Connections,
+    server: Server,
+    clock: ManualClock,
+    error: type[BaseException],
+    raised: type[BaseException],
 ) -> None:
     until(pool, 60)
     (first,) = pool.idle
     clock.advance(11)
     server.answers = error()
-    with pytest.raises(error):
+    with pytest.raises(raised):
         until(pool, 60)
     assert first.client.closed
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import select
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -264,3 +266,20 @@ def test_an_argument_in_quotes_is_never_shown(argument: str) -> None:
         for begin in ("ERR unknown command ", "ERR cannot ", "NOPERM for user can't "):
             text = error_of(f"{begin}{quote}{secret}{quote}, with args {quote}{secret}{quote}")
             assert "s3cr3t" not in text
+
+
+@pytest.mark.parametrize("poll", [True, False])
+def test_where_there_is_no_poll_it_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, poll: bool
+) -> None:
+    """On Windows, and with eventlet."""
+    if not poll:
+        monkeypatch.delattr(select, "poll")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Stream(ours, TIMEOUT)
+        seen = [connection.stale]
+        assert stream.readable([ours.fileno()], 0) == set()
+        theirs.send(b"x")
+        assert [*seen, connection.stale] == [False, True]
+        assert stream.readable([ours.fileno()], 10) == {ours.fileno()}

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.wire import Wire, unexpected
-from userlock.stores.stream import Refused, number
+from userlock.stores.stream import MOST_DIGITS, Refused, number
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
@@ -96,7 +96,7 @@ class Meta:
         if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
         digits = reply[4:]
-        if reply[:4] != b"HD c" or not digits.isdigit():
+        if reply[:4] != b"HD c" or not digits.isdigit() or len(digits) > MOST_DIGITS:
             raise unexpected(reply)
         cas = int(digits)
         if cas == 0:

@@ -266,7 +266,7 @@ class RedisStore(WaitingStore):
         return version if created else None
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return stored(await self.connections.ask_to_read(_READ.run, hurry, self.key(lock_id)))
+        return await self.connections.ask_to_read(_stored, hurry, self.key(lock_id), _READ)
 
     async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
@@ -319,7 +319,7 @@ class RedisStore(WaitingStore):
 
     async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
-        return stored(await self.connections.ask_unchecked(script.run, self.key(lock_id), *args))
+        return await self.connections.ask_unchecked(_stored, self.key(lock_id), script, *args)
 
 
 def _of_parts(parts: SplitResult) -> RedisStore:
@@ -375,6 +375,13 @@ class _Waiting:
         if done and not (isinstance(count, int) and count >= self._replicas):
             raise TooFewReplicas(f"{count!r:.80} of {self._replicas} replicas have the lease")
         return done
+
+
+async def _stored(
+    connection: Connection, key: bytes, script: Script, *args: bytes
+) -> Stored | None:
+    # Here, not by the caller: a reply that is none closes the connection.
+    return stored(await script.run(connection, key, *args))
 
 
 async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
