@@ -24,7 +24,6 @@ import functools
 import itertools
 import random
 import re
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +78,7 @@ class Node(Connections):
         address: its host and port.
         number: never another node's.
         failed: it did not answer the last time.
+        wake_ups: those from it.
     """
 
     def __init__(self, address: tuple[str, int], number: int, pool: Any, **options: Any) -> None:
@@ -86,6 +86,12 @@ class Node(Connections):
         self.address = address
         self.number = number
         self.failed = False
+        self.wake_ups = NodeWakeUps(self.apart, b"", stored)
+
+    def give_up(self) -> None:
+        """Close the connections that stand idle, and the subscription."""
+        self.drop_idle()
+        self.wake_ups.close()
 
 
 class ClusterConnections:
@@ -143,9 +149,9 @@ class ClusterConnections:
         return list(dict.fromkeys(node for node in self._slots if node is not None))
 
     def drop_idle(self) -> None:
-        """Close the connections that stand idle."""
+        """Close the connections that stand idle, and the subscriptions."""
         for node in list(self._nodes.values()):
-            node.drop_idle()
+            node.give_up()
 
     # --- exchanges, as a pool has them --------------------------------------------------------
 
@@ -235,7 +241,7 @@ class ClusterConnections:
         for address, node in list(self._nodes.items()):
             if node not in kept:
                 self._nodes.pop(address, None)
-                node.drop_idle()
+                node.give_up()
 
 
 def _unavailable(name: str, reason: str, *, serves_others: bool = False) -> StoreUnavailable:
@@ -355,11 +361,6 @@ class ClusterStore(RedisStore):
             return await self.aappend(lock_id, line)
         return await self._append(_WAKE, lock_id, line, self.channel(lock_id))
 
-    def close(self) -> None:
-        self.connections.drop_idle()
-        if isinstance(self.wake_ups, ClusterWakeUps):
-            self.wake_ups.close()
-
 
 async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
     # A node to which a slot just moves gets an epoch above all others with the slot, or has it.
@@ -400,7 +401,6 @@ class ClusterWakeUps(WakeUps):
     def __init__(self, store: ClusterStore) -> None:
         super().__init__()
         self._store = store
-        self._nodes: weakref.WeakKeyDictionary[Node, NodeWakeUps] = weakref.WeakKeyDictionary()
         self._start_again()
         reset_in_child(self._start_again)
 
@@ -420,7 +420,7 @@ class ClusterWakeUps(WakeUps):
     async def _follow(self, waiter: _Waiter, bell: Bell) -> bool:
         """Subscribe on the node that has the lock now; return whether it is a new subscription."""
         node = self._store.connections.node_of(self._store.key(waiter.lock_id))
-        on = None if node is None else self._on(node)
+        on = None if node is None else node.wake_ups
         if on is waiter.on and (on is None or on.hears(waiter.token)):
             return False
         if waiter.on is not None and waiter.on is not on:
@@ -429,12 +429,6 @@ class ClusterWakeUps(WakeUps):
         return on is not None and await on.begin_on(
             self._store.channel(waiter.lock_id), waiter.token, bell
         )
-
-    def _on(self, node: Node) -> NodeWakeUps:
-        on = self._nodes.get(node)
-        if on is None:
-            on = self._nodes[node] = NodeWakeUps(node.apart, b"", stored)
-        return on
 
     def end(self, token: str) -> None:
         bell = self._bells.pop(token, None)
@@ -453,8 +447,3 @@ class ClusterWakeUps(WakeUps):
             await bell.sleep(seconds)
         else:
             await waiter.on.await_(bell, seconds)
-
-    def close(self) -> None:
-        """End the subscriptions."""
-        for each in list(self._nodes.values()):
-            each.close()
