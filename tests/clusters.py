@@ -151,7 +151,7 @@ class RedisCluster:
 
     def _is_whole(self, node: ClusterNode) -> bool:
         state = node.raw("CLUSTER", "INFO")
-        servers = [server for _, _, *those in node.raw("CLUSTER", "SLOTS") for server in those]
+        servers = {server[1] for _, _, *those in node.raw("CLUSTER", "SLOTS") for server in those}
         linked = node.is_primary or b"master_link_status:up" in node.raw("INFO", "replication")
         return b"cluster_state:ok" in state and len(servers) == len(self.nodes) and linked
 
