@@ -13,6 +13,7 @@ import redis
 
 from sample_app.stack import ports
 from sample_app.stack.children import Child
+from tests.authority import Authority
 from tests.servers import RedisServer, lacking, real
 
 SLOTS = 16384
@@ -96,6 +97,7 @@ class RedisCluster:
         options: additional command line options.
         binary: as for `RedisServer`.
         seen_at: returns the port of a proxy that clients are told, for a node's port.
+        authority: nodes also listen with TLS, as `localhost`, with its certificates.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class RedisCluster:
         node_timeout_seconds: float = 15,
         binary: str = "",
         seen_at: Callable[[int], int] | None = None,
+        authority: Authority | None = None,
     ) -> None:
         options = (
             *("--cluster-node-timeout", str(int(node_timeout_seconds * 1000))),
@@ -115,11 +118,25 @@ class RedisCluster:
             *("--cluster-allow-replica-migration", "no"),
             *options,
         )
+        if authority is not None:
+            certificate, key = authority.issue("localhost")
+            options += (
+                *("--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
+                *("--tls-ca-cert-file", str(authority.certificate), "--tls-auth-clients", "no"),
+                *("--tls-cluster", "yes", "--cluster-announce-hostname", "localhost"),
+                *("--cluster-preferred-endpoint-type", "hostname"),
+            )
+        folder.mkdir(exist_ok=True)
         self._stack = contextlib.ExitStack()
         self.nodes: list[ClusterNode] = []
+        self.tls_ports: list[int] = []
         try:
             for number in range(primaries * (1 + replicas)):
-                node = ClusterNode(folder / str(number), *options, binary=binary)
+                own = options
+                if authority is not None:
+                    self.tls_ports.append(ports.any_free())
+                    own += ("--tls-port", str(self.tls_ports[-1]))
+                node = ClusterNode(folder / str(number), *own, binary=binary)
                 self._stack.callback(node.stop)
                 self.nodes.append(node)
                 if seen_at is not None:
@@ -133,8 +150,9 @@ class RedisCluster:
         first, *others = self.nodes
         for number, node in enumerate(self.nodes, 1):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number)
+        meet = self.tls_ports[0] if self.tls_ports else first.port
         for node in others:
-            node.ask("CLUSTER", "MEET", ports.LOOPBACK, first.port, first.bus)
+            node.ask("CLUSTER", "MEET", ports.LOOPBACK, meet, first.bus)
         for number, node in enumerate(self.nodes[:primaries]):
             ends = (SLOTS * number // primaries, SLOTS * (number + 1) // primaries - 1)
             node.ask("CLUSTER", "ADDSLOTSRANGE", *ends)

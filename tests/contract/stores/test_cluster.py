@@ -13,6 +13,7 @@ import pytest
 from redis.crc import key_slot
 
 import userlock
+from tests.authority import Authority
 from tests.clusters import RedisCluster, valkey_server
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
@@ -331,6 +332,30 @@ def test_the_rights_in_the_documentation_suffice(redis_cluster: RedisCluster) ->
         scope.release("ann")
         scope.acquire("ann", heartbeat=True).extend(10)
     assert Verdict.WRONG not in {each.verdict for each in examine(service.store)}
+
+
+def test_over_tls_with_a_password(tmp_path: Path) -> None:
+    """Each node is another `localhost`; its certificate is checked, also after a redirection."""
+    authority = Authority(tmp_path)
+    with RedisCluster(tmp_path / "nodes", primaries=2, replicas=0, authority=authority) as there:
+        for node in there.nodes:
+            node.ask("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
+        trusted = f"{_PATIENT}&ssl_ca_certs={authority.certificate}"
+        url = f"valkeys+cluster://app:secret@localhost:{there.tls_ports[1]}?prefix=test"
+        with contextlib.closing(open_store(url + trusted)) as store:
+            ids = [f"ann-{number}" for number in range(20)]
+            assert all(store.create(each, b"[]", 60) for each in ids)
+            assert len({store.shard_of(each) for each in ids}) == 2
+            bell = Bell()
+            assert store.wake_ups is not None
+            run(store.wake_ups.begin, "ann-1", "token", bell)
+            assert store.wake_ups.of(bell).come
+        with (
+            contextlib.closing(open_store(url + _PATIENT)) as store,
+            pytest.raises(StoreUnavailable, match="verify") as caught,
+        ):
+            store.read("ann-1")
+        assert not caught.value.sent
 
 
 @pytest.mark.parametrize(
