@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.cluster import RedisCluster as ClusterClient
@@ -76,7 +77,7 @@ def _of_userlock(stack: contextlib.ExitStack, url: str) -> Operation:
     return pair
 
 
-def _of_redis_py(client: redis.Redis) -> Operation:
+def _of_redis_py(client: Any) -> Operation:
     lock = client.lock("learner-2", timeout=60)
 
     def pair() -> None:
