@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
+import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +245,80 @@ def test_numbers_of_fences_grow_while_the_slot_moves_to_and_fro(
             fence()
     assert numbers == sorted(set(numbers))
     assert numbers[-1] < 1 << 63
+
+
+def _node(port: int) -> bytes:
+    return b"*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$2\r\nid\r\n" % port
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*2\r\n:0\r\n:9\r\n"),
+        *(b"*0\r\n", b"-ERR This instance has cluster support disabled\r\n"),
+        b"*1\r\n*3\r\n:0\r\n:16384\r\n" + _node(1),
+        b"*1\r\n*3\r\n:9\r\n:0\r\n" + _node(1),
+        b"*1\r\n*3\r\n:0\r\n:16383\r\n" + _node(65536),
+        b"*1\r\n*3\r\n:0\r\n:16383\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n:1\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:16383\r\n" + _node(1),  # nobody is there
+    ],
+)
+def test_a_map_of_something_else_is_an_outage(reply: bytes) -> None:
+    store, _ = _answered_by(lambda _: reply)
+    with contextlib.closing(store), pytest.raises(StoreUnavailable) as caught:
+        store.read("ann")
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize(
+    ("redirection", "says"),
+    [
+        (b"-MOVED 1 127.0.0.1:%d", "from node to node"),
+        (b"-ASK 1 127.0.0.1:%d", "from node to node"),
+        (b"-TRYAGAIN in a moment", "from node to node"),
+        (b"-MOVED 1 127.0.0.1:1", "refused"),
+        (b"-MOVED 1 127.0.0.1:65536", "does not exist"),
+        (b"-CLUSTERDOWN Hash slot not served", "CLUSTERDOWN|not served"),
+        (b"-MOVED nowhere", ""),
+    ],
+)
+def test_redirections_that_lead_nowhere_end(redirection: bytes, says: str) -> None:
+    """None of them was carried out."""
+
+    def answer(command: bytes) -> bytes:
+        if b"SLOTS" in command:
+            return b"*1\r\n*3\r\n:0\r\n:16383\r\n" + _node(port)
+        asked = b"+OK\r\n" * (b"ASKING" in command)
+        return asked + (redirection % port if b"%d" in redirection else redirection) + b"\r\n"
+
+    store, port = _answered_by(answer)
+    with contextlib.closing(store), pytest.raises(StoreUnavailable, match=says) as caught:
+        store.create("ann", b"[]", 60)
+    assert caught.value.sent is (says == "")
+
+
+def _answered_by(answer: Callable[[bytes], bytes]) -> tuple[ClusterStore, int]:
+    """Return a store whose one node answers in this way, and its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while command := connection.recv(65536):
+                connection.sendall(answer(command))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    port: int = listener.getsockname()[1]
+    store = open_store(f"redis+cluster://127.0.0.1:{port}?prefix=test{_PATIENT}")
+    assert isinstance(store, ClusterStore)
+    weakref.finalize(store, listener.close)
+    return store, port
 
 
 # --- replicas -----------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import redis
-from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS as _SLOTS
+from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
 from userlock.clock import SYSTEM_CLOCK
@@ -123,8 +124,9 @@ class ClusterConnections:
         self._numbers = itertools.count(1)
         self._nodes: dict[tuple[str, int], Node] = {}
         self._seeds = [self._node(each) for each in seeds]
-        self._slots: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._slots: list[Node | None] = [None] * _SLOTS
         self._known = False
+        self._mapped: set[Node] = set()
         self._refresh_at = 0.0
         self.name = ", ".join(node.name for node in self._seeds)
 
@@ -214,7 +216,8 @@ class ClusterConnections:
         self._refresh_at = now + _REFRESH_SECONDS
         nodes = list(self._nodes.values())
         random.shuffle(nodes)
-        nodes.sort(key=lambda node: (node is not first, node.failed))
+        # A seed that is no node of the cluster any more comes last.
+        nodes.sort(key=lambda node: (node is not first, node.failed, node not in self._mapped))
         trouble: StoreUnavailable | None = None
         for node in nodes[:_MOST_ASKED]:
             try:
@@ -231,15 +234,15 @@ class ClusterConnections:
 
     def _take(self, rows: Iterable[tuple[int, int, list[tuple[str, int]]]], said: Node) -> None:
         """Take a map: the first and last of some slots, and their nodes, the primary first."""
-        slots: list[Node | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
-        kept = set(self._seeds)
+        slots: list[Node | None] = [None] * _SLOTS
+        mapped: set[Node] = set()
         for first, last, addresses in rows:
             nodes = [self._node((host or said.address[0], port)) for host, port in addresses]
             slots[first : last + 1] = nodes[:1] * (last + 1 - first)
-            kept.update(nodes)
-        self._slots, self._known = slots, True
+            mapped.update(nodes)
+        self._slots, self._mapped, self._known = slots, mapped, True
         for address, node in list(self._nodes.items()):
-            if node not in kept:
+            if node not in mapped and node not in self._seeds:
                 self._nodes.pop(address, None)
                 node.give_up()
 
@@ -250,6 +253,8 @@ def _unavailable(name: str, reason: str, *, serves_others: bool = False) -> Stor
 
 def _address(redirection: AskError, node: Node) -> tuple[str, int]:
     """Return where a redirection leads. One without a host is to the same host."""
+    if not 0 < redirection.port < 65536:
+        raise _unavailable(node.name, "it redirects to a port that does not exist")
     return redirection.host or node.address[0], redirection.port
 
 
@@ -285,21 +290,21 @@ class _Asking(Connection):
 
 async def _slots(connection: Connection) -> list[tuple[int, int, list[tuple[str, int]]]]:
     reply = await connection.ask("CLUSTER", "SLOTS")
-    if not isinstance(reply, list):
-        raise Refused("it answered CLUSTER SLOTS with something else than a list")
+    if not isinstance(reply, list) or not reply:
+        raise Refused("it answered CLUSTER SLOTS without slots")
     return [_row(each) for each in reply]
 
 
 def _row(row: Any) -> tuple[int, int, list[tuple[str, int]]]:
     match row:
-        case [int(first), int(last), *nodes] if 0 <= first <= last < REDIS_CLUSTER_HASH_SLOTS:
-            return first, last, [_named(each) for each in nodes]
+        case [int(first), int(last), primary, *replicas] if 0 <= first <= last < _SLOTS:
+            return first, last, [_named(each) for each in (primary, *replicas)]
     raise Refused("it answered CLUSTER SLOTS with something else than slots")
 
 
 def _named(node: Any) -> tuple[str, int]:
     match node:
-        case [bytes() | None as host, int(port), *_]:
+        case [bytes() | None as host, int(port), *_] if 0 < port < 65536:
             return (host or b"").decode("ascii", "replace"), port
     raise Refused("it answered CLUSTER SLOTS with something else than nodes")
 
