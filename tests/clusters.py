@@ -334,14 +334,17 @@ class SentinelGroup:
 
     def primary(self) -> Node:
         """Return the primary that the Sentinels name."""
-        named = {self._state(port)["port"] for port in self.ports}
-        (port,) = named
+        (port,) = self.named()
         return next(each for each in self.servers if each.seen == port)
+
+    def named(self) -> set[int]:
+        """Return the ports of those that a Sentinel takes for the primary."""
+        return {self._state(port)["port"] for port in self.ports}
 
     def wait_for_promotion(self, failed: Node) -> None:
         """Wait until all Sentinels name another primary."""
         until(
-            lambda: all(self._state(port)["port"] != failed.seen for port in self.ports),
+            lambda: len(named := self.named()) == 1 and failed.seen not in named,
             "a replica is promoted",
         )
 

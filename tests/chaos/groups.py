@@ -194,15 +194,16 @@ class Watched(Grouped):
         self.groups = [Group(self.sentinels.servers, self._settled, promoted)]
 
     def _settled(self) -> bool:
-        roles = [node.raw("ROLE") for node in self.sentinels.servers]
-        (primary,) = [
-            node
-            for node, role in zip(self.sentinels.servers, roles, strict=True)
-            if role[0] == b"master"
-        ]
-        followed = [role for role in roles if role[0] == b"slave"]
-        return self.sentinels.primary() is primary and all(
-            role[2:4] == [primary.seen, b"connected"] for role in followed
+        roles = {node: node.raw("ROLE") for node in self.sentinels.servers}
+        primaries = [node for node, role in roles.items() if role[0] == b"master"]
+        return (
+            len(primaries) == 1
+            and self.sentinels.named() == {primaries[0].seen}
+            and all(
+                role[2:4] == [primaries[0].seen, b"connected"]
+                for node, role in roles.items()
+                if node is not primaries[0]
+            )
         )
 
     @property
