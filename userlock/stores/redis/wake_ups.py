@@ -276,7 +276,7 @@ class RedisWakeUps(WakeUps):
 class NodeWakeUps(RedisWakeUps):
     """The wake-ups of this process from one node of a cluster, by sharded pub/sub.
 
-    A channel is what begins it and the token of one waiter.
+    A channel is what begins it, up to a brace, and the token of one waiter.
     """
 
     def _start_again(self) -> None:
@@ -308,7 +308,9 @@ class NodeWakeUps(RedisWakeUps):
             listener = self._listener
             if listener is not None:
                 listener.stir()
-            await self._until(lambda: self._line is None or self.hears(token), bell, REPLY_TIMEOUT)
+            await self._until(
+                lambda: bell.rung or self._line is None or self.hears(token), bell, REPLY_TIMEOUT
+            )
         return self.hears(token)
 
     def hears(self, token: str) -> bool:
@@ -338,25 +340,29 @@ class NodeWakeUps(RedisWakeUps):
 
     async def _send(self, connection: Connection) -> None:
         while self._unsent:
-            channel = next(iter(self._unsent))
+            try:
+                channel, command = self._unsent.popitem()
+            except KeyError:  # another waiter has ended
+                return
             connection.begin()
-            await connection.send(self._unsent.pop(channel), channel)
+            await connection.send(command, channel)
 
     def _other(self, reply: Any) -> None:
         """Note who is subscribed. Let waiters look that hear nothing any more."""
         match reply:
             case [b"ssubscribe", bytes(channel), _]:
                 self._subscribed.add(channel)
-                for bell in self._of(channel):
+                bell = self._of(channel)
+                if bell is not None:
                     bell.stir()
             case [b"sunsubscribe", bytes(channel), _]:
                 self._subscribed.discard(channel)
-                for bell in self._of(channel):
+                bell = self._of(channel)
+                if bell is not None:
                     bell.ring()
             case redis.RedisError():  # refused: of which channel, it does not say
                 for bell in list(self._bells.values()):
                     bell.ring()
 
-    def _of(self, channel: bytes) -> list[Bell]:
-        names = [name for name, each in list(self._channels.items()) if each == channel]
-        return [bell for name in names if (bell := self._bells.get(name)) is not None]
+    def _of(self, channel: bytes) -> Bell | None:
+        return self._bells.get(channel.rpartition(b"}")[2])
