@@ -12,9 +12,11 @@ import anyio
 import pytest
 
 import userlock
+from tests.clusters import RedisCluster
 from tests.servers import Memcached, RedisServer
 from userlock import LockService
 from userlock.events import Listeners
+from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
 from userlock.stores.registry import open_store
 
@@ -23,17 +25,20 @@ TASKS = 200
 CANCELLED = 80
 
 
-@pytest.fixture(params=["memcached", "redis"])
-def service(
-    request: pytest.FixtureRequest, memcached: Memcached, redis_server: RedisServer
-) -> Iterator[LockService]:
+@pytest.fixture(params=["memcached", "redis", "cluster"])
+def service(request: pytest.FixtureRequest) -> Iterator[LockService]:
     prefix = uuid.uuid4().hex
     # A busy machine is not an outage.
-    store = (
-        MemcacheStore(memcached.address, prefix=prefix, timeout=10)
-        if request.param == "memcached"
-        else open_store(f"{redis_server.url}?prefix={prefix}&timeout=10")
-    )
+    store: LeaseStore
+    if request.param == "memcached":
+        memcached: Memcached = request.getfixturevalue("memcached")
+        store = MemcacheStore(memcached.address, prefix=prefix, timeout=10)
+    elif request.param == "redis":
+        redis_server: RedisServer = request.getfixturevalue("redis_server")
+        store = open_store(f"{redis_server.url}?prefix={prefix}&socket_timeout=10")
+    else:
+        cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+        store = open_store(cluster.url(prefix, "&socket_timeout=10"))
     service = LockService(store, outage="fail", listeners=Listeners())
     userlock.configure(service=service)
     yield service

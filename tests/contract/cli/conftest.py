@@ -11,6 +11,7 @@ import pytest
 
 import userlock
 import userlock_emulator
+from tests.clusters import RedisCluster
 from tests.contract.cli.process import Cli
 from tests.servers import Memcached, RedisServer
 from userlock.lock.lease import Holder
@@ -46,6 +47,7 @@ def datastore() -> Iterator[userlock_emulator.Emulator]:
         "memcached",
         pytest.param("memcached-text", marks=pytest.mark.slow),
         "redis",
+        "cluster",
         pytest.param("datastore", marks=pytest.mark.slow),
     ]
 )
@@ -60,6 +62,9 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     elif kind == "redis":
         redis_server: RedisServer = request.getfixturevalue("redis_server")
         url = f"{redis_server.url}?prefix={prefix}"
+    elif kind == "cluster":
+        cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+        url = cluster.url(prefix)
     else:
         running: userlock_emulator.Emulator = request.getfixturevalue("datastore")
         env = dict(running.env)
