@@ -30,6 +30,8 @@ from tests.servers import real
 SEED = str(random.randrange(10**6))
 #: On a machine that is too busy for two concurrent processes, one run may show nothing.
 _TIMES = 5
+#: The share of degraded leases without a fault that a busy machine does not make.
+_STRANGE = 0.02
 #: Of this many faults of Datastore the rarest kinds are a dozen, so that chance omits none.
 _MANY = 200
 #: So many include a deletion of a tree, of which there are a dozen in a thousand.
@@ -250,18 +252,27 @@ def test_each_disabled_rule_is_found(tmp_path: Path, control: Control) -> None:
 def test_faults_of_a_cluster_stay_with_their_locks(tmp_path: Path, mutation: Mutation) -> None:
     """Leases are degraded near a fault of their own shard, and a slot that moves is none.
 
-    Not so with redirections ignored, or with one breaker for all nodes: the negative controls.
+    Not so with redirections ignored, or with one breaker for all nodes: the negative controls,
+    with another seed if necessary.
     """
-    result = run(
-        tmp_path,
-        store="cluster",
-        seed=SEED,
-        seconds=25.0,
-        members=[("interactive", 2, "optimistic")] * 3,
-        harms=frozenset({Harm.STORE}),
-        mutation=mutation,
-    )
-    figures = result.verdict.figures
-    print(f"\nwithout {mutation.value}, SEED={SEED}\n{said(result, SEED)[:2000]}")
-    strange = figures["degraded leases without a fault"] / figures["locks taken"]
-    assert (strange > 0.02) == (mutation is not Mutation.NONE), f"SEED={SEED}: {strange:.2%}"
+    controls = mutation is not Mutation.NONE
+    for number in range(_TIMES if controls else 1):
+        seed = f"{SEED}/{number}"
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = run(
+            folder,
+            store="cluster",
+            seed=seed,
+            seconds=25.0,
+            members=[("interactive", 2, "optimistic")] * 3,
+            harms=frozenset({Harm.STORE}),
+            mutation=mutation,
+        )
+        figures = result.verdict.figures
+        print(f"\nwithout {mutation.value}, SEED={seed}\n{said(result, seed)[:2000]}")
+        strange = figures["degraded leases without a fault"] / figures["locks taken"]
+        if controls and strange > _STRANGE:
+            return
+    assert not controls, f"SEED={SEED}: not found in {_TIMES} runs"
+    assert strange < _STRANGE, f"SEED={SEED}: {strange:.2%}"
