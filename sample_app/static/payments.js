@@ -3,6 +3,7 @@
 const { state } = document.currentScript.dataset;
 const form = document.getElementById("buy");
 const twice = document.getElementById("twice");
+const nothing = document.getElementById("nothing");
 const answers = document.getElementById("answers");
 const shown = document.getElementById("state");
 let latest = null;
@@ -26,6 +27,9 @@ async function answer(response) {
 async function send() {
   const item = line("Sent …");
   const began = performance.now();
+  const waiting = setTimeout(() => {
+    item.textContent = "Sent. It waits: the lock of a killed worker ends within 10 s …";
+  }, 2000);
   let text;
   try {
     const body = new URLSearchParams(new FormData(form));
@@ -34,6 +38,7 @@ async function send() {
   } catch {
     text = "No answer: the worker is dead, or the site cannot be reached. Send it again.";
   }
+  clearTimeout(waiting);
   item.textContent = `${text} (${((performance.now() - began) / 1000).toFixed(1)} s)`;
 }
 
@@ -62,5 +67,10 @@ form.addEventListener("submit", (event) => {
     send();
   }
 });
+nothing.addEventListener("click", () => {
+  form.elements.mood[0].click();
+  form.elements.death?.[0].click();
+});
 twice.hidden = false;
+nothing.hidden = false;
 poll();
