@@ -293,7 +293,7 @@ def test_datastore_is_down(shop: Shop, datastore: userlock_emulator.Emulator) ->
     """It ends, and does not take each row for malformed."""
     shop.put_dead(OWNERS)
     with (
-        datastore.faults.unavailable(None, rpc="BeginTransaction"),
+        datastore.faults.unavailable(None, rpc="Lookup"),
         pytest.raises(Exception, match="retries exceeded"),
     ):
         redrive_all(shop)
