@@ -210,9 +210,10 @@ def _found(keys: list[Any], most: int, *, finished: bool) -> Iterator[Found]:
     for start in range(0, len(keys), _BATCH):
         rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
         for row in rows:
-            if row is not None and row.is_finished == finished and left:
+            found = None if row is None or not left else found_of(row)
+            if found is not None and (found.malformed or (found.status is not None) == finished):
                 left -= 1
-                yield found_of(row)
+                yield found
 
 
 def found_of(row: Any) -> Found:
@@ -260,7 +261,7 @@ def _stamp(row: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _points(encoded: bytes) -> tuple[str, ...]:
+def _points(encoded: str) -> tuple[str, ...]:
     try:
         documents = points_in(encoded)
         names = [

@@ -457,7 +457,7 @@ class Flow:
                 user_id=self.user_id,
                 key=self.key,
             )
-        row.points, row.calling = encoded, calling
+        row.points, row.calling = encoded.decode(), calling
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, points
 

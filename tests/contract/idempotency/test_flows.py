@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import userlock
 from tests.contract.idempotency.conftest import (
     KEY,
     CardDeclined,
@@ -17,6 +18,7 @@ from tests.contract.idempotency.conftest import (
     rows,
 )
 from userlock.errors import (
+    EntityExistsError,
     ExternalUnavailable,
     FlowChanged,
     IdempotencyKeyRefused,
@@ -24,6 +26,8 @@ from userlock.errors import (
     NotStorable,
 )
 from userlock.idempotency import Flow, Flows
+from userlock.ndb.model import Model
+from userlock.ndb.packed import PackedModel
 from userlock.testing import ManualClock
 
 Function = Callable[[Flow], Any]
@@ -171,6 +175,32 @@ def test_an_answer_after_a_step_that_has_failed(flows: Flows, step: str, complet
     asked = request(completable=completable)
     assert [flows.run(asked, refuse).value for _ in range(2)] == ["sold out"] * 2
     assert [row.is_finished for row in rows()] == [True]
+
+
+@pytest.mark.parametrize("own_values", [True, False], ids=["", "the control"])
+@pytest.mark.parametrize("completable", [True, False], ids=["stored", "by its first commit"])
+def test_a_last_transaction_that_is_refused(
+    flows: Flows, completable: bool, own_values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is stored, and its answer is not either: the same again is done."""
+    if not own_values:
+        monkeypatch.setattr(PackedModel, "__copy__", Model.__copy__)
+    seats = ["taken", "free"]
+
+    def book(flow: Flow) -> None:
+        with flow.last() as end:
+            Ride(id=seats.pop(0), user_id=flow.user_id).put()
+            end.respond("booked")
+
+    with userlock.global_lock("ann"):
+        Ride(id="taken", user_id="ann").put()
+    asked = request(completable=completable)
+    with pytest.raises(EntityExistsError):
+        flows.run(asked, book)
+    lost = not completable and not own_values
+    assert [row.is_finished for row in rows()] == [lost]
+    assert flows.run(asked, book).replayed is lost
+    assert len(rides()) == (1 if lost else 2)
 
 
 def test_a_function(flows: Flows) -> None:
