@@ -28,7 +28,7 @@ PYTEST := $(VENV)/bin/pytest -q
 # share servers, and takes from the other's half when it has done its own. Slow tests of faults and
 # whole stacks measure times, and run alone.
 BOTH := -n 2 --dist worksteal
-LIBRARY := $(addprefix tests/unit/,constraints idempotency lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
+LIBRARY := $(addprefix tests/unit/,constraints lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 CHAOS := $(addprefix tests/system/test_,chaos.py dockerfile.py installed.py lab.py) \
 	$(addprefix tests/faults/,idempotency outbox test_hostile.py)
 # Of the fault trials: one of each other kind of store, the unchanged library, four rules disabled.

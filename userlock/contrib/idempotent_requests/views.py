@@ -17,6 +17,7 @@ from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
 from userlock.lock.lease import check_wait_timeout
+from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -175,8 +176,7 @@ def check_options(
         check_keep_hours(keep_hours)
     if wait_timeout is not None:
         check_wait_timeout(wait_timeout)
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
-        raise ValueError(f"max_bytes is a number of bytes, not {max_bytes!r:.80}")
+    check_count("max_bytes", max_bytes, least=0)
     found = _checked_methods(methods)
     return CheckedOptions(
         on_busy == "refuse", wait_timeout, keep_hours, found, completable, name, max_bytes
