@@ -5,31 +5,27 @@ numbers count towards sums and averages, and times as their microseconds. An emp
 integer 0, an empty average null. A sum of integers that leaves the 64-bit range
 becomes a double, and so does any sum with a double in it.
 
-The service reads one index, whose last properties are the summed and averaged ones. So an entity
-without one of them is in no aggregation of the query, a count included ("Calculate multiple
-aggregations" on that page; Firestore's clients test it: "documents with all aggregated fields"). A
-limit or an offset takes the entities in the order of these properties.
+The service reads one index, whose last properties are the summed and averaged ones: the query
+projects them. So an entity without one of them is in no aggregation of the query, a count included
+("Calculate multiple aggregations" on that page; Firestore's clients test it: "documents with all
+aggregated fields"), and one with an array once for each value in it (google-cloud-php tests it). A
+limit or an offset takes the entries in their order.
 """
 
-import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from userlock_emulator.datastore import validation
+from userlock_emulator.datastore.encoding import decode_number
 from userlock_emulator.datastore.errors import invalid
-from userlock_emulator.datastore.indexing import indexed_values
 from userlock_emulator.datastore.protos import (
-    Entity,
-    EntityPb,
     Message,
     QueryResultBatch,
     Value,
     ValuePb,
-    microseconds,
     timestamp,
 )
-from userlock_emulator.datastore.query import KEY, Row
 from userlock_emulator.datastore.query_batch import BatchBuilder
 from userlock_emulator.datastore.transactions import QueryRange
 
@@ -45,20 +41,14 @@ class _Aggregation:
     name: str = ""
     up_to: int | None = None
     count: int = 0
-    numbers: list[int | float] = field(default_factory=list)
+    # Each with the number of results that have it.
+    numbers: list[tuple[int | float, int]] = field(default_factory=list)
 
-    def add(self, entity: EntityPb | None) -> None:
-        self.count += 1
-        if entity is None or not self.name:
-            return
-        value = _find(entity, self.name)
-        if value is None or value.exclude_from_indexes:
-            return
-        which = value.WhichOneof("value_type")
-        if which in ("integer_value", "double_value"):
-            self.numbers.append(getattr(value, which))
-        elif which == "timestamp_value":
-            self.numbers.append(microseconds(value.timestamp_value))
+    def add(self, values: dict[str, int | float | None], times: int) -> None:
+        self.count += times
+        number = values.get(self.name)
+        if number is not None:
+            self.numbers.append((number, times))
 
     def result(self) -> ValuePb:
         value = Value()
@@ -72,7 +62,7 @@ class _Aggregation:
             else:
                 value.double_value = total
         elif self.numbers:
-            value.double_value = float(_total(self.numbers)) / len(self.numbers)
+            value.double_value = float(_total(self.numbers)) / sum(n for _, n in self.numbers)
         else:
             value.null_value = 0
         return value
@@ -90,35 +80,17 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
         DatastoreError: INVALID_ARGUMENT.
     """
     aggregations = _parse(request)
-    loads = any(aggregation.name for aggregation in aggregations.values())
-    enough = _enough(aggregations)
-    counted = None if loads else builder.count(enough)
-    if counted is not None:
+    names = list(dict.fromkeys(aggregated_properties(request)))
+    for encoded, times in builder.tally(_enough(aggregations)):
+        numbers = dict(zip(names, map(decode_number, encoded), strict=True))
         for aggregation in aggregations.values():
-            aggregation.count = counted
-    else:
-        for entity in itertools.islice(_entities(builder, aggregations), enough):
-            for aggregation in aggregations.values():
-                aggregation.add(entity)
+            aggregation.add(numbers, times)
     properties = batch.aggregation_results.add().aggregate_properties
     for alias, aggregation in aggregations.items():
         properties[alias].CopyFrom(aggregation.result())
     batch.more_results = QueryResultBatch.NO_MORE_RESULTS
     batch.read_time.CopyFrom(timestamp(builder.time))
     return builder.whole_range()
-
-
-def _entities(
-    builder: BatchBuilder, aggregations: dict[str, _Aggregation]
-) -> Iterator[EntityPb | None]:
-    """Yield the entities that have all aggregated properties; None each if there are none."""
-    names = {aggregation.name for aggregation in aggregations.values() if aggregation.name}
-
-    def load(row: Row) -> EntityPb | None:
-        entity = Entity.FromString(builder.load(row.key).data)
-        return entity if names <= indexed_values(entity).keys() else None
-
-    return builder.results(load) if names else (None for _ in builder.results(lambda row: row))
 
 
 def aggregated_properties(request: Message) -> list[str]:
@@ -137,7 +109,7 @@ def _enough(aggregations: dict[str, _Aggregation]) -> int | None:
 
 def _parse(request: Message) -> dict[str, _Aggregation]:
     if not request.aggregations:
-        raise invalid("An aggregation query needs at least one aggregation.")
+        raise invalid("Aggregations can not be empty.")
     if len(request.aggregations) > MAX_AGGREGATIONS:
         raise invalid(
             f"The maximum number of aggregations allowed in an aggregation query is "
@@ -150,9 +122,9 @@ def _parse(request: Message) -> dict[str, _Aggregation]:
         if not alias:
             unnamed += 1
             alias = f"property_{unnamed}"
-        validation.check_name("aggregation alias", alias, allow_reserved=False)
+        validation.check_name("property.name", alias, allow_reserved=False)
         if alias in parsed:
-            raise invalid(f"Aggregation aliases must be distinct: {alias}")
+            raise invalid(f"Aggregation aliases contain duplicate alias: {alias}.")
         parsed[alias] = _parse_one(aggregation)
     return parsed
 
@@ -160,24 +132,25 @@ def _parse(request: Message) -> dict[str, _Aggregation]:
 def _parse_one(aggregation: Message) -> _Aggregation:
     operator = aggregation.WhichOneof("operator")
     if operator is None:
-        raise invalid("An aggregation has no operator.")
+        raise invalid("Operator field in Aggregation is not set.")
     if operator == "count":
         if not aggregation.count.HasField("up_to"):
             return _Aggregation("count")
         if aggregation.count.up_to.value < 0:
-            raise invalid("up_to must not be negative.")
+            raise invalid(
+                "The `up_to` value in a COUNT aggregation must be greater than or equal to zero."
+            )
         return _Aggregation("count", up_to=aggregation.count.up_to.value)
     name = getattr(aggregation, operator).property.name
-    if not name:
-        raise invalid(f"The {operator} aggregation names no property.")
-    if name == KEY:
-        raise invalid(f"Aggregations are not supported for the property: {KEY}")
+    validation.check_name("property.name", name, allow_reserved=True)
+    if validation.is_reserved(name):
+        raise invalid(f"Aggregations are not supported for the property: {name}")
     return _Aggregation(operator, name)
 
 
-def _total(numbers: list[int | float]) -> int | float:
-    integers = sum(number for number in numbers if isinstance(number, int))
-    doubles = [number for number in numbers if isinstance(number, float)]
+def _total(numbers: Sequence[tuple[int | float, int]]) -> int | float:
+    integers = sum(number * times for number, times in numbers if isinstance(number, int))
+    doubles = [number * times for number, times in numbers if isinstance(number, float)]
     if not doubles:
         return integers if integers in _INT64 else float(integers)
     infinities = {number for number in doubles if math.isinf(number)}
@@ -186,19 +159,3 @@ def _total(numbers: list[int | float]) -> int | float:
     if infinities:
         return infinities.pop()
     return sum(doubles, float(integers))
-
-
-def _find(entity: EntityPb, name: str) -> ValuePb | None:
-    """Return a property by name, or by dotted path through embedded entities."""
-    if name in entity.properties:
-        return entity.properties[name]
-    head, dot, rest = name.partition(".")
-    while dot:
-        if head in entity.properties:
-            value = entity.properties[head]
-            if value.WhichOneof("value_type") != "entity_value" or value.exclude_from_indexes:
-                return None
-            return _find(value.entity_value, rest)
-        more, dot, rest = rest.partition(".")
-        head = f"{head}.{more}"
-    return None
