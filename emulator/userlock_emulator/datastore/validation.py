@@ -233,7 +233,7 @@ def _check_value(
 
     Args:
         path: the names of the properties from the outermost one, with dots.
-        depth: the number of entities around the value's.
+        depth: the number of entities and arrays around the value.
         stored: False for an operand.
     """
     which = value.WhichOneof("value_type")
@@ -253,9 +253,10 @@ def _check_value(
     elif which == "array_value":
         if value.exclude_from_indexes and value.meaning != _VECTOR:
             raise invalid("Exclude from indexes cannot be set on a list value")
+        _check_depth(depth + 1)
         for element in value.array_value.values:
             _check_not_nested(element)
-            _check_value(name, element, partition, path, depth=depth, stored=stored)
+            _check_value(name, element, partition, path, depth=depth + 1, stored=stored)
     elif which == "entity_value":
         _check_embedded(value.entity_value, partition, path, depth + 1)
     elif which == "geo_point_value":
@@ -264,8 +265,7 @@ def _check_value(
 
 
 def _check_embedded(entity: EntityPb, partition: Partition, path: str, depth: int) -> None:
-    if depth > MAX_NESTING:
-        raise invalid(f"At most {MAX_NESTING} nested entity values are supported.")
+    _check_depth(depth)
     if entity.HasField("key"):
         _check_key_value(entity.key, partition, allow_incomplete=True)
     for name in entity.properties:
@@ -274,6 +274,11 @@ def _check_embedded(entity: EntityPb, partition: Partition, path: str, depth: in
         inner = f"{path}.{name}"
         check_name("flattened property.name", inner, allow_reserved=True)
         _check_value(name, value, partition, inner, depth=depth)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_NESTING:
+        raise invalid(f"At most {MAX_NESTING} nested array/entity values are supported.")
 
 
 # What a value means to older APIs: the numbers and rules of App Engine's SDK.

@@ -93,7 +93,9 @@ def test_an_entity_without_one_of_the_properties_is_in_no_aggregation(
     [
         ([], 0, None),
         ([1, 2.5], 3.5, 1.75),
-        ([1, "x", None, [5]], 1, 1.0),
+        ([1, "x", None, [5, "y"]], 6, 3.0),
+        ([[1, 2, 3], 10, [10]], 26, 5.2),
+        ([[2, 2, 2.5], []], 4.5, 2.25),
         ([Timestamp(1_500_000), Timestamp(500_000)], 2_000_000, 1_000_000.0),
         ([2**63 - 1, 1], float(2**63), float(2**62)),
         ([math.inf, -math.inf], math.nan, math.nan),
@@ -144,11 +146,11 @@ def test_a_count_looks_at_no_entity_and_at_any_time(
 @pytest.mark.parametrize(
     ("aggregations", "text"),
     [
-        ([], "at least one"),
+        ([], "can not be empty"),
         ([("count", None, f"c{i}") for i in range(6)], r"allowed in .* query is 5. Received: 6"),
-        ([("count", None, "x"), ("sum", "n", "x")], "distinct"),
-        ([("count", -1, "x")], "negative"),
-        ([("sum", "", "x")], "names no property"),
+        ([("count", None, "x"), ("sum", "n", "x")], "duplicate alias: x"),
+        ([("count", -1, "x")], "greater than or equal"),
+        ([("sum", "", "x")], "name is the empty string"),
         ([("sum", "__key__", "x")], "are not supported for the property: __key__"),
     ],
 )
