@@ -55,7 +55,7 @@ class Arrivals(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no typ
         handler = continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
-        parse = handler.request_deserializer or bytes
+        parse = handler.request_deserializer or (lambda data: data)
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 self._first(parse, handler.unary_stream),

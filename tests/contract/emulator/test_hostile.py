@@ -1,4 +1,4 @@
-"""Hostile requests, by rule: each field of each RPC, headers, documents; bytes over gRPC. No 500."""
+"""Hostile requests, by rule: fields of each RPC, headers, documents; bytes over gRPC. No 500."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def request_of(path: tuple[Step, ...], value: Any, rpc: str) -> bytes | None:
     message = getattr(protos, f"{rpc}Request")(project_id=PROJECT)
     try:
         json_format.ParseDict(document(path, value), message)
-    except (json_format.ParseError, TypeError, ValueError, ArithmeticError):
+    except (json_format.ParseError, TypeError, ValueError, ArithmeticError, SystemError):
         return None
     sent: bytes = message.SerializeToString()
     return sent
@@ -142,10 +142,10 @@ def hostile_bytes(rpc: str) -> Iterator[bytes]:
             if sent is None:
                 continue
             yield sent
-            damaged = bytearray(sent)
-            damaged[chance.randrange(len(sent))] = chance.randrange(256)
+            damaged = bytearray(sent or b"\0")
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
             yield bytes(damaged)
-            yield sent[: chance.randrange(len(sent))]
+            yield sent[: chance.randrange(len(damaged))]
     for deep in (30, 60, 99, 100, 5000):
         yield b"\x0a\x02" * deep
         nested = b""

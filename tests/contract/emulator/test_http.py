@@ -141,7 +141,7 @@ HERE = {**LOOK_UP, "projectId": PROJECT}
         (":lookup", json.dumps({**HERE, "projectId": "b"}), {}, b"INVALID_ARGUMENT"),
         (":lookup", b"\xef\xbb\xbf" + TEXT, {}, b'"kind": "K"'),
         (":lookup?$alt=json%3Benum-encoding=int&$.xgafv=2&prettyPrint=false", TEXT, {}, b"K"),
-        (":lookup?databaseId=d", TEXT, {}, b'"databaseId": "d"'),
+        (":lookup?databaseId=d", TEXT, {}, b'"missing"'),
         (":lookup?a=1" + "&a=1" * 100, TEXT, {}, b"query of the URL"),
         (":lookup", gzip.compress(TEXT), {"Content-Encoding": "gzip"}, b'"kind": "K"'),
         (":lookup", TEXT, {"Content-Encoding": "identity"}, b'"kind": "K"'),
