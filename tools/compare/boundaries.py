@@ -249,6 +249,11 @@ def _in(namespace: str) -> Json:
     return {"partitionId": {"namespaceId": namespace}, **_path({"kind": "B", "id": 1})}
 
 
+def _with_key(make: _Place, value: Callable[[Json], Json]) -> _Place:
+    """Return a place of keys: in a value, in a place of values."""
+    return lambda key: make(value(key))
+
+
 _FRESH: dict[str, _Place] = {
     "upsert": lambda k: ("Commit", _commit(upsert={"key": k})),
 }
@@ -257,9 +262,7 @@ _WRITES: dict[str, _Place] = {
     "reserve": lambda k: ("ReserveIds", {"keys": [k]}),
 }
 _EMBEDDED: dict[str, _Place] = {
-    f"key of an entity: {place}": (
-        lambda k, make=make: make({"entityValue": {"key": k, "properties": {}}})
-    )
+    f"key of an entity: {place}": _with_key(make, lambda k: {"entityValue": {"key": k}})
     for place, make in _STORED.items()
 }
 _READS: dict[str, _Place] = {
@@ -276,10 +279,8 @@ _READS: dict[str, _Place] = {
     ),
 }  # fmt: skip
 _AS_VALUES: dict[str, _Place] = {
-    **{
-        f"key value: {place}": (lambda k, make=make: make({"keyValue": k}))
-        for place, make in (_STORED | _OPERANDS).items()
-    },
+    f"key value: {place}": _with_key(make, lambda k: {"keyValue": k})
+    for place, make in (_STORED | _OPERANDS).items()
 }
 
 _INCOMPLETE = "Key path element must not be incomplete: ["
@@ -375,8 +376,7 @@ def _of_names() -> Iterator[_Row]:
     for malformed in ("a..b", ".a", "a.", "a\\"):
         yield from _everywhere("malformed path", paths, malformed, "property path")
     for kind, said in (("", "The kind is the empty string."), ("x" * 1501, "The kind is longer")):
-        body = {"query": {"kind": [{"name": kind}]}}
-        yield "kind", "query", "RunQuery", body, said
+        yield "kind", "query", "RunQuery", {"query": {"kind": [{"name": kind}]}}, said
     for namespace, said in (("a b", 'Illegal string "a b" in namespace id.'), ("__n__", "")):
         body = {**_query(), "partitionId": {"namespaceId": namespace}}
         yield "namespace", "query", "RunQuery", body, said

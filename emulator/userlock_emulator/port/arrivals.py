@@ -67,7 +67,7 @@ class Arrivals(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no typ
         )
 
     def _first(
-        self, parse: Callable[[bytes], Message], behaviour: Callable[..., Any]
+        self, parse: Callable[[Any], Message], behaviour: Callable[..., Any]
     ) -> Callable[..., Any]:
         def call(
             requests: Iterator[bytes], context: grpc.ServicerContext, *further: Any, **more: Any
