@@ -13,8 +13,9 @@ limit or an offset takes the entries in their order.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from userlock_emulator.datastore import validation
 from userlock_emulator.datastore.encoding import decode_number
@@ -33,39 +34,30 @@ MAX_AGGREGATIONS = 5
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass
+class _Total(NamedTuple):
+    """The sum of a property's numbers in the results, and how many results have one."""
+
+    total: int | float
+    numbers: int
+
+
+@dataclass(frozen=True)
 class _Aggregation:
-    """The state of one aggregation while results stream in."""
+    """One aggregation. `up_to` bounds a count."""
 
     operator: str
     name: str = ""
     up_to: int | None = None
-    count: int = 0
-    # Each with the number of results that have it.
-    numbers: list[tuple[int | float, int]] = field(default_factory=list)
 
-    def add(self, values: dict[str, int | float | None], times: int) -> None:
-        self.count += times
-        number = values.get(self.name)
-        if number is not None:
-            self.numbers.append((number, times))
-
-    def result(self) -> ValuePb:
-        value = Value()
+    def result(self, count: int, totals: Mapping[str, _Total]) -> ValuePb:
         if self.operator == "count":
-            capped = self.count if self.up_to is None else min(self.count, self.up_to)
-            value.integer_value = capped
-        elif self.operator == "sum":
-            total = _total(self.numbers)
-            if isinstance(total, int):
-                value.integer_value = total
-            else:
-                value.double_value = total
-        elif self.numbers:
-            value.double_value = float(_total(self.numbers)) / sum(n for _, n in self.numbers)
-        else:
-            value.null_value = 0
-        return value
+            return Value(integer_value=count if self.up_to is None else min(count, self.up_to))
+        total, numbers = totals[self.name]
+        if self.operator == "avg":
+            return Value(double_value=float(total) / numbers) if numbers else Value(null_value=0)
+        if isinstance(total, int):
+            return Value(integer_value=total)
+        return Value(double_value=total)
 
 
 def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryRange:
@@ -80,14 +72,13 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
         DatastoreError: INVALID_ARGUMENT.
     """
     aggregations = _parse(request)
-    names = list(dict.fromkeys(aggregated_properties(request)))
-    for encoded, times in builder.tally(_enough(aggregations)):
-        numbers = dict(zip(names, map(decode_number, encoded), strict=True))
-        for aggregation in aggregations.values():
-            aggregation.add(numbers, times)
+    found = list(builder.tally(_enough(aggregations)))
+    names = dict.fromkeys(aggregated_properties(request))
+    totals = {name: _total(found, column) for column, name in enumerate(names)}
+    count = sum(times for _, times in found)
     properties = batch.aggregation_results.add().aggregate_properties
     for alias, aggregation in aggregations.items():
-        properties[alias].CopyFrom(aggregation.result())
+        properties[alias].CopyFrom(aggregation.result(count, totals))
     batch.more_results = QueryResultBatch.NO_MORE_RESULTS
     batch.read_time.CopyFrom(timestamp(builder.time))
     return builder.whole_range()
@@ -148,9 +139,22 @@ def _parse_one(aggregation: Message) -> _Aggregation:
     return _Aggregation(operator, name)
 
 
-def _total(numbers: Sequence[tuple[int | float, int]]) -> int | float:
-    integers = sum(number * times for number, times in numbers if isinstance(number, int))
-    doubles = [number * times for number, times in numbers if isinstance(number, float)]
+def _total(found: Iterable[tuple[tuple[bytes, ...], int]], column: int) -> _Total:
+    integers = numbers = 0
+    doubles: list[float] = []
+    for values, times in found:
+        number = decode_number(values[column])
+        if number is None:
+            continue
+        numbers += times
+        if isinstance(number, int):
+            integers += number * times
+        else:
+            doubles.append(number * times)
+    return _Total(_added(integers, doubles), numbers)
+
+
+def _added(integers: int, doubles: list[float]) -> int | float:
     if not doubles:
         return integers if integers in _INT64 else float(integers)
     infinities = {number for number in doubles if math.isinf(number)}

@@ -233,9 +233,11 @@ class Storage:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
+                    changes = connection.total_changes
                     yield version
                     connection.execute("COMMIT")
-                    self.writer_lock.committed()
+                    if connection.total_changes != changes:
+                        self.writer_lock.committed()
                 except BaseException:
                     # On a full disk SQLite may have rolled back by itself already.
                     if connection.in_transaction:
