@@ -196,7 +196,7 @@ _VALUES: list[tuple[str, Json, str | None, str | None]] = [
         (f"meaning {number}", _meaning(number, _TEXT), "value meaning", "value meaning")
         for number in (9, 14, 21, 24, 25, 99, -1)
     ),
-    ("meaning 2, 2083 bytes", _meaning(2, {"stringValue": "u" * 2083}), "", ""),
+    ("meaning 2, 2083 bytes", _meaning(2, {"stringValue": "u" * 2083}), "", _TOO_LONG),
     ("meaning 2, 2084 bytes", _meaning(2, {"stringValue": "u" * 2084}), _URL_LENGTH, _URL_LENGTH),
     ("meaning 7 in the range of dates", _meaning(7, _ONE), _IN_RANGE, _IN_RANGE),
     ("meaning 7, the last such date", _meaning(7, {"integerValue": "253402300799999999"}),

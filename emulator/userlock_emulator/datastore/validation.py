@@ -242,7 +242,7 @@ def _check_value(
     if value.meaning:
         _check_meaning(name, which, value, stored=stored)
     if which == "string_value":
-        if value.meaning != _URL:
+        if not stored or value.meaning != _URL:
             _check_length(name, value.string_value, indexed=not value.exclude_from_indexes)
     elif which == "blob_value":
         _check_length(name, value.blob_value, indexed=not value.exclude_from_indexes)

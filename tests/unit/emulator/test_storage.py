@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ class TestDurability:
         disk.fast.clear()
         disk.syncs, disk.began = 0, threading.Semaphore(0)
         numbers = range(2, clients + 2)
-        commits = [Started(lambda n=n: engine.put(entity(key("K", n), n=n))) for n in numbers]
+        commits = [Started(partial(engine.put, entity(key("K", n), n=n))) for n in numbers]
         disk.began.acquire(timeout=10)
         # Each is visible before it is durable, and none is acknowledged.
         wait_until(lambda: len(engine.identifiers(query())) == clients)
@@ -218,7 +219,7 @@ class TestTurns:
                   {"descending": True, "keys_descending": True}]
     )  # fmt: skip
     def test_a_long_read_holds_nobody_up_and_sees_one_state(
-        self, tmp_path: Path, folder: bool, order: dict[str, bool]
+        self, tmp_path: Path, folder: bool, descending: bool, keys_descending: bool
     ) -> None:
         storage = Storage(tmp_path if folder else None)
         engine = Subject(storage)
@@ -233,10 +234,13 @@ class TestTurns:
                 engine.delete(key("K", i + 1))
             engine.lookup(KEY)
 
+        def entries_of(reader: Reader) -> Iterator[tuple[bytes, bytes]]:
+            return reader.scan_index(scope, descending=descending, keys_descending=keys_descending)
+
         with storage.read() as reader:
-            whole = list(reader.scan_index(scope, **order))
+            whole = list(entries_of(reader))
             keys = list(reader.scan_keys(1))
-            entries = reader.scan_index(scope, **order)
+            entries = entries_of(reader)
             others = reader.scan_keys(1)
             begun = [next(entries) for _ in range(50)], [next(others) for _ in range(50)]
             Started(change).result()  # in the middle of the read
@@ -246,7 +250,7 @@ class TestTurns:
                 Counter(value for value, _ in whole).items()
             )
         with storage.read() as reader:
-            assert list(reader.scan_index(scope, **order)) != whole, "the negative control"
+            assert list(entries_of(reader)) != whole, "the negative control"
         storage.close()
 
     def test_a_reset_ends_a_long_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
