@@ -290,7 +290,14 @@ KNOWN: tuple[Known, ...] = (
         lambda found: (
             found.step.rpc in _QUERIES
             and found.part in ("results", "values", "skipped results")
-            and any(word in str(found.ours) + str(found.step.request) for word in _BLOBS)
+            and (
+                any(word in str(found.ours) + str(found.step.request) for word in _BLOBS)
+                # Keys alone do not show what they are ordered by.
+                or (
+                    {"keys only", "order"} <= found.step.features
+                    and sorted(found.ours) == sorted(found.theirs)
+                )
+            )
         ),
     ),
     Known(
@@ -343,7 +350,10 @@ KNOWN: tuple[Known, ...] = (
             )
             and (
                 found.part in ("results", "skipped results")
-                or (found.part == "values" and "limit" in found.step.features)
+                or (
+                    found.part == "values"
+                    and bool({"limit", "several inequalities"} & found.step.features)
+                )
             )
         ),
     ),
@@ -421,7 +431,8 @@ KNOWN: tuple[Known, ...] = (
         "such a cursor is behind the skipped results",
         lambda found: (
             {"second page", "offset"} <= found.step.features
-            and found.part in ("results", "more results", "skipped results")
+            and found.part
+            in ("results", "more results", "skipped results", "marks of index values")
         ),
     ),
     Known(
