@@ -214,10 +214,8 @@ class TestDurability:
 
 class TestTurns:
     @pytest.mark.parametrize("folder", [False, True])
-    @pytest.mark.parametrize(
-        "order", [{}, {"descending": True}, {"keys_descending": True},
-                  {"descending": True, "keys_descending": True}]
-    )  # fmt: skip
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("keys_descending", [False, True])
     def test_a_long_read_holds_nobody_up_and_sees_one_state(
         self, tmp_path: Path, folder: bool, descending: bool, keys_descending: bool
     ) -> None:
