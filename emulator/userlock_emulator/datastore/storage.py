@@ -150,8 +150,13 @@ class Storage:
         self.secret = self._persistent_secret()
         self._next_prune = 0
         if self._path is not None:
-            # SQLite keeps this file while a connection is open.
+            # SQLite keeps this file while a connection is open. Its name must last, too.
             self.writer_lock.log = Path(f"{self._path}-wal").open("rb")  # noqa: SIM115
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _persistent_secret(self) -> bytes:
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
