@@ -158,3 +158,16 @@ def test_refused(engine: Subject, aggregations: list[tuple[str, object, str]], t
     with pytest.raises(DatastoreError, match=text) as caught:
         run(engine, *aggregations)
     assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("orders", [(), ("other",), ("__key__",), ("-__key__",)])
+def test_a_cursor_is_behind_all_values_of_its_entity(
+    engine: Subject, orders: tuple[str, ...]
+) -> None:
+    """A cursor is of the query without the aggregation, whose results are entities."""
+    items = [[1, 2], [30, 40], [5, 6], [70, 80]]
+    engine.put(*(entity(key("K", i), n=list(each), other=i) for i, each in enumerate(items, 1)))
+    found = engine.run(query(orders=orders, limit=2))
+    nested = query(orders=orders, start_cursor=found.end_cursor)
+    total = answer(engine, request(nested, ("sum", "n", "s")))["s"]
+    assert total == value(1 + 2 + 30 + 40 if orders == ("-__key__",) else 5 + 6 + 70 + 80)
