@@ -27,17 +27,12 @@ def think() -> None:
 
 
 def perhaps_die(point: str, attempt: int) -> None:
-    """Kill this process, as `kill -9` does, if the form says so.
+    """Kill this process, as `kill -9` does, if the signed-in user has chosen this point.
 
     Needs DEATHS, which only the demonstration stack sets. Only first attempts die, so that the
     same request, sent again, is completed.
     """
     if not flask.current_app.config["DEATHS"] or attempt > 1 or not flask.has_request_context():
         return
-    if death() == point:
+    if flask.session.get("death") == point:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def death() -> str:
-    """Return the point where the request's form wants the worker to be killed; or nothing."""
-    return flask.request.form.get("death", "")

@@ -6,7 +6,6 @@ gone back to after a crash, are the same request; a new request has another addr
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from typing import Any
@@ -59,7 +58,7 @@ def payments() -> str | Response:
         "payments.html",
         moods=MOODS,
         deaths=demonstration.DEATHS if flask.current_app.config["DEATHS"] else {},
-        death=flask.request.args.get("death", ""),
+        death=flask.session.get("death", ""),
         courses=catalogue.PAID_COURSES,
         **state,
     )
@@ -74,10 +73,28 @@ def payments_state() -> str:
     )
 
 
+@views.post("/payments/settings")
+def set_payments() -> Response:
+    """Choose the provider's mood, and where the worker dies."""
+    mood, death = str(field("mood")), str(field("death") or "")
+    if mood not in MOODS:
+        raise BadInput("mood", f"one of {', '.join(MOODS)}")
+    if death and death not in demonstration.DEATHS:
+        raise BadInput("death", f"one of {', '.join(demonstration.DEATHS)}")
+    try:
+        client.set_mood(_provider(), mood)
+    except OSError:
+        flask.flash("The payment provider cannot be reached.", "problem")
+    else:
+        flask.flash("From now on, this goes wrong.", "done")
+    flask.session["death"] = death
+    return to("views.payments", request=form_key())
+
+
 @views.post("/payments")
 def buy_course() -> Response | tuple[dict[str, Any], int]:
-    """Buy a course, with the chosen faults. Scripts get what is shown to people as JSON."""
-    _choose_mood()
+    """Buy a course. Scripts get what is shown to people as JSON."""
+    _provider()
     replayed = False
     try:
         answer = _buy()
@@ -91,19 +108,7 @@ def buy_course() -> Response | tuple[dict[str, Any], int]:
         return {"words": words, "replayed": replayed, "worker": os.getpid()}, status
     again = " This is the stored answer again." if replayed else ""
     flask.flash(f"{words}{again} Worker {os.getpid()}.", "done" if status < 400 else "problem")
-    return to("views.payments", request=form_key(), death=demonstration.death())
-
-
-def _choose_mood() -> None:
-    """Tell the provider what it shall do, if the form says so."""
-    provider, mood = _provider(), field("mood")
-    if mood is None:
-        return
-    if mood not in MOODS:
-        raise BadInput("mood", f"one of {', '.join(MOODS)}")
-    # If it cannot be reached, the purchase says so.
-    with contextlib.suppress(OSError):
-        client.set_mood(provider, str(mood))
+    return to("views.payments", request=form_key())
 
 
 @once("buy-course", user=signed_in.learner_id, key=form_key, wait_timeout=WAIT_SECONDS)

@@ -3,10 +3,13 @@
 const { state } = document.currentScript.dataset;
 const form = document.getElementById("buy");
 const twice = document.getElementById("twice");
+const faults = document.getElementById("faults");
+const set = document.getElementById("set");
 const nothing = document.getElementById("nothing");
 const answers = document.getElementById("answers");
 const shown = document.getElementById("state");
 let latest = null;
+let chosen = null;
 
 function line(text) {
   const item = document.createElement("li");
@@ -32,6 +35,7 @@ async function send() {
   }, 2000);
   let text;
   try {
+    await chosen;
     const body = new URLSearchParams(new FormData(form));
     const headers = { Accept: "application/json" };
     text = await answer(await fetch(form.action, { method: "POST", body, headers }));
@@ -67,10 +71,20 @@ form.addEventListener("submit", (event) => {
     send();
   }
 });
+// A fault is set as soon as it is chosen; what is sent waits for that.
+function choose() {
+  chosen = fetch(faults.action, { method: "POST", body: new URLSearchParams(new FormData(faults)) });
+}
+
+faults.addEventListener("change", choose);
 nothing.addEventListener("click", () => {
-  form.elements.mood[0].click();
-  form.elements.death?.[0].click();
+  faults.elements.mood[0].checked = true;
+  if (faults.elements.death) {
+    faults.elements.death[0].checked = true;
+  }
+  choose();
 });
 twice.hidden = false;
 nothing.hidden = false;
+set.hidden = true;
 poll();
