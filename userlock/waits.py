@@ -35,9 +35,14 @@ running_loop = asyncio._get_running_loop
 
 
 class _Blocking(threading.local):
-    """A mark of threads inside of `run`: they block although an event loop runs in them."""
+    """A mark of a thread inside of `run`: it blocks although an event loop may run in it.
 
-    now = False
+    It owns a mutex of its own then: there is no line at which an exception leaves that locked.
+    """
+
+    def __init__(self) -> None:
+        self.section = threading.RLock()
+        self.now: Callable[[], bool] = self.section._is_owned  # type: ignore[attr-defined]
 
 
 blocking = _Blocking()
@@ -45,16 +50,13 @@ blocking = _Blocking()
 
 def run(function: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Call a function that may wait, and block this thread where it waits."""
-    before = blocking.now
     try:
-        blocking.now = True
-        # (One expression: an interrupt finds no coroutine that was never begun.)
-        function(*args, **kwargs).send(None)
+        # (One expression: an interrupt finds no coroutine that was never begun. One line: as in
+        # `locked`.)
+        with blocking.section: function(*args, **kwargs).send(None)  # fmt: skip  # noqa: E701
     except StopIteration as done:
         result: _R = done.value
         return result
-    finally:
-        blocking.now = before
     raise AssertionError("a thread that blocks was suspended")
 
 
@@ -74,7 +76,7 @@ def locked(
 
 def task_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop of the running task; None for code that blocks its thread."""
-    return None if blocking.now else running_loop()
+    return None if blocking.now() else running_loop()
 
 
 def in_event_loop() -> bool:
@@ -84,7 +86,7 @@ def in_event_loop() -> bool:
 
 def blocks_event_loop() -> bool:
     """Return whether to wait here would block an event loop."""
-    return blocking.now and running_loop() is not None
+    return blocking.now() and running_loop() is not None
 
 
 def running_code() -> tuple[int, int]:
@@ -103,14 +105,15 @@ def running_code() -> tuple[int, int]:
 class _Finishing:
     """A section that cancellations do not end: each is kept until it is over."""
 
-    __slots__ = ("cancelled",)
+    __slots__ = ("__weakref__", "cancelled")
 
     def __init__(self) -> None:
         self.cancelled: asyncio.CancelledError | None = None
 
 
-_finishing: contextvars.ContextVar[_Finishing | None] = contextvars.ContextVar(
-    "userlock_finishing", default=None
+#: The running section: weak, so that none outlives its code whatever was raised there.
+_finishing: contextvars.ContextVar[Callable[[], _Finishing | None]] = contextvars.ContextVar(
+    "userlock_finishing", default=lambda: None
 )
 
 
@@ -125,14 +128,15 @@ async def finish(
         return run(function, *args, **kwargs)
     section, around = _Finishing(), _finishing.get()
     try:
-        _finishing.set(section)
+        _finishing.set(weakref.ref(section))
         result = await function(*args, **kwargs)
     finally:
         _finishing.set(around)
     if section.cancelled is not None:
-        if around is None:
+        outer = around()
+        if outer is None:
             raise section.cancelled
-        around.cancelled = section.cancelled
+        outer.cancelled = section.cancelled
     return result
 
 
@@ -150,7 +154,7 @@ async def _until_done(
     timer = loop.call_later(seconds, _set, future, False)
     try:
         begin(future)
-        section = _finishing.get()
+        section = _finishing.get()()
         if section is None:
             return await future
         while True:

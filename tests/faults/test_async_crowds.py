@@ -29,16 +29,17 @@ CANCELLED = 80
 def service(request: pytest.FixtureRequest) -> Iterator[LockService]:
     prefix = uuid.uuid4().hex
     # A busy machine is not an outage.
+    patient = "&socket_timeout=10&socket_connect_timeout=10"
     store: LeaseStore
     if request.param == "memcached":
         memcached: Memcached = request.getfixturevalue("memcached")
-        store = MemcacheStore(memcached.address, prefix=prefix, timeout=10)
+        store = MemcacheStore(memcached.address, prefix=prefix, connect_timeout=10, timeout=10)
     elif request.param == "redis":
         redis_server: RedisServer = request.getfixturevalue("redis_server")
-        store = open_store(f"{redis_server.url}?prefix={prefix}&socket_timeout=10")
+        store = open_store(f"{redis_server.url}?prefix={prefix}{patient}")
     else:
         cluster: RedisCluster = request.getfixturevalue("redis_cluster")
-        store = open_store(cluster.url(prefix, "&socket_timeout=10"))
+        store = open_store(cluster.url(prefix, patient))
     service = LockService(store, outage="fail", listeners=Listeners())
     userlock.configure(service=service)
     yield service

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.leases import Leases
 from tests.property.lock_machine import LockMachine
 from userlock.lock import queue, record
 from userlock.lock.lease import RELEASED, Lease, Released
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record, done
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -97,13 +97,13 @@ def test_a_broken_store_is_found(store: type[MemoryStore], what: str) -> None:
 
 
 def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(self: Leases, lease: Lease) -> Released:
-        stored = self.store.read(lease.lock_id)
+    async def release(leases: LeaseProtocol, lease: Lease) -> Released:
+        stored = await leases.store.aread(lease.lock_id)
         if stored is not None:
-            self.store.remove(lease.lock_id, stored.version)
+            await leases.store.aremove(lease.lock_id, stored.version)
         return RELEASED
 
-    monkeypatch.setattr(Leases, "release", release)
+    monkeypatch.setattr(LeaseProtocol, "release", release)
     _find_a_violation(MemoryStore, "removed|reported as released|held by")
 
 
@@ -153,7 +153,10 @@ def test_positions_lost_with_timed_out_waiters_are_found(
 def test_impatient_callers_without_reservations_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Leases, "reserve", lambda *_, **__: False)
+    async def reserve(*_: object, **__: object) -> bool:
+        return False
+
+    monkeypatch.setattr(LeaseProtocol, "reserve", reserve)
     _find_a_violation(MemoryStore, "refused to a caller that does not wait")
 
 
@@ -175,9 +178,11 @@ def test_processes_distinguished_by_their_labels_are_found(
 
 
 def test_a_release_without_room_in_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append_done(leases: Leases, lock_id: str, token: str, *, by: str = "") -> object:
-        stored = leases.store.append(lock_id, done(token, by=by))
+    async def append_done(
+        leases: LeaseProtocol, lock_id: str, token: str, *, by: str = ""
+    ) -> Record | None:
+        stored = await leases.store.aappend(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
-    monkeypatch.setattr(Leases, "_append_done", append_done)
+    monkeypatch.setattr(LeaseProtocol, "_append_done", append_done)
     _find_a_violation(MemoryStore, "was reported as released, but still exists")

@@ -344,7 +344,10 @@ class Pool(abc.ABC, Generic[_C]):
             await waiter.bell.sleep(PATIENCE)
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)
-            if waiter.given is not None and not isinstance(waiter.given, Place):
+            if isinstance(waiter.given, Place):
+                self._taken.discard(waiter.given)
+                self._hand_on()
+            elif waiter.given is not None:
                 self.give_back(waiter.given)
             raise
         locked(self._mutex, self._waiters.pop, waiter, None)

@@ -102,7 +102,7 @@ class Stream:
         self.began = now = self._now()
         self._ends = now + self._timeout
         self._room = MOST_BYTES
-        self._loop = loop = None if blocking.now else running_loop()
+        self._loop = loop = None if blocking.now() else running_loop()
         patience = self._timeout if loop is None else 0.0
         if self._patience != patience:
             self._wait_at_most(patience)

@@ -519,7 +519,7 @@ class TestTenThousand:
     @pytest.mark.parametrize(
         ("tasks", "locks"),
         [
-            *((1000, 1), (1000, 1000)),
+            (1000, 1000),
             *(
                 pytest.param(10_000, locks, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
                 for locks in (1, 10_000)

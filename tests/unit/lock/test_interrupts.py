@@ -27,6 +27,7 @@ from userlock.lock import held_lock, scope
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock.waits import blocking
 
 LEASE = 5.0
 #: How often it raises at the same line of one run: a waiter polls many times.
@@ -200,6 +201,8 @@ def faults_of(service: LockService) -> list[str]:
     faults = []
     if current_scope() is not None:
         faults.append("a scope is the current one")
+    if blocking.now():
+        faults.append("tasks of this thread would block its event loop")
     live(service, clock, LONG)
     elsewhere = LockService(service.store, clock=clock, random=Random(2), listeners=Listeners())
     for lock_id in ("ann", "bob"):

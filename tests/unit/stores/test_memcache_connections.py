@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.connections import take
+from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connections
@@ -159,6 +161,22 @@ def test_a_closed_connection_lets_a_waiting_thread_make_one() -> None:
             os.sched_yield()
         pool.close(held)
         pool.close(waiting.result(10))
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
+    """The place of a closed connection, or a connection that was given back."""
+    pool = pool_of(lambda: Client(), most=1)
+
+    async def main() -> None:
+        held = run(pool.make)
+        first, second = (asyncio.create_task(pool._taken_in_turn()) for _ in range(2))
+        await until(lambda: len(pool._waiters) == 2)
+        (pool.close if close else pool.give_back)(held)
+        first.cancel()
+        pool.close(await second)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
