@@ -413,6 +413,10 @@ class ClusterWakeUps(WakeUps):
         self._waiters: dict[Bell, _Waiter] = {}
         self._bells: dict[str, Bell] = {}
 
+    @property
+    def come(self) -> bool:
+        return False  # to a waiter whose node is not known
+
     def of(self, bell: Bell) -> WakeUps:
         waiter = self._waiters.get(bell)
         return self if waiter is None or waiter.on is None else waiter.on
