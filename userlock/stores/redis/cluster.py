@@ -61,6 +61,10 @@ _TRY_AGAIN_SECONDS = 0.01
 #: By how much a fence grows with each epoch: 19 hours, in microseconds.
 _EPOCH_BITS = 36
 
+#: The slots and keys that are at hand: a lock is used twice, at least.
+_MOST_KEPT = 1000
+_slot = functools.lru_cache(_MOST_KEPT)(key_slot)
+
 _REDIRECTIONS = (AskError, ClusterDownError, TryAgainError)  # MOVED is an ASK
 
 _WAKE = wake_script("'spublish', ARGV[2] .. first")
@@ -143,7 +147,7 @@ class ClusterConnections:
 
     def node_of(self, key: bytes) -> Node | None:
         """Return the node that has the key, as far as is known."""
-        return self._slots[key_slot(key)]
+        return self._slots[_slot(key)]
 
     def primaries(self) -> list[Node]:
         """Return all nodes that have slots; `StoreUnavailable` if they are not known."""
@@ -158,19 +162,19 @@ class ClusterConnections:
     # --- exchanges, as a pool has them --------------------------------------------------------
 
     async def ask(self, exchange: Any, key: bytes, *args: Any) -> Any:
-        return await self._follow(key, Node.ask, exchange, key, *args)
+        return await self._follow(True, None, exchange, key, *args)
 
     async def ask_unchecked(self, exchange: Any, key: bytes, *args: Any) -> Any:
-        return await self._follow(key, Node.ask_unchecked, exchange, key, *args)
+        return await self._follow(False, None, exchange, key, *args)
 
     async def ask_to_read(self, exchange: Any, hurry: bool, key: bytes, *args: Any) -> Any:
-        return await self._follow(key, Node.ask_to_read, exchange, hurry, key, *args)
+        return await self._follow(False, hurry, exchange, key, *args)
 
     async def _follow(
-        self, key: bytes, way: Callable[..., Coroutine[Any, Any, Any]], exchange: Any, *args: Any
+        self, checked: bool, hurry: bool | None, exchange: Any, key: bytes, *args: Any
     ) -> Any:
-        """Return the answer of the node that has the key, wherever it is."""
-        slot = key_slot(key)
+        """Return the answer of the node that has the key, wherever it is; `hurry`: as to read."""
+        slot = _slot(key)
         node = self._slots[slot]
         if node is None or node.failed:
             await self._refresh()
@@ -180,10 +184,16 @@ class ClusterConnections:
         asked: Callable[..., Coroutine[Any, Any, Any]] = _answered
         for _ in range(_MOST_REDIRECTIONS):
             try:
-                answer = await way(node, functools.partial(asked, exchange), *args)
+                if hurry is None:
+                    answer = await node.exchange(checked, asked, exchange, key, *args)
+                else:
+                    answer = await node.ask_to_read(asked, hurry, exchange, key, *args)
             except StoreUnavailable as trouble:
                 node.failed = node.failed or not (trouble.serves_others or trouble.of_demand)
                 raise
+            if not isinstance(answer, redis.RedisError):
+                node.failed = False
+                return answer
             asked = _answered
             match answer:
                 case MovedError():
@@ -194,12 +204,9 @@ class ClusterConnections:
                     node = self._node(_address(answer, node))
                 case TryAgainError():
                     await pause(SYSTEM_CLOCK, _TRY_AGAIN_SECONDS)
-                case ClusterDownError():
-                    node.failed = True
-                    raise _unavailable(node.name, str(answer))
                 case _:
-                    node.failed = False
-                    return answer
+                    node.failed = True  # the whole cluster is down, as it sees it
+                    raise _unavailable(node.name, str(answer))
         raise _unavailable(node.name, f"slot {slot} is sent from node to node", serves_others=True)
 
     # --- the map ----------------------------------------------------------------------------
@@ -258,7 +265,7 @@ def _address(redirection: AskError, node: Node) -> tuple[str, int]:
     return redirection.host or node.address[0], redirection.port
 
 
-async def _answered(exchange: Any, connection: Connection, *args: Any) -> Any:
+async def _answered(connection: Connection, exchange: Any, *args: Any) -> Any:
     """Return the answer of an exchange, a redirection too: the connection is fine."""
     try:
         return await exchange(connection, *args)
@@ -266,9 +273,9 @@ async def _answered(exchange: Any, connection: Connection, *args: Any) -> Any:
         return redirection
 
 
-async def _asked(source: Node, exchange: Any, connection: Connection, *args: Any) -> Any:
+async def _asked(source: Node, connection: Connection, exchange: Any, *args: Any) -> Any:
     """As `_answered`, of a node to which the slot just moves from another one."""
-    return await _answered(exchange, _Asking(connection, source), *args)
+    return await _answered(_Asking(connection, source), exchange, *args)
 
 
 class _Asking(Connection):
@@ -329,6 +336,7 @@ class ClusterStore(RedisStore):
         self._seeds = seeds
         super().__init__(client, **options)
         check_prefix(self.prefix, also="{}")
+        self.key = functools.lru_cache(_MOST_KEPT)(self.key)  # type: ignore[method-assign]
 
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = ClusterConnections(
