@@ -24,7 +24,7 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +46,7 @@ from userlock.stores.redis.store import (
     stored,
     wake_script,
 )
+from userlock.stores.redis.url import Named
 from userlock.stores.redis.wake_ups import NodeWakeUps
 from userlock.stores.stream import Refused, number
 from userlock.waits import Bell, pause, run
@@ -337,6 +338,10 @@ class ClusterStore(RedisStore):
         super().__init__(client, **options)
         check_prefix(self.prefix, also="{}")
         self.key = functools.lru_cache(_MOST_KEPT)(self.key)  # type: ignore[method-assign]
+
+    @classmethod
+    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
+        return cls(client, named.addresses, **options)
 
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = ClusterConnections(

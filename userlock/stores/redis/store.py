@@ -35,7 +35,7 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -53,10 +53,10 @@ from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections, TooFewReplicas
 from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.sentinel import client_of_sentinels
-from userlock.stores.redis.url import parse
+from userlock.stores.redis.url import Named, parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
-from userlock.stores.urls import open_url
+from userlock.stores.urls import AddressError, open_url
 from userlock.stores.verbs import WaitingStore
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
@@ -250,10 +250,26 @@ class RedisStore(WaitingStore):
         `socket_connect_timeout`, `ssl_ca_certs` and others as redis-py names
         them. Nothing is sent yet. A malformed URL is a `ValueError`.
 
-        `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE` is the primary that the Sentinels name,
-        `redis+cluster://HOST:PORT,HOST:PORT` a cluster (`userlock.stores.redis.cluster`).
+        `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE` is the primary that the Sentinels name.
         """
-        return open_url(url, _of_parts)
+        return open_url(url, cls.of_parts)
+
+    @classmethod
+    def of_parts(cls, parts: SplitResult) -> RedisStore:
+        """Return the store that the parts of a URL name."""
+        named = parse(parts)
+        provider = provider_of(named.credentials) if named.credentials else None
+        client = redis.Redis.from_url(named.client_url, credential_provider=provider)
+        names = ("prefix", "connect_timeout", "timeout", "wakes", "wait_replicas")
+        return cls._named(named, client, {name: getattr(named, name) for name in names})
+
+    @classmethod
+    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
+        if named.kind == "cluster":
+            raise AddressError("a cluster is a ClusterStore")
+        if named.kind == "sentinel":
+            client = client_of_sentinels(client, named)
+        return cls(client, **options)
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -320,23 +336,6 @@ class RedisStore(WaitingStore):
     async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
         return await self.connections.ask_unchecked(_stored, self.key(lock_id), script, *args)
-
-
-def _of_parts(parts: SplitResult) -> RedisStore:
-    named = parse(parts)
-    provider = provider_of(named.credentials) if named.credentials else None
-    client = redis.Redis.from_url(named.client_url, credential_provider=provider)
-    options: dict[str, Any] = {
-        name: getattr(named, name)
-        for name in ("prefix", "connect_timeout", "timeout", "wakes", "wait_replicas")
-    }
-    if named.kind == "cluster":
-        from userlock.stores.redis.cluster import ClusterStore
-
-        return ClusterStore(client, named.addresses, **options)
-    if named.kind == "sentinel":
-        client = client_of_sentinels(client, named)
-    return RedisStore(client, **options)
 
 
 # --- exchanges ----------------------------------------------------------------------------------
