@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import hashlib
 import json
+import re
 import secrets
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ from userlock.ndb.policies import WritePolicy
 SHARDS = 16
 #: Most bytes of a name in a key, less room for a prefix.
 _MOST_NAME_BYTES = 1400
+#: The roots of long names, and those of no owner.
+_OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
+#: Datastore refuses others.
+_NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 
 
 class OwnerRow(Model):
@@ -62,6 +67,14 @@ def lone_key() -> Any:
     """Return a root key that is no owner's, in the namespace of the running code."""
     name = f"-{secrets.token_hex(10)}"
     return ndb.Key(OwnerRow._get_kind(), name, namespace=current_namespace())
+
+
+def is_root(root: Any) -> bool:
+    """Return whether `owner_key` or `lone_key` could have made a key, in some namespace."""
+    name = root.id()
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(root.namespace() or ""):
+        return False
+    return name == name_of(name[1:]) or _OTHER_ROOT.fullmatch(name) is not None
 
 
 def is_root_of(root: Any, owner: str | None) -> bool:
