@@ -96,7 +96,6 @@ def other_keys(client: ndb.Client) -> list[bytes]:
                 ndb.Key("UserLockOwner", root, "UserLockJob", name).urlsafe()
                 for root in (
                     "ann",
-                    "=",
                     "=\x1b[31m",
                     "=\n",
                     "=" + "x" * 1401,
