@@ -247,7 +247,7 @@ class Outbox:
                 so does the relay.
         """
         with self.context():
-            return self._worker.run(job_key(key))
+            return self._worker.run(own_job_key(key))
 
     def relay(self, *, seconds: float = 50.0) -> Relayed:
         """Ask the engines once for all jobs that are due and still there.
@@ -281,7 +281,7 @@ class Outbox:
         Raises:
             ValueError: the text is no key of a job.
         """
-        found = job_key(key)
+        found = own_job_key(key)
         cancel = functools.partial(self._worker.cancel, found)
         cancelled: bool = cancel() if in_transaction() else ndb.transaction(cancel)
         return cancelled
@@ -312,10 +312,10 @@ class Outbox:
 
 
 def job_key(text: str) -> Any:
-    """Return the key of a job from its text. In an ndb context.
+    """Return the key of a job from its text.
 
     Raises:
-        ValueError: it is none, or one of another database.
+        ValueError: it is none.
     """
     try:
         key = ndb.Key(urlsafe=text.encode("ascii"))
@@ -325,6 +325,12 @@ def job_key(text: str) -> Any:
     kinds = [OwnerRow._get_kind(), JobRow._get_kind()]
     if [each for each, _ in path] != kinds or not is_root(key.root()) or not is_name(path[1][1]):
         raise ValueError(f"{text[:80]!r} is the key of something else than a job")
+    return key
+
+
+def own_job_key(text: str) -> Any:
+    """Return the key of a job in the database of the ndb context, as `job_key` does."""
+    key = job_key(text)
     if is_foreign(key):
         raise ValueError(f"{text[:80]!r} is a key of another database")
     return key
