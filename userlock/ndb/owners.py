@@ -20,6 +20,7 @@ from typing import Any
 from google.cloud import ndb
 from google.cloud.ndb import metadata
 
+from userlock.ids import NAMESPACE
 from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
@@ -30,8 +31,6 @@ SHARDS = 16
 _MOST_NAME_BYTES = 1400
 #: The roots of long names, and those of no owner.
 _OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
-#: Datastore refuses others.
-_NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 
 
 class OwnerRow(Model):
@@ -72,7 +71,7 @@ def lone_key() -> Any:
 def is_root(root: Any) -> bool:
     """Return whether `owner_key` or `lone_key` could have made a key, in some namespace."""
     name = root.id()
-    if not isinstance(name, str) or not _NAMESPACE.fullmatch(root.namespace() or ""):
+    if not isinstance(name, str) or not NAMESPACE.fullmatch(root.namespace() or ""):
         return False
     return name == name_of(name[1:]) or _OTHER_ROOT.fullmatch(name) is not None
 

@@ -72,13 +72,14 @@ def parameters_of(
     is_json = content_type == "application/json" or content_type.endswith("+json")
     if is_json and len(body) <= MOST_VALUE_BYTES:
         value = _json(body)
-    fields = [list(each) for each in form]
-    sent_files = [list(each) for each in files]
-    if fields and not sent_files and len(written(fields)) <= MOST_VALUE_BYTES:
+    fields, sent_files = list(form), list(files)
+    form_text = written(fields)
+    if fields and not sent_files and len(form_text) <= MOST_VALUE_BYTES:
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
-    counted: list[Any] = [query.decode("latin-1"), fields, sent_files]
+    form_digest = hashlib.sha256(form_text).hexdigest()
+    counted: list[Any] = [query.decode("latin-1"), form_digest, sent_files]
     if value is None or fields:
         counted.append({"type": content_type, "bytes": hashlib.sha256(body).hexdigest()})
     else:
