@@ -344,7 +344,7 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
     return convert
 
 
-def of_namespace(help: str) -> Argument:
+def of_namespace(meaning: str) -> Argument:
     """Return the option that names a namespace."""
 
     def checked(text: str) -> str:
@@ -354,7 +354,7 @@ def of_namespace(help: str) -> Argument:
             )
         return text
 
-    return argument("--namespace", type=checked, metavar="NAME", help=help)
+    return argument("--namespace", type=checked, metavar="NAME", help=meaning)
 
 
 def most(noun: str) -> Argument:
