@@ -128,6 +128,8 @@ def test_bodies_that_are_no_key(site: Site, shop: Shop, caplog: pytest.LogCaptur
         assert (answer.status, is_bare(answer)) == (400, True), body
     assert shop.ran == []
     assert "Traceback" not in caplog.text
+    for body in (b"", b"garbage", b"\xff" * 100_000, *bodies[-3:]):
+        assert call("POST", RELAY, AUTHORIZED, body).status == 200, "it has no body to read"
     for owner in ("bob", "x" * 1500, "漢" * 466, "\ud800", " ", "😀" * 350):
         key = shop.stage(owner)
         assert len(key) < MOST_BODY_BYTES - 1000, "the longest keys fit"
