@@ -31,6 +31,7 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
+from userlock.ndb.late_begin import begin_late
 from userlock.ndb.patches import around, give_methods, key_of, kind_of
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import (
@@ -304,6 +305,14 @@ def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
 
 
 around("_transaction:transaction_async_")(run_transaction)
+
+
+@around("_datastore_api:begin_transaction")
+def _begin_late(_: Any, read_only: bool, **options: Any) -> Any:
+    """Begin a transaction with its first RPC."""
+    begun = tasklets.Future("the beginning of a transaction")
+    begun.set_result(begin_late(read_only=read_only))
+    return begun
 
 
 @around("client:Client.context")
