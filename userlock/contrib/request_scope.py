@@ -23,7 +23,6 @@ from userlock.ndb import transactions
 from userlock.ndb.client import ClientOfProcess, own_context
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
-from userlock.waits import running_code
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
