@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, on_demand
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestScope,
-    RequestStack,
     ScopeOptions,
     close,
     log,
@@ -126,7 +126,7 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _close(
-    stack: RequestStack, opened: LockScope, error: BaseException | None, path: str
+    stack: ExitStack, opened: LockScope, error: BaseException | None, path: str
 ) -> None:
     """Close the scope of a request. The locks that it still holds are released before."""
     try:

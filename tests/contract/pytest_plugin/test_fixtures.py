@@ -368,12 +368,12 @@ class TestMocks:
                     points.finish("ann")
 
             def test_the_lock_can_be_mocked(mocker, userlock_service):
-                acquire = mocker.spy(userlock_service, "acquire")
+                acquired = mocker.spy(userlock_service, "acquired")
                 Learner(id="ann").put()
                 points.finish_locked("ann")
-                assert acquire.call_args.args == ("ann",)
+                assert acquired.call_args.args[0].claim.lock_id == "ann"
                 error = userlock.LockTimeout(lock_id="ann", waited_seconds=5, holder=None)
-                mocker.patch.object(userlock_service, "acquire", side_effect=error)
+                mocker.patch.object(userlock_service, "acquired", side_effect=error)
                 with pytest.raises(userlock.LockTimeout):
                     points.finish_locked("ann")
             """
