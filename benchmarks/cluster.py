@@ -2,7 +2,8 @@
 
 Three primaries and their replicas, on the same cores as the client. What a cluster costs a lock is
 the look-up of its slot and node, as the row without replicas shows; replicas take time of the same
-cores here. `wait_replicas=1` waits for the replica's word, within the round trip of the acquire.
+cores here, also that of one server. `wait_replicas=1` waits for the replica's word, within the
+round trip of the acquire.
 """
 
 from __future__ import annotations
@@ -28,19 +29,23 @@ def run(*, quick: bool) -> Section:
     rounds, pairs = (30, 10) if quick else (200, 20)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(locks.started(locks.Store.REDIS))
+        copied = stack.enter_context(locks.started(locks.Store.REDIS))
+        replica = stack.enter_context(locks.started(locks.Store.REDIS))
+        with redis.Redis(*replica.pair) as client:
+            client.replicaof(*map(str, copied.pair))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cluster = stack.enter_context(RedisCluster(folder / "cluster"))
         bare = stack.enter_context(RedisCluster(folder / "bare", replicas=0))
         seed = cluster.nodes[0]
         urls = {
             ONE: f"redis://{server.address}?prefix=bench",
+            "userlock, one Redis with a replica": f"redis://{copied.address}?prefix=bench",
             "userlock, cluster without replicas": bare.url("bench"),
             "userlock, cluster": cluster.url("bench"),
             "userlock, cluster, wait_replicas=1": cluster.url("bench", "&wait_replicas=1"),
         }
         operations = {name: _of_userlock(stack, url) for name, url in urls.items()}
-        host, _, port = server.address.rpartition(":")
-        one = redis.Redis(host=host, port=int(port))
+        one = redis.Redis(*server.pair)
         several = ClusterClient(host="127.0.0.1", port=seed.port)
         operations["redis-py, one Redis"] = _of_redis_py(one)
         operations["redis-py, cluster"] = _of_redis_py(several)
