@@ -17,6 +17,11 @@ from tests.authority import Authority
 from tests.servers import RedisServer, lacking, real
 
 SLOTS = 16384
+#: A replica whose link is silent connects again after ten seconds, not after a minute.
+_REPLICATION = (
+    *("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"),
+    *("--repl-timeout", "10"),
+)
 #: A busy machine's.
 _PATIENCE = 60.0
 
@@ -113,9 +118,9 @@ class RedisCluster:
     ) -> None:
         options = (
             *("--cluster-node-timeout", str(int(node_timeout_seconds * 1000))),
-            *("--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"),
-            *("--cluster-replica-validity-factor", "0", "--repl-ping-replica-period", "1"),
-            *("--cluster-allow-replica-migration", "no"),
+            *("--cluster-require-full-coverage", "no"),
+            *("--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"),
+            *_REPLICATION,
             *options,
         )
         if authority is not None:
@@ -273,7 +278,7 @@ class SentinelGroup:
         try:
             for number in range(1 + replicas):
                 (folder / str(number)).mkdir()
-                node = Node(folder / str(number), "--repl-diskless-sync-delay", "0")
+                node = Node(folder / str(number), *_REPLICATION)
                 self._stack.callback(node.stop)
                 self.servers.append(node)
                 if seen_at is not None:
