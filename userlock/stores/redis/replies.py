@@ -9,16 +9,24 @@ Source: https://redis.io/docs/latest/develop/reference/protocol-spec/
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import redis
+from redis import exceptions
 from redis.connection import DefaultParser
 
 from userlock.stores.stream import MOST_BYTES, Refused, Stream, number, words
 from userlock.waits import run
 
 _PARSER: Any = DefaultParser
+#: The errors of a node of a cluster, which older releases of redis-py know in such a client only.
+_OF_A_CLUSTER: Mapping[str, type[redis.RedisError]] = {
+    "ASK": exceptions.AskError,
+    "CLUSTERDOWN": exceptions.ClusterDownError,
+    "MOVED": exceptions.MovedError,
+    "TRYAGAIN": exceptions.TryAgainError,
+}
 #: Lists within lists: CLUSTER SLOTS replies with slots, their nodes, and what is known of a node.
 _MOST_DEPTH = 4
 #: The shortest reply: a sign and a line end.
@@ -43,6 +51,12 @@ def _without_arguments(error: str) -> str:
         return error
     named = repr(quoted[2]) if quoted[2].lower() in _COMMANDS else ""
     return f"{error[: quoted.start()]}{named}…"
+
+
+def _error(text: str) -> Any:
+    code, _, rest = text.partition(" ")
+    of_a_cluster = _OF_A_CLUSTER.get(code)
+    return _PARSER.parse_error(text) if of_a_cluster is None else of_a_cluster(rest)
 
 
 class Replies:
@@ -80,7 +94,7 @@ class Replies:
                     raise Refused(f"it announced {count:,} replies in one")
                 return [await self.read(stream, depth - 1) for _ in range(count)]
             case b"-":
-                return _PARSER.parse_error(_without_arguments(rest.decode("utf-8", "replace")))
+                return _error(_without_arguments(rest.decode("utf-8", "replace")))
             case _:
                 raise Refused(f"it answered {words(line)}, which is no reply of Redis")
 

@@ -1,4 +1,7 @@
-"""The primary that Sentinels name, by redis-py's discovery: each new connection asks them."""
+"""The primary that Sentinels name, by redis-py's discovery: each new connection asks them.
+
+redis-py would keep its connections to the Sentinels, which nobody closes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,16 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from userlock.stores.redis.url import Named
+
+
+class _Sentinels(Sentinel):
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            return found
+        finally:
+            for sentinel in self.sentinels:
+                sentinel.connection_pool.disconnect(inuse_connections=False)
 
 
 def client_of_sentinels(client: redis.Redis, named: Named) -> redis.Redis:
@@ -30,7 +43,7 @@ def client_of_sentinels(client: redis.Redis, named: Named) -> redis.Redis:
         "socket_timeout": named.timeout,
         "retry": Retry(NoBackoff(), 0),  # another one is asked instead
     }
-    sentinels: Any = Sentinel(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+    sentinels: Any = _Sentinels(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
     options = {name: given[name] for name in given if name not in ("host", "port", *tls)}
     primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)
     return primary
