@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import userlock
+from tests.chaos.gauges import gauged
 from tests.clusters import SentinelGroup, until
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
@@ -50,6 +51,16 @@ class TestSentinel(
         assert store.create("ann", b"[]", 60) is not None
         assert [each.name for each in list_locks(store, 10).locks] == ["ann"]
         assert Verdict.WRONG not in {each.verdict for each in examine(store)}
+
+
+def test_no_connection_remains(group: SentinelGroup) -> None:
+    """Neither to the servers nor to the Sentinels; to these none while it is used, too."""
+    servers = [node.port for node in group.servers]
+    with contextlib.closing(open_store(group.url(options=_PATIENT))) as store:
+        assert store.read("ann") is None
+        assert gauged(servers)["connections"] == 1
+        assert gauged(group.ports)["connections"] == 0
+    assert gauged(servers)["connections"] == 0
 
 
 def test_a_service_that_nobody_watches(group: SentinelGroup) -> None:
