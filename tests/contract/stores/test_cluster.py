@@ -296,6 +296,8 @@ def test_redirections_that_lead_nowhere_end(redirection: bytes, says: str) -> No
     with contextlib.closing(store), pytest.raises(StoreUnavailable, match=says) as caught:
         store.create("ann", b"[]", 60)
     assert caught.value.sent is (says == "unpack")
+    # The node that redirects is no worse than before.
+    assert caught.value.serves_others is (says in ("from node to node", "refused"))
 
 
 def _answered_by(answer: Callable[[bytes], bytes]) -> tuple[ClusterStore, int]:

@@ -24,7 +24,7 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -182,7 +182,8 @@ class ClusterConnections:
             node = self._slots[slot]
         if node is None:
             raise _unavailable(self.name, f"no node has slot {slot}")
-        asked: Callable[..., Coroutine[Any, Any, Any]] = _answered
+        first = node
+        asked: Any = _answered
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 if hurry is None:
@@ -191,6 +192,8 @@ class ClusterConnections:
                     answer = await node.ask_to_read(asked, hurry, exchange, key, *args)
             except StoreUnavailable as trouble:
                 node.failed = node.failed or not (trouble.serves_others or trouble.of_demand)
+                # Of the one that has redirected us it tells nothing.
+                trouble.serves_others = trouble.serves_others or node is not first
                 raise
             if not isinstance(answer, redis.RedisError):
                 node.failed = False
