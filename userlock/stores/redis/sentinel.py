@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from userlock.stores.redis.url import Named
 
@@ -20,9 +20,15 @@ class _Sentinels(Sentinel):
         try:
             found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
             return found
+        except MasterNotFoundError:
+            pass  # some releases of redis-py show the password in it
         finally:
             for sentinel in self.sentinels:
                 sentinel.connection_pool.disconnect(inuse_connections=False)
+        count = len(self.sentinels)
+        raise MasterNotFoundError(
+            f"none of {count} Sentinels answers with a primary of {service_name!r}"
+        )
 
 
 def client_of_sentinels(client: redis.Redis, named: Named) -> redis.Redis:
