@@ -90,8 +90,8 @@ class RequestNotes:
         #: The stamps of each entity whose objects are no longer found under its key: see
         #: `provenance.keep`.
         self.kept: dict[Any, tuple[Any, ...]] = {}
-        #: The writes that belong to no lock and no transaction, by number.
-        self.pending: dict[int, Any] = {}
+        #: The `Books` of the writes that belong to no lock and no transaction.
+        self.books: Any = None
         self._caches: list[weakref.ref[Any]] = []
 
     def note_cache(self, cache: Any) -> None:

@@ -53,6 +53,7 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.patches import is_complete, ndb_key_of, path_of, raw_key_of, same_key
+from userlock.ndb.pending import Failure, PendingWrite, books_of_request, error_of, note_failure
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
@@ -67,7 +68,6 @@ from userlock.ndb.provenance import (
     stamp_of,
     stamp_of_put,
 )
-from userlock.ndb.transactions import PendingWrite, error_of
 from userlock.ndb.wire import kind_in
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
@@ -104,6 +104,7 @@ class Ticket(PendingWrite, abc.ABC):
     #: The keys of the claims that its entity will have.
     claimed: tuple[Any, ...] = ()
     withdrawn = doubtful = False
+    failure: Failure | None = None
 
     def __init__(
         self,
@@ -157,20 +158,23 @@ class Ticket(PendingWrite, abc.ABC):
 
     def begun(self, future: Any) -> None:
         """Note that the write is on its way."""
-        self.remember(future, self._tenures)
         if self.attempt is None and not self.new_id:
             self._flying_in = in_flight(self.begun_in)
             self._flying_in[self._key] = self
-        future.add_done_callback(self._done)
+        self.enter(future, self._tenures)
 
-    def _done(self, future: Any) -> None:
+    def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
-        failed = error_of(future) is not None
-        self._ended(failed)
+        super()._over(future)
+        error = error_of(future)
+        self._ended(error is not None)
         if self._flying_in is not None and self._flying_in.get(self._key) is self:
             del self._flying_in[self._key]
-        if not failed:
-            self.forget()
+        if error is not None and not self.withdrawn:
+            self.future = future
+            self.failure = note_failure(error, self.entity_key, self._tenures, self._notes)
+            if self.failure is not None:
+                self.failure.lies_in(future, error)
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
@@ -184,7 +188,6 @@ class Ticket(PendingWrite, abc.ABC):
         """Do not send the write, unless it was sent. Its caller gets another error."""
         if self.number in _open:
             self.withdrawn = True
-            self.forget()
             while self._undo:
                 self._undo.pop()()
 
@@ -265,6 +268,8 @@ class Ticket(PendingWrite, abc.ABC):
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
+            for books in (*self._books, books_of_request(self._notes)):
+                books.forget(self.entity_key)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
@@ -294,6 +299,13 @@ class Ticket(PendingWrite, abc.ABC):
         error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
         error.__cause__ = cause
         return error
+
+    @property
+    def unseen_error(self) -> BaseException | None:
+        """Return the error that it has ended with, as long as nobody has asked for it."""
+        if self.failure is None or not self.failure.unseen:
+            return None
+        return error_of(self.future)
 
     @abc.abstractmethod
     def landed(self, outcome: Landed) -> None:

@@ -32,6 +32,7 @@ from userlock.ndb.context import (
 from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
 from userlock.ndb.patches import around, give_methods, key_of, kind_of
+from userlock.ndb.pending import checking, setting, wait_for_key
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import (
     NOTHING_HELD,
@@ -42,15 +43,14 @@ from userlock.ndb.provenance import (
     stamp_of,
     stamp_read,
 )
-from userlock.ndb.stub import GatedStub, gated, settle
+from userlock.ndb.stub import GatedStub, gated, settling
 from userlock.ndb.transactions import (
     DatastoreParticipant,
     leave_context,
-    run_transaction,
-    wait_for_key,
+    running,
 )
 from userlock.ndb.wire import kind_in, number_in, quick
-from userlock.ndb.writing import Writing, plain_key, ticketed_key, together, writing
+from userlock.ndb.writing import Writing, plain_key, results_of, ticketed_key, together, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")
@@ -65,37 +65,46 @@ ndb.Client.stub = GatedStub()
 
 @around("_datastore_api:stub")
 def _gated_stub(stub: Any) -> Any:
-    return gated(stub())
+    return lambda: gated(stub())
 
 
-around("_datastore_api:_process_commit")(settle)
+around("_datastore_api:_process_commit")(settling)
 
 # --- reads ----------------------------------------------------------------------------------
 
 
 @around("model:_entity_from_protobuf")
-def _stamped_entity(from_protobuf: Any, message: Any) -> Any:
-    """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
-    entity = from_protobuf(message)
-    if isinstance(entity, Stamped):
-        stamp = vars(message).get("_userlock_stamp")
-        version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
-        stamp_read(entity, key_of(entity), version, asked, place)
-    return entity
+def _stamped_entity(from_protobuf: Any) -> Any:
+    def entity_of(message: Any) -> Any:
+        """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
+        entity = from_protobuf(message)
+        if isinstance(entity, Stamped):
+            stamp = vars(message).get("_userlock_stamp")
+            version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
+            stamp_read(entity, key_of(entity), version, asked, place)
+        return entity
+
+    return entity_of
 
 
 @around("_datastore_api:lookup")
-def _look_up(lookup: Any, key: Any, options: Any) -> Any:
-    return lookup(quick(key) if is_watched(kind_in(key.flat_path)) else key, options)
+def _quick_lookup(lookup: Any) -> Any:
+    def look_up(key: Any, options: Any) -> Any:
+        return lookup(quick(key) if is_watched(kind_in(key.flat_path)) else key, options)
+
+    return look_up
 
 
 @around("_cache:ContextCache.get_and_validate")
-def _get_from_context_cache(get: Any, cache: Any, key: Any) -> Any:
-    entity = get(cache, key)
-    if not _is_good(key, entity):
-        del cache[key]
-        raise KeyError(key)
-    return entity
+def _get_from_context_cache(get: Any) -> Any:
+    def get_if_good(cache: Any, key: Any) -> Any:
+        entity = get(cache, key)
+        if not _is_good(key, entity):
+            del cache[key]
+            raise KeyError(key)
+        return entity
+
+    return get_if_good
 
 
 def _is_good(ndb_key: Any, entity: Any) -> bool:
@@ -107,22 +116,25 @@ def _is_good(ndb_key: Any, entity: Any) -> bool:
 
 
 @around("key:Key.get_async")
-def _get_with_place(get_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-    """Note the call site of a look-up. Under a lock, bypass the global cache."""
-    get = functools.partial(get_async, ndb_key, *args)
-    if not is_watched(kind_of(ndb_key)):
-        return get(**kwargs)
-    context = current_context()
-    place = place_of_read()
-    if context is None or context.global_cache is None:
-        future = get(**kwargs)
-    elif bypass_global_cache():
-        future = get(**_past_the_global_cache(kwargs))
-    else:
-        future = _get_with_version(ndb_key, get, kwargs)
-    if place is not None:
-        future.add_done_callback(functools.partial(_note_place, place))
-    return future
+def _get_with_place(get_async: Any) -> Any:
+    def get_noting_place(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note the call site of a look-up. Under a lock, bypass the global cache."""
+        if not is_watched(kind_of(ndb_key)):
+            return get_async(ndb_key, *args, **kwargs)
+        get = functools.partial(get_async, ndb_key, *args)
+        context = current_context()
+        place = place_of_read()
+        if context is None or context.global_cache is None:
+            future = get(**kwargs)
+        elif bypass_global_cache():
+            future = get(**_past_the_global_cache(kwargs))
+        else:
+            future = _get_with_version(ndb_key, get, kwargs)
+        if place is not None:
+            future.add_done_callback(functools.partial(_note_place, place))
+        return future
+
+    return get_noting_place
 
 
 @tasklets.tasklet
@@ -230,60 +242,73 @@ give_methods("_cache:ContextCache", _KeepingCache)
 
 
 @around("context:Context.clear_cache")
-def _clear_cache(_: Any, context: Any) -> None:
-    """Clear the cache for an application, also within a transaction."""
-    _forget_all(context.cache)
+def _clear_cache(_: Any) -> Any:
+    def clear_cache(context: Any) -> None:
+        """Clear the cache for an application, also within a transaction."""
+        _forget_all(context.cache)
+
+    return clear_cache
 
 
 # --- writes ---------------------------------------------------------------------------------
 
 
 @around("model:Model._put_async", "model:Model.put_async")
-def _put_of_its_class(put_async: Any, entity: Any, **kwargs: Any) -> Any:
-    """Turn `ndb.Model.put_async(entity)`, past the entity's own class, into a put of that class."""
-    current = writing()
-    if isinstance(entity, Stamped) and (current is None or current.entity is not entity):
-        checked: Any = entity
-        return checked._userlock_put_async(**kwargs)
-    return put_async(entity, **kwargs)
+def _put_of_its_class(put_async: Any) -> Any:
+    def put_of_its_class(entity: Any, **kwargs: Any) -> Any:
+        """Turn `ndb.Model.put_async(entity)`, past its own class, into a put of that class."""
+        if isinstance(entity, Stamped):
+            current = writing()
+            if current is None or current.entity is not entity:
+                checked: Any = entity
+                return checked._userlock_put_async(**kwargs)
+        return put_async(entity, **kwargs)
+
+    return put_of_its_class
 
 
 @around("key:Key.delete_async")
-def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-    """Delete as the model's policy says, and build on what was read."""
-    delete = functools.partial(delete_async, ndb_key, *args, **kwargs)
-    cls = watched_class(kind_of(ndb_key))
-    context = current_context()
-    if cls is None or context is None:
-        return delete()
-    deleted_at = here()
+def _delete_if_allowed(delete_async: Any) -> Any:
+    def delete_if_allowed(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+        """Delete as the model's policy says, and build on what was read."""
+        cls = watched_class(kind_of(ndb_key))
+        context = current_context()
+        if cls is None or context is None:
+            return delete_async(ndb_key, *args, **kwargs)
+        deleted_at = here()
 
-    def ticket() -> DeleteTicket:
-        """Check the delete, after the model's hook has run."""
-        wait_for_key(ndb_key, context)
-        now = Moment(deleted_at, context)
-        objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
-        stamp = stamp_for_delete(ndb_key, objects, now)
-        lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
-        return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
+        def ticket() -> DeleteTicket:
+            """Check the delete, after the model's hook has run."""
+            wait_for_key(ndb_key, context)
+            now = Moment(deleted_at, context)
+            objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
+            stamp = stamp_for_delete(ndb_key, objects, now)
+            lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
+            return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
 
-    return Writing(None, deleted_at, context, ticket).begin(delete)
+        write = Writing(None, deleted_at, context, ticket)
+        return write.begin(lambda: delete_async(ndb_key, *args, **kwargs))
+
+    return delete_if_allowed
 
 
 @around("_datastore_api:put")
-def _put_with_ticket(put: Any, entity: Any, options: Any) -> Any:
-    entity.key = ticketed_key(entity.key)
-    return put(entity, options)
+def _ticketed_put(put: Any) -> Any:
+    def put_with_ticket(entity: Any, options: Any) -> Any:
+        entity.key = ticketed_key(entity.key)
+        return put(entity, options)
+
+    return put_with_ticket
 
 
 @around("_datastore_api:delete")
-def _delete_with_ticket(delete: Any, key: Any, options: Any) -> Any:
-    return delete(ticketed_key(key), options)
+def _ticketed_delete(delete: Any) -> Any:
+    return lambda key, options: delete(ticketed_key(key), options)
 
 
 @around("_cache:global_cache_key")
-def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
-    return cache_key(plain_key(key))
+def _cache_key_without_ticket(cache_key: Any) -> Any:
+    return lambda key: cache_key(plain_key(key))
 
 
 around("model:put_multi_async", ":put_multi_async")(together)
@@ -291,24 +316,29 @@ around("model:delete_multi_async", ":delete_multi_async")(together)
 
 
 @around("model:put_multi", ":put_multi")
-def _put_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    return [future.result() for future in ndb_model.put_multi_async(*args, **kwargs)]
+def _put_multi(_: Any) -> Any:
+    return lambda *args, **kwargs: results_of(ndb_model.put_multi_async(*args, **kwargs))
 
 
 @around("model:delete_multi", ":delete_multi")
-def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    return [future.result() for future in ndb_model.delete_multi_async(*args, **kwargs)]
+def _delete_multi(_: Any) -> Any:
+    return lambda *args, **kwargs: results_of(ndb_model.delete_multi_async(*args, **kwargs))
 
 
-# --- transactions and contexts --------------------------------------------------------------
+# --- errors, transactions and contexts ------------------------------------------------------
 
 
-around("_transaction:transaction_async_")(run_transaction)
+around("tasklets:Future.set_exception")(setting)
+around("tasklets:Future.check_success")(checking)
+around("_transaction:transaction_async_")(running)
 
 
 @around("client:Client.context")
-@contextlib.contextmanager
-def _context_with_errors(context: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-    with context(*args, **kwargs) as outermost:
-        yield outermost
-    leave_context(outermost)
+def _context_with_errors(context: Any) -> Any:
+    @contextlib.contextmanager
+    def context_with_errors(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        with context(*args, **kwargs) as outermost:
+            yield outermost
+        leave_context(outermost)
+
+    return context_with_errors

@@ -19,7 +19,6 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.lock.scope import current_scope
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.checks import check_put, check_whole
 from userlock.ndb.claim_rows import LIST
@@ -29,9 +28,9 @@ from userlock.ndb.enforcement import Moment, place_of_read
 from userlock.ndb.fencing import PutTicket
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of, projection_of
+from userlock.ndb.pending import wait_for_key, watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
 from userlock.ndb.provenance import ATTRIBUTES, Stamped, keep, restamp, stamp_of
-from userlock.ndb.transactions import wait_for_key, watch_over
 from userlock.ndb.writing import Writing, writing
 
 if TYPE_CHECKING:
@@ -209,8 +208,7 @@ class Model(Stamped, ndb.Model):
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
         found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
-        scope = current_scope()
-        return watch_over(found, () if scope is None else scope.held.values())
+        return watch_over(found)
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:

@@ -147,28 +147,26 @@ def ndb_key_of(raw_key: Any) -> Any:
 
 
 def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a function of ndb, under each of its names, by one that gets the original first.
+    """Replace a function of ndb, under each of its names, by what is made of the original.
 
     @around("_datastore_api:put")
-    def put_with_ticket(put, entity, options):
-        return put(entity, options)
+    def _ticketed_put(put):
+        def put_with_ticket(entity, options):
+            return put(entity, options)
+        return put_with_ticket
     """
 
-    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(make: Callable[..., Any]) -> Callable[..., Any]:
         places = []
         for name in names:
             owner, _, attribute = f"google.cloud.ndb.{name}".replace(":", ".").rpartition(".")
             places.append((pkgutil.resolve_name(owner.rstrip(".")), attribute))
         owner, attribute = places[0]
         original = getattr(owner, attribute)
-
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            return function(original, *args, **kwargs)
-
+        replacement = functools.update_wrapper(make(original), original)
         for owner, attribute in places:
             setattr(owner, attribute, replacement)
-        return function
+        return make
 
     return replace
 

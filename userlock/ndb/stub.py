@@ -412,7 +412,7 @@ def _plan(request: Any) -> _Plan | None:
             as a whole.
     """
     if request.transaction and current_transaction() is not None:
-        _raise_unreported(current_attempt())
+        _raise_unseen(current_attempt())
     watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
     if not any(watched):
         return None
@@ -438,15 +438,15 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
-def _raise_unreported(attempt: Attempt) -> None:
-    """Raise the first unreported error of a write in a transaction.
+def _raise_unseen(attempt: Attempt) -> None:
+    """Raise the first unseen error of a write in a transaction.
 
     ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
     commit, for instance because the global cache does not answer, is missing in the commit.
     """
     for ticket in attempt.tickets:
-        if ticket.unreported is not None:
-            ticket.future.check_success()  # raises the error, which counts as reported then
+        if ticket.unseen_error is not None:
+            ticket.future.check_success()
 
 
 def _refusal(
@@ -492,8 +492,12 @@ class CommitAnswer:
         return self.response
 
 
-def settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
-    """Give each future of a commit its own result. `process` is ndb's function for that."""
+def settling(process: Callable[..., None]) -> Callable[..., None]:
+    """Return what gives each future of a commit its own result. `process` is ndb's."""
+    return lambda rpc, futures: _settle(process, rpc, futures)
+
+
+def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
     error = rpc.exception()
     if error is None:
         if "_userlock_settled" not in vars(rpc.result()):

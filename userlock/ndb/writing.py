@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from userlock.callsite import CallSite
-from userlock.ndb.context import current_context
+from userlock.errors import UserLockError
+from userlock.lock.scope import current_scope
+from userlock.ndb.context import current_context, request_notes
 from userlock.ndb.fencing import Ticket
-from userlock.ndb.transactions import wait_for_all
+from userlock.ndb.pending import note_failure, wait_for_all
 from userlock.ndb.wire import TicketedKey, ticketed
 
 
@@ -65,16 +68,20 @@ class Writing:
             future = begin()
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
-        except BaseException:
+            if self.ticket is not None:
+                self.ticket.begun(future)
+                if group is not None and group.around is around:  # not a write within one of them
+                    group.tickets.append(self.ticket)
+        except BaseException as error:
             if self.ticket is not None:
                 self.ticket.withdraw()
+            if isinstance(error, UserLockError):
+                scope = current_scope()
+                tenures = () if scope is None else scope.held.values()
+                note_failure(error, getattr(error, "key", None), tenures, request_notes())
             raise
         finally:
             _writing.reset(token)
-        if self.ticket is not None:
-            self.ticket.begun(future)
-            if group is not None and group.around is around:  # not a write within one of them
-                group.tickets.append(self.ticket)
         return future
 
 
@@ -110,18 +117,35 @@ def plain_key(ds_key: Any) -> Any:
     return ds_key.plain if type(ds_key) is TicketedKey else ds_key
 
 
-def together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
-    """Begin several writes: all, or none if one of them is refused."""
+def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Return what begins several writes: all, or none if one of them is refused."""
+    return lambda *args, **kwargs: _begin(functools.partial(begin_all, *args, **kwargs))
+
+
+def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:
-        return begin_all(*args, **kwargs)
+        return begin_all()
     except Exception:
         for ticket in reversed(group.tickets):
             ticket.withdraw()
         raise
     finally:
         _group.reset(token)
+
+
+def results_of(futures: list[Any]) -> list[Any]:
+    """Wait for writes that were begun together. The first error stands for all of them."""
+    try:
+        return [future.result() for future in futures]
+    except Exception as first:
+        for future in futures:
+            if future.done():
+                error = future.exception()
+                if error is not None and error is not first:
+                    first.add_note(f"Another write of this call failed as well: {error}")
+        raise
