@@ -39,6 +39,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import current_attempt, current_transaction, in_transaction
 from userlock.ndb.enforcement import Moment, report
+from userlock.ndb.ledger import ledger
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete, kind_of, projection_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
@@ -106,7 +107,7 @@ def _finding(
     tenure = held.get(lock_id)
     if stamp is None:
         if tenure is None:
-            if entity._userlock_allocated is entity._key and in_transaction():
+            if in_transaction() and is_complete(entity._key) and _allocated(entity._key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or _outdated(entity, None, tenure)
@@ -341,7 +342,8 @@ def cached_is_good(entity: Any) -> bool:
 
     Under a lock, only an entity that was read or put under the same tenure is fresh.
     """
-    if entity._userlock_version == OVERTAKEN:
+    stamp = stamp_of(entity)
+    if stamp is not None and (stamp.version == OVERTAKEN or ledger().is_outdated(stamp)):
         return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         return _is_of_running_transaction(entity)
@@ -353,10 +355,10 @@ def cached_is_good(entity: Any) -> bool:
     except Exception:
         return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
-        return True
+        # It may have been given to an owner whose lock is held, unless its key names the owner.
+        return entity._userlock_rule.by_key or _was_read_under(stamp, scope.held)
     if put_in_running_transaction(entity):
         return True  # the transaction cannot read its own write back
-    stamp = stamp_of(entity)
     return (
         stamp is not None
         and stamp.held.get(lock_id) is scope.held[lock_id]
@@ -365,6 +367,17 @@ def cached_is_good(entity: Any) -> bool:
         # A newer object may have been put past the cache.
         and newer_put(entity, stamp, scope.held[lock_id]) is None
     )
+
+
+def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
+    return stamp is not None and all(
+        stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
+    )
+
+
+def _allocated(ndb_key: Any) -> bool:
+    """Return whether a transaction got the id of a new entity. Nobody else knows it then."""
+    return ledger().was_allocated(ndb_key)
 
 
 def _is_of_running_transaction(entity: Any) -> bool:

@@ -17,40 +17,25 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.lock.held_lock import register_participant
-from userlock.ndb.checks import (
-    bypass_global_cache,
-    cached_is_good,
-    cached_miss_is_good,
-    check_delete,
-)
-from userlock.ndb.context import (
-    cached_entities,
-    current_context,
-    in_transaction,
-    request_notes,
-)
-from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
-from userlock.ndb.patches import around, give_methods, key_of, kind_of
-from userlock.ndb.pending import checking, setting, wait_for_key
+from userlock.ndb.checks import bypass_global_cache, cached_is_good, cached_miss_is_good
+from userlock.ndb.context import current_context
+from userlock.ndb.enforcement import check_reason, place_of_read
+from userlock.ndb.ledger import ledger
+from userlock.ndb.patches import around, key_of, kind_of, projection_of
+from userlock.ndb.pending import checking, setting
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import (
-    NOTHING_HELD,
-    Stamped,
-    drop_older,
-    keep,
-    last_stamp,
-    stamp_of,
-    stamp_read,
-)
+from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
 from userlock.ndb.stub import GatedStub, gated, settling
-from userlock.ndb.transactions import (
-    DatastoreParticipant,
-    leave_context,
-    running,
+from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
+from userlock.ndb.wire import TicketedKey, kind_in, number_in, quick
+from userlock.ndb.writes import (
+    Delete,
+    key_to_send,
+    plain_key,
+    results_of,
+    together,
+    writing,
 )
-from userlock.ndb.wire import kind_in, number_in, quick
-from userlock.ndb.writing import Writing, plain_key, results_of, ticketed_key, together, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")
@@ -81,7 +66,9 @@ def _stamped_entity(from_protobuf: Any) -> Any:
         if isinstance(entity, Stamped):
             stamp = vars(message).get("_userlock_stamp")
             version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
-            stamp_read(entity, key_of(entity), version, asked, place)
+            read = stamp_read(entity, key_of(entity), version, asked, place)
+            if (stamp or version) and not projection_of(entity):
+                ledger().saw(read)
         return entity
 
     return entity_of
@@ -140,11 +127,8 @@ def _get_with_place(get_async: Any) -> Any:
 @tasklets.tasklet
 def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     entity = yield get(**kwargs)
-    if (
-        isinstance(entity, Stamped)
-        and not entity._userlock_version
-        and entity._userlock_origin is NOTHING_HELD
-    ):
+    stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
+    if stamp is not None and not stamp.version and stamp.order == NOTHING_HELD.order:
         # From a process without userlock, through the global cache. Its put could not be fenced.
         current_context().cache.pop(ndb_key, None)
         entity = yield get(**_past_the_global_cache(kwargs))
@@ -166,88 +150,9 @@ def _note_place(place: CallSite, future: Any) -> None:
     """Note the call site of its look-up with an entity that has none."""
     if tasklets.Future.exception(future) is None:
         entity = future.result()
-        if isinstance(entity, Stamped) and entity._userlock_place is None:
-            entity._userlock_place = place
-
-
-# --- objects that leave a context cache -----------------------------------------------------
-
-
-def _keep_of(entity: Any) -> None:
-    """Keep the stamp of an object that leaves a context cache."""
-    if isinstance(entity, Stamped) and current_context() is not None:
-        keep(request_notes(), last_stamp(entity))
-
-
-def _note_replaced(before: Any, entity: Any) -> None:
-    """Keep the stamp of an object that another one replaces, unless that one's is newer."""
-    if before is entity or current_context() is None:
-        return
-    notes = request_notes()
-    if before is None and not notes.kept:
-        return
-    _keep_of(before)
-    # Not that of another key, which the object had at its read: a delete may build on that.
-    stamp = stamp_of(entity) if isinstance(entity, Stamped) else None
-    if stamp is not None:
-        drop_older(notes, stamp)
-
-
-def _forget_all(cache: Any) -> None:
-    """Forget all entities and reads."""
-    dict.clear(cache)
-    if current_context() is not None:
-        request_notes().kept.clear()
-
-
-class _KeepingCache(dict[Any, Any]):
-    """The changed methods of ndb's context cache: the reads of the objects that leave it are kept.
-
-    A context that ends updates the cache of the context around it. A transaction that is rolled
-    back clears its cache. An application that clears the cache keeps no read.
-    """
-
-    def __setitem__(self, key: Any, entity: Any) -> None:
-        _note_replaced(self.get(key), entity)
-        dict.__setitem__(self, key, entity)
-
-    def __delitem__(self, key: Any) -> None:
-        _keep_of(self.get(key))
-        dict.__delitem__(self, key)
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        _keep_of(self.get(key))
-        return dict.pop(self, key, *default)
-
-    def update(self, entities: Any) -> None:  # type: ignore[override]
-        if entities is self:
-            return  # ndb's end of each step of a tasklet
-        before = list(self.values())
-        dict.update(self, entities)
-        # In the same order, and without hashing keys, which is slow.
-        for was, entity in zip(before, self.values(), strict=False):
-            if was is not entity:
-                _note_replaced(was, entity)
-
-    def clear(self) -> None:
-        if in_transaction():
-            for entity in self.values():
-                _keep_of(entity)
-            dict.clear(self)
-        else:
-            _forget_all(self)
-
-
-give_methods("_cache:ContextCache", _KeepingCache)
-
-
-@around("context:Context.clear_cache")
-def _clear_cache(_: Any) -> Any:
-    def clear_cache(context: Any) -> None:
-        """Clear the cache for an application, also within a transaction."""
-        _forget_all(context.cache)
-
-    return clear_cache
+        stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
+        if stamp is not None and stamp.place is None:
+            entity._userlock_stamp = stamp._replace(place=place)
 
 
 # --- writes ---------------------------------------------------------------------------------
@@ -275,18 +180,7 @@ def _delete_if_allowed(delete_async: Any) -> Any:
         context = current_context()
         if cls is None or context is None:
             return delete_async(ndb_key, *args, **kwargs)
-        deleted_at = here()
-
-        def ticket() -> DeleteTicket:
-            """Check the delete, after the model's hook has run."""
-            wait_for_key(ndb_key, context)
-            now = Moment(deleted_at, context)
-            objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
-            stamp = stamp_for_delete(ndb_key, objects, now)
-            lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
-            return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
-
-        write = Writing(None, deleted_at, context, ticket)
+        write = Delete(cls, ndb_key, here(), context)
         return write.begin(lambda: delete_async(ndb_key, *args, **kwargs))
 
     return delete_if_allowed
@@ -295,7 +189,9 @@ def _delete_if_allowed(delete_async: Any) -> Any:
 @around("_datastore_api:put")
 def _ticketed_put(put: Any) -> Any:
     def put_with_ticket(entity: Any, options: Any) -> Any:
-        entity.key = ticketed_key(entity.key)
+        entity.key = key_to_send(entity.key)
+        if type(entity.key) is TicketedKey:
+            writing().sends(entity)
         return put(entity, options)
 
     return put_with_ticket
@@ -303,12 +199,36 @@ def _ticketed_put(put: Any) -> Any:
 
 @around("_datastore_api:delete")
 def _ticketed_delete(delete: Any) -> Any:
-    return lambda key, options: delete(ticketed_key(key), options)
+    return lambda key, options: delete(key_to_send(key), options)
 
 
 @around("_cache:global_cache_key")
 def _cache_key_without_ticket(cache_key: Any) -> Any:
     return lambda key: cache_key(plain_key(key))
+
+
+def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
+    """Delete an entity without a check, and wait: `key.delete()`. The delete is fenced.
+
+    Args:
+        ndb_key: the key.
+        unguarded: the reason for which it is not checked.
+        **options: as of `key.delete()`.
+
+    Raises:
+        ValueError: there is no reason.
+        StaleWriteError: the entity has changed since this request has seen it.
+    """
+    reason = check_reason(unguarded)
+    cls, context = watched_class(kind_of(ndb_key)), current_context()
+    if cls is None or context is None:
+        ndb_key.delete(**options)
+        return
+    begin: Any = ndb.Key.delete_async.__wrapped__
+    write = Delete(cls, ndb_key, here(), context, reason)
+    future = write.begin(lambda: begin(ndb_key, **options))
+    if context.transaction is None:
+        future.result()
 
 
 around("model:put_multi_async", ":put_multi_async")(together)

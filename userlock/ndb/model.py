@@ -20,18 +20,16 @@ from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFoun
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
-from userlock.ndb.checks import check_put, check_whole
 from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import Constraint, claims_of, claims_property, constraints_of
-from userlock.ndb.context import current_context, request_notes
-from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.fencing import PutTicket
+from userlock.ndb.claims import Constraint, claims_property, constraints_of
+from userlock.ndb.context import current_context
+from userlock.ndb.enforcement import check_reason, place_of_read
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import key_of, projection_of
-from userlock.ndb.pending import wait_for_key, watch_over
+from userlock.ndb.patches import key_of
+from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import ATTRIBUTES, Stamped, keep, restamp, stamp_of
-from userlock.ndb.writing import Writing, writing
+from userlock.ndb.provenance import Stamped, stamp_now, stamp_of
+from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
     from userlock.ndb.typed import Query
@@ -112,10 +110,6 @@ class Model(Stamped, ndb.Model):
     _userlock_constraints: ClassVar[tuple[Constraint, ...]] = ()
     #: Sets the value of its `WriteIdProperty`, if it has one.
     _userlock_new_write_id: ClassVar[Any] = None
-    #: The key that was allocated for it in a transaction, which may not have been committed.
-    _userlock_allocated: Any = None
-    #: Set in a new entity that `get_or_insert` is about to put.
-    _userlock_creator: _Creator | None = None
 
     if TYPE_CHECKING:  # ndb's own methods, which have no types
         key: Any
@@ -130,7 +124,7 @@ class Model(Stamped, ndb.Model):
         ) -> Self | None: ...
         @classmethod
         def query(cls, *filters: Any, **options: Any) -> Query[Self]: ...
-        def put(self, **options: Any) -> ndb.Key: ...
+        def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -150,10 +144,22 @@ class Model(Stamped, ndb.Model):
 
     # --- put --------------------------------------------------------------------------------
 
-    def _put_async(self, **kwargs: Any) -> Any:
+    def _put(self, *, unguarded: str | None = None, **options: Any) -> Any:
+        """Write this entity, and wait: `put_async`."""
+        return self._put_async(unguarded=unguarded, **options).result()
+
+    if not TYPE_CHECKING:
+        put = _put
+
+    def _put_async(self, *, unguarded: str | None = None, **kwargs: Any) -> Any:
         """Write this entity as in ndb, checked by its policy and fenced.
 
+        Args:
+            unguarded: the reason for which it is not checked. It is fenced all the same.
+            **kwargs: the options of ndb.
+
         Raises:
+            ValueError: `unguarded` is no reason.
             WriteViolation: the policy does not allow it here and now.
             WriteNotFenced: it was read without its version.
 
@@ -164,11 +170,11 @@ class Model(Stamped, ndb.Model):
         if context is None:
             raise ContextError()
         put = super()._put_async
-        creator = self._userlock_creator
-        if creator is not None:
-            del self._userlock_creator
+        creator = _creators.pop(id(self), None) if _creators else None
         at = here() if creator is None else creator.place
-        write = Writing(self, at, context, inserts=creator is not None)
+        write = Put(
+            self, at, context, inserts=creator is not None, unguarded=check_reason(unguarded)
+        )
         return write.begin(lambda: put(**kwargs))
 
     put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
@@ -180,22 +186,10 @@ class Model(Stamped, ndb.Model):
         itself.
         """
         current = writing()
-        if current is None or current.entity is not self or current.ticket is not None:
+        if current is None or current.entity is not self or current.checked:
             super()._prepare_for_put()
-            return
-        if projection_of(self):
-            check_whole(self, stamp_of(self), Moment(current.at, current.context))
-        # The wait lets other code change the entity. What is stored is computed after it.
-        wait_for_key(self._key, current.context)
-        super()._prepare_for_put()
-        claims = claims_of(self) if self._userlock_constraints else ()
-        # From here on, no code of the application runs until the ticket is made.
-        now = Moment(current.at, current.context)
-        stamp = stamp_of(self)
-        lock_id, tenures = check_put(self, stamp, now)
-        current.ticket = PutTicket(
-            self, lock_id, stamp, tenures, now, claims, inserts=current.inserts
-        )
+        else:
+            current.check(super()._prepare_for_put)
 
     # --- get_or_insert ----------------------------------------------------------------------
 
@@ -208,6 +202,7 @@ class Model(Stamped, ndb.Model):
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
         found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
+        found.add_done_callback(creator.forget)
         return watch_over(found)
 
     @classmethod
@@ -232,14 +227,14 @@ class Model(Stamped, ndb.Model):
         state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
         stamp = stamp_of(self)
         if stamp is not None:
-            state["_userlock_version"] = stamp.version
+            state["_userlock_version"] = stamp.version  # for `__setstate__`
         return state
 
     def __setstate__(self, state: Any) -> None:
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            restamp(self, self._key, version, place_of_read())
+            self._userlock_stamp = stamp_now(self._key, version, place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied({}, lambda value: value)
@@ -252,10 +247,7 @@ class Model(Stamped, ndb.Model):
         other = type(self).__new__(type(self))
         memo[id(self)] = other  # entities may refer to each other
         for name, value in self.__dict__.items():
-            if name in ATTRIBUTES:
-                other.__dict__[name] = value
-            elif not name.startswith("_userlock_"):
-                other.__dict__[name] = copied(value)
+            other.__dict__[name] = value if name == "_userlock_stamp" else copied(value)
         return other
 
 
@@ -270,7 +262,6 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
-        keep(request_notes(), stamp_of(entity))  # it is in no cache
     return entity
 
 
@@ -288,8 +279,12 @@ class _Creator:
 
     def __call__(self, **kwargs: Any) -> Any:
         self._entity = entity = self._cls(**kwargs)
-        entity._userlock_creator = self
+        _creators[id(entity)] = self
         return entity
+
+    def forget(self, _: object) -> None:
+        """Forget the entity, if ndb has not put it."""
+        _creators.pop(id(self._entity), None)
 
     @property
     def key(self) -> Any:
@@ -298,6 +293,10 @@ class _Creator:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cls, name)
+
+
+#: Those whose entities ndb is about to put, by the id of the entity, which they keep.
+_creators: dict[int, _Creator] = {}
 
 
 def _root_of(cls: Any) -> Any:

@@ -130,7 +130,7 @@ def books_of(tenure: HeldLock) -> Books:
 
 
 class Failure:
-    """The error of writes, for as long as anybody has it. Keeps neither the error nor futures.
+    """The error of writes of one request, for as long as anybody has it.
 
     Attributes:
         moves: how often such errors have been put into futures, or taken out, in this process.
@@ -138,9 +138,10 @@ class Failure:
 
     moves = 0
 
-    def __init__(self) -> None:
-        #: The key, the tenures and the request of each write that has this error.
-        self._writes: list[tuple[Any, tuple[HeldLock, ...], weakref.ref[RequestNotes]]] = []
+    def __init__(self, notes: RequestNotes) -> None:
+        self._notes = notes
+        #: The key and the tenures of each write that has this error.
+        self._writes: list[tuple[Any, tuple[HeldLock, ...]]] = []
         #: The ids of the futures that nobody has asked for it.
         self._unasked: set[int] = set()
         self._books: list[Books] = []
@@ -150,21 +151,18 @@ class Failure:
         """Return whether it lies in a future that nobody has asked for it."""
         return bool(self._unasked)
 
-    def add(self, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes) -> None:
+    def add(self, key: Any, tenures: Iterable[HeldLock]) -> None:
         """Note one more write that has the error."""
-        self._writes.append((key, tuple(tenures), weakref.ref(notes)))
+        self._writes.append((key, tuple(tenures)))
 
     def lies_in(self, future: Any, error: BaseException) -> None:
         """Note that a future has the error now, and learn when it is asked for it."""
         Failure.moves += 1
         self._unasked.add(id(future))
         _watch(future, self)
-        for _, tenures, of_request in self._writes:
-            notes = of_request()
+        for _, tenures in self._writes:
             books = [books_of(tenure) for tenure in tenures if tenure.held]
-            if not books and notes is not None:
-                books = [books_of_request(notes)]
-            for each in books:
+            for each in books or [books_of_request(self._notes)]:
                 self._books.append(each)
                 each.unseen[id(error)] = error, self
                 each.had_failure = True
@@ -201,28 +199,27 @@ def _watch(future: Any, failure: Failure) -> None:
     vars(future).update(exception=exception, get_exception=exception)
 
 
-#: By the id of the error.
-_failures: dict[int, tuple[weakref.ref[BaseException], Failure]] = {}
-
-
 def failure_of(error: BaseException) -> Failure | None:
-    """Return the notes about an error of a write; None if it is another one's."""
-    found = _failures.get(id(error))
+    """Return the notes about an error of a write of this request; None if it is another one's."""
+    if current_context() is None:
+        return None
+    found = request_notes().failures.get(id(error))
     return None if found is None else found[1]
 
 
 def note_failure(
     error: BaseException, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes
-) -> Failure | None:
-    """Note the error of a write. Returns None for an error that cannot be followed."""
-    number = id(error)
-    if number not in _failures:
+) -> Failure:
+    """Note the error of a write. It is unseen as soon as it lies in a future."""
+    number, failures = id(error), notes.failures
+    if number not in failures:
         try:
-            _failures[number] = weakref.ref(error, lambda _: _failures.pop(number)), Failure()
-        except TypeError:  # one of Python's own classes
-            return None
-    failure = _failures[number][1]
-    failure.add(key, tenures, notes)
+            alive: Any = weakref.ref(error, lambda _: failures.pop(number, None))
+        except TypeError:  # one of Python's own classes: until the end of the request
+            alive = error
+        failures[number] = alive, Failure(notes)
+    failure: Failure = failures[number][1]
+    failure.add(key, tenures)
     return failure
 
 
@@ -230,10 +227,9 @@ def setting(set_exception: Any) -> Any:
     """Return ndb's `Future.set_exception`, which makes the error of a write unseen (again)."""
 
     def set_exception_unseen(future: Any, exception: Any) -> None:
-        if _failures and not future.done():
-            failure = failure_of(exception)
-            if failure is not None:
-                failure.lies_in(future, exception)
+        failure = failure_of(exception)
+        if failure is not None and not future.done():
+            failure.lies_in(future, exception)
         set_exception(future, exception)
 
     return set_exception_unseen
@@ -250,7 +246,7 @@ def checking(check_success: Any) -> Any:
         try:
             check_success(future)
         except BaseException as error:
-            if _failures and error_of(future) is error:
+            if error_of(future) is error:
                 future.exception()
             raise
 

@@ -36,10 +36,10 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.enforcement import place_of_read
-from userlock.ndb.fencing import Ticket, redeem
-from userlock.ndb.patches import ndb_key_of
+from userlock.ndb.ledger import ledger
+from userlock.ndb.patches import name_in, ndb_key_of
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import Origin, origin
@@ -47,6 +47,7 @@ from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import has_passed, note_passed, number_in, put_number, raw
+from userlock.ndb.writes import Write, redeem
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +158,6 @@ class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         if not any(is_watched(kind_of(key)) for key in raw(request).keys):
             return request, _unchanged
-        note_reading()
         return request, functools.partial(_stamp_found, _origin_of(request))
 
 
@@ -175,6 +175,8 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
+    for result in raw(response).missing:
+        ledger().missing(name_in(result.entity.key))
     return response
 
 
@@ -183,7 +185,6 @@ class _RunQuery(_Method):
         kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
         if kinds and not any(is_watched(each.name) for each in kinds):
             return request, _unchanged
-        note_reading()
         return request, functools.partial(_stamp_batch, _origin_of(request), place_of_read())
 
 
@@ -349,7 +350,7 @@ class _Plan:
     def __init__(
         self,
         request: Any,
-        tickets: list[Ticket | None],
+        tickets: list[Write | None],
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
@@ -412,13 +413,15 @@ def _plan(request: Any) -> _Plan | None:
             as a whole.
     """
     if request.transaction and current_transaction() is not None:
-        _raise_unseen(current_attempt())
+        attempt = current_attempt()
+        _raise_unseen(attempt)
+        attempt.sent = True
     watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
     if not any(watched):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
-    tickets: list[Ticket | None] = []
+    tickets: list[Write | None] = []
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
         ticket = None
@@ -445,12 +448,13 @@ def _raise_unseen(attempt: Attempt) -> None:
     commit, for instance because the global cache does not answer, is missing in the commit.
     """
     for ticket in attempt.tickets:
-        if ticket.unseen_error is not None:
-            ticket.future.check_success()
+        future = ticket.failed_future
+        if future is not None:
+            future.check_success()
 
 
 def _refusal(
-    ticket: Ticket | None, key: Any, mutation: Any, request: Any
+    ticket: Write | None, key: Any, mutation: Any, request: Any
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:

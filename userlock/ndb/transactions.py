@@ -104,9 +104,12 @@ class _Attempts:
         self._latest = Attempt()
 
     def __call__(self) -> Any:
-        for ticket in self._latest.tickets:
-            ticket.trying_again()
+        before = self._latest
+        for write in before.tickets:
+            write.trying_again()
         attempt = self._latest = current_attempt()
+        puts = [write for write in before.tickets if write.entity is not None]
+        attempt.earlier = puts or before.earlier
         current_context().call_on_transaction_complete(attempt.end)
         return self._run()
 

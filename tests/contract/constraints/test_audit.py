@@ -29,7 +29,7 @@ from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.rows import ClaimRow
 from userlock.ndb import claim_rows
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
+from userlock.testing import ManualClock, allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 @contextlib.contextmanager
 def another_program() -> Iterator[None]:
     """Let puts in the block be those of a program without constraints."""
-    with pytest.MonkeyPatch.context() as patch, userlock.suppress("another program"):
+    with pytest.MonkeyPatch.context() as patch, allow_unlocked("another program"):
         patch.setattr(Campaign, "_userlock_constraints", ())
         yield
 

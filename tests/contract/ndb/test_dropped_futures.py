@@ -11,6 +11,7 @@ import userlock
 from tests.contract.ndb.actions import Elsewhere, change, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.contrib.request_scope import finish_writes
+from userlock.ndb.context import request_notes
 
 
 @pytest.fixture
@@ -68,4 +69,4 @@ class TestOutsideOfLocksAndTransactions:
         with ndb_client.context() as context:
             Learner.get_by_id("ann").put_async()
             context.flush()
-            assert not vars(context)["_userlock_notes"].pending
+            assert not request_notes().books.writes

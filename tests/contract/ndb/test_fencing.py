@@ -10,6 +10,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -50,13 +51,13 @@ def test_after_a_refusal_the_next_read_is_fresh(store: MemoryStore, elsewhere: E
 
 def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere: Elsewhere) -> None:
     names = [f"learner-{number}" for number in range(50)]
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         ndb.put_multi([Learner(id=name) for name in names])
         keys = [ndb.Key(Learner, name) for name in names]
         learners = ndb.get_multi(keys, use_cache=False)
 
         def change_one() -> None:
-            with userlock.suppress("another writer"):
+            with allow_unlocked("another writer"):
                 other = Learner.get_by_id("learner-17")
                 other.points = 1000
                 other.put()
@@ -103,7 +104,7 @@ class TestCreation:
 
     def test_only_the_one_that_exists_is_refused(self) -> None:
         self.create_bob(7)
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             learners = [Learner(id=name, points=1) for name in ("abe", "bob", "cid")]
             logs = [VideoLog(learner_id="bob") for _ in range(2)]
             futures = ndb.put_multi_async([*learners, *logs])

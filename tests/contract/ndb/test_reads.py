@@ -11,6 +11,7 @@ from google.cloud.ndb import model as ndb_model
 import userlock
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -27,7 +28,7 @@ def _ann(context: Any) -> None:
 
 
 def test_each_batch_of_a_query_counts_by_itself(context: Any) -> None:
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         ndb.put_multi([VideoLog(id=number + 1, learner_id="ann") for number in range(BATCH + 1)])
     context.clear_cache()
     logs = VideoLog.query(VideoLog.learner_id == "ann").iter()

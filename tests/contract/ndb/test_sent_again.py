@@ -20,7 +20,7 @@ from tests.contract.constraints.models import Campaign, campaign
 from tests.contract.ndb.actions import Elsewhere, change, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
-from userlock.ndb.fencing import Ticket
+from userlock.ndb.writes import Write
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("_quick_retries")
@@ -138,7 +138,7 @@ def test_without_the_check_an_update_is_lost(
 ) -> None:
     """The negative control. Nor is it checked where violations are not raised."""
     if enforcement == "raise":
-        monkeypatch.setattr(Ticket, "guarded", True)
+        monkeypatch.setattr(Write, "guarded", True)
     userlock.configure(enforcement=enforcement)
     datastore.faults.abort(1, rpc="Commit", skip=1)
     with userlock.global_lock("ann"):

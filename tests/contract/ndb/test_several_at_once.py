@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import stored
 from tests.contract.ndb.models import Learner, Plain
-from userlock.ndb.fencing import Ticket
+from userlock.ndb.writes import Write
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -71,7 +71,7 @@ class TestOneIsRefused:
         self, key: Any, write: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Ticket, "withdraw", lambda self: None)
+        monkeypatch.setattr(Write, "withdraw", lambda self: None)
         with userlock.global_lock("ann"), pytest.raises(error):
             write(good_and_bad())
         assert stored(key) != (0, None)

@@ -14,6 +14,7 @@ import userlock
 from tests.contract.ndb.actions import Elsewhere
 from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
 
 
 class Hooked(userlock.UserModel):
@@ -138,7 +139,7 @@ class TestPutWithinItsPut:
             with userlock.global_lock("ann"):
                 fresh = key.get(use_cache=False)
                 assert fresh.points == 0
-            with userlock.suppress("the inner one is not the question"):
+            with allow_unlocked("the inner one is not the question"):
                 within(entity)
 
         Hooked.before_put.append(hook)

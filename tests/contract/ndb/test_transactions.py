@@ -11,9 +11,9 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.unit.emulator.waiting import Started
-from userlock.ndb.fencing import Ticket
 from userlock.ndb.transactions import DatastoreParticipant
-from userlock.testing import ManualClock
+from userlock.ndb.writes import Write
+from userlock.testing import ManualClock, allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("key"), EACH_MODE]
 
@@ -98,7 +98,7 @@ class TestBeforeTheCommit:
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Ticket, "check_commit", lambda self: None)
+        monkeypatch.setattr(Write, "check_commit", lambda self: None)
         self.run_out(clock)
         assert stored_points() == 5
 
@@ -110,7 +110,7 @@ def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
     attempts: list[int] = []
 
     def add_one() -> None:
-        with userlock.suppress("a writer that has no lock"):
+        with allow_unlocked("a writer that has no lock"):
             other = Learner.get_by_id("ann")
             other.points += 1
             other.put()

@@ -24,8 +24,10 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import WayIn, WayOut, by_somebody_else
-from userlock.ndb import fencing, hooks, model, stub, writing
-from userlock.ndb.enforcement import suppressed
+from userlock.ndb import hooks, stub
+from userlock.ndb import writes as model_writes
+from userlock.reports import REPORTS
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -33,6 +35,11 @@ _MODEL = userlock.Model
 
 Patch = pytest.MonkeyPatch
 Off = Callable[[Patch], None]
+
+
+def arranges() -> bool:
+    """Return whether a cell arranges data."""
+    return not REPORTS.checks
 
 
 # --- each protection, taken away --------------------------------------------------------------
@@ -46,28 +53,19 @@ def gate_off(patch: Patch) -> None:
 def tickets_off(patch: Patch) -> None:
     """Take the tickets of writes away, except for the preparation of a cell."""
     patch.setattr(
-        hooks, "ticketed_key", lambda key: writing.ticketed_key(key) if suppressed() else key
+        hooks, "key_to_send", lambda key: model_writes.key_to_send(key) if arranges() else key
     )
 
 
 def inserts_off(patch: Patch) -> None:
     """Send new entities as ndb does, so that they overwrite existing ones."""
-    _change_tickets(patch, fencing.PutTicket, must_be_new=False, may_overwrite=False)
+    for name in ("must_be_new", "may_overwrite"):
+        patch.setattr(model_writes.Put, name, property(lambda _: False, lambda *_: None))
 
 
 def versions_off(patch: Patch) -> None:
     """Take the versions of writes away."""
-    _change_tickets(patch, fencing.Ticket, base_version=0)
-
-
-def _change_tickets(patch: Patch, kind: Any, **facts: object) -> None:
-    begin = kind.__init__
-
-    def changed(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        vars(self).update(facts)
-
-    patch.setattr(kind, "__init__", changed)
+    patch.setattr(model_writes.Write, "base_version", property(lambda _: 0, lambda *_: None))
 
 
 def lookup_stamps_off(patch: Patch) -> None:
@@ -87,7 +85,7 @@ def stamps_off(patch: Patch) -> None:
 
 def stamps_of_puts_off(patch: Patch) -> None:
     """Do not stamp the objects of puts."""
-    patch.setattr(fencing, "restamp", lambda *args, **kwargs: None)
+    patch.setattr(model_writes, "stamp_now", lambda *args, **kwargs: None)
 
 
 def context_cache_check_off(patch: Patch) -> None:
@@ -129,12 +127,12 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """Do not check puts."""
-    patch.setattr(model, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
+    patch.setattr(model_writes, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """Do not check deletes."""
-    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
+    patch.setattr(model_writes, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
 
 
 def base_class_off(patch: Patch) -> None:
@@ -285,7 +283,7 @@ class TestStampsInTheGlobalCache:
             other.points = 1000
             other.put()
 
-        with surroundings.with_a_global_cache(), userlock.suppress("a control"):
+        with surroundings.with_a_global_cache(), allow_unlocked("a control"):
             Person(id="ann").put()
             key.get(use_cache=False)
             by_somebody_else(change)
