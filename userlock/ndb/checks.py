@@ -46,6 +46,7 @@ from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     OVERTAKEN,
     Stamp,
+    last_puts,
     newer_put,
     put_in_running_transaction,
     stamp_of,
@@ -97,8 +98,11 @@ def check_put(
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
             _report_put(entity, finding, lock_id, stamp, now)
-    lock_ids = (lock_id,) if before is None else (lock_id, before)
-    return lock_id, tuple(held[each] for each in lock_ids if each in held)
+    tenure = held.get(lock_id)
+    tenures = () if tenure is None else (tenure,)
+    if before is not None and before in held:
+        tenures = (*tenures, held[before])
+    return lock_id, tenures
 
 
 def _finding(
@@ -122,7 +126,9 @@ def _finding(
         return ReadWithoutLock, ""
     if read_under is not tenure:
         return ReadUnderEarlierTenure, ""
-    return _ran_out(tenure) or _outdated(entity, stamp, tenure)
+    if tenure.lost or tenure.ran_out:
+        return _ran_out(tenure)
+    return _outdated(entity, stamp, tenure)
 
 
 def _others(held: Mapping[str, HeldLock]) -> str:
@@ -172,6 +178,9 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
 
     The other put was under the tenure; without one, in the running transaction.
     """
+    last = last_puts(tenure).get(entity._key)
+    if last is None or last.entity() is entity:
+        return None
     newer = newer_put(entity, stamp, tenure)
     if newer is None:
         return None

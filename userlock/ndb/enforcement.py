@@ -16,19 +16,6 @@ from userlock.reports import REPORTS
 from userlock.settings import Enforcement, Settings
 
 
-def check_reason(unguarded: str | None) -> str:
-    """Return the reason for which a write is not checked; empty without one.
-
-    Raises:
-        ValueError: it is no reason.
-    """
-    if unguarded is None:
-        return ""
-    if not isinstance(unguarded, str) or not unguarded.strip():
-        raise ValueError("unguarded= needs a reason: say why writing without the lock is right")
-    return unguarded
-
-
 def current_settings() -> Settings:
     """Return the settings of the current scope, or the process's defaults."""
     scope = current_scope()
@@ -52,7 +39,7 @@ class Moment:
         self.held = NO_LOCKS if scope is None else scope.held
         self.settings = defaults.settings if scope is None else scope.settings
         self.transaction: bytes | None = context.transaction
-        arranges = REPORTS.arranges(at)
+        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(at)
         self.fenced = self.settings.fencing and not arranges
         self.checked = (
             self.settings.enforcement is not Enforcement.OFF

@@ -19,19 +19,18 @@ from userlock.callsite import CallSite, here
 from userlock.lock.held_lock import register_participant
 from userlock.ndb.checks import bypass_global_cache, cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context
-from userlock.ndb.enforcement import check_reason, place_of_read
+from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import around, key_of, kind_of, projection_of
-from userlock.ndb.pending import checking, setting
+from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
-from userlock.ndb.stub import GatedStub, gated, settling
+from userlock.ndb.stub import Gate, GatedStub, gated, settling
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
-from userlock.ndb.wire import TicketedKey, kind_in, number_in, quick
+from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import (
     Delete,
     key_to_send,
-    plain_key,
     results_of,
     together,
     writing,
@@ -50,7 +49,11 @@ ndb.Client.stub = GatedStub()
 
 @around("_datastore_api:stub")
 def _gated_stub(stub: Any) -> Any:
-    return lambda: gated(stub())
+    def gated_stub() -> Any:
+        found = stub()
+        return found if type(found) is Gate else gated(found)
+
+    return gated_stub
 
 
 around("_datastore_api:_process_commit")(settling)
@@ -77,7 +80,9 @@ def _stamped_entity(from_protobuf: Any) -> Any:
 @around("_datastore_api:lookup")
 def _quick_lookup(lookup: Any) -> Any:
     def look_up(key: Any, options: Any) -> Any:
-        return lookup(quick(key) if is_watched(kind_in(key.flat_path)) else key, options)
+        path = key.flat_path
+        watched = is_watched(path[len(path) % 2 - 2])
+        return lookup(QuickKey.like(key) if watched else key, options)
 
     return look_up
 
@@ -180,8 +185,7 @@ def _delete_if_allowed(delete_async: Any) -> Any:
         context = current_context()
         if cls is None or context is None:
             return delete_async(ndb_key, *args, **kwargs)
-        write = Delete(cls, ndb_key, here(), context)
-        return write.begin(lambda: delete_async(ndb_key, *args, **kwargs))
+        return Delete(cls, ndb_key, here(), context).begin(delete_async, ndb_key, *args, **kwargs)
 
     return delete_if_allowed
 
@@ -189,9 +193,7 @@ def _delete_if_allowed(delete_async: Any) -> Any:
 @around("_datastore_api:put")
 def _ticketed_put(put: Any) -> Any:
     def put_with_ticket(entity: Any, options: Any) -> Any:
-        entity.key = key_to_send(entity.key)
-        if type(entity.key) is TicketedKey:
-            writing().sends(entity)
+        entity.key = key_to_send(entity.key, entity)
         return put(entity, options)
 
     return put_with_ticket
@@ -204,7 +206,7 @@ def _ticketed_delete(delete: Any) -> Any:
 
 @around("_cache:global_cache_key")
 def _cache_key_without_ticket(cache_key: Any) -> Any:
-    return lambda key: cache_key(plain_key(key))
+    return lambda key: cache_key(key.plain if type(key) is TicketedKey else key)
 
 
 def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
@@ -219,14 +221,12 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
         ValueError: there is no reason.
         StaleWriteError: the entity has changed since this request has seen it.
     """
-    reason = check_reason(unguarded)
     cls, context = watched_class(kind_of(ndb_key)), current_context()
     if cls is None or context is None:
         ndb_key.delete(**options)
         return
     begin: Any = ndb.Key.delete_async.__wrapped__
-    write = Delete(cls, ndb_key, here(), context, reason)
-    future = write.begin(lambda: begin(ndb_key, **options))
+    future = Delete(cls, ndb_key, here(), context, unguarded).begin(begin, ndb_key, **options)
     if context.transaction is None:
         future.result()
 
@@ -249,7 +249,6 @@ def _delete_multi(_: Any) -> Any:
 
 
 around("tasklets:Future.set_exception")(setting)
-around("tasklets:Future.check_success")(checking)
 around("_transaction:transaction_async_")(running)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from userlock.ndb.context import request_notes
+from userlock.ndb.context import RequestNotes, request_notes
 from userlock.ndb.patches import name_of
-from userlock.ndb.provenance import DELETED, Stamp
+from userlock.ndb.provenance import Stamp
 
 #: The entities of a request; the oldest are forgotten.
 MOST = 10_000
@@ -24,7 +24,7 @@ class Ledger:
         self._seen: dict[Any, Stamp] = {}
         #: The versions that a refused write has built on, or one that a delete has deleted.
         self._refused: dict[Any, int] = {}
-        self._deleted: dict[Any, int] = {}
+        self.deletions: dict[Any, int] = {}
         #: New entities whose ids Datastore has allocated in transactions, which may be rolled back.
         self._allocated: dict[Any, int] = {}
 
@@ -47,17 +47,15 @@ class Ledger:
         name = name_of(ndb_key)
         self._seen.pop(name, None)
         if version:
-            _put(self._deleted, name, version)
+            _put(self.deletions, name, version)
 
     def missing(self, name: Any) -> None:
         """Note that an entity was looked up, and is not there."""
         self._seen.pop(name, None)
 
-    def stands_for_deleted(self, stamp: Stamp) -> bool:
+    def has_deleted(self, stamp: Stamp) -> bool:
         """Return whether the request has deleted the very version that an object stands for."""
-        if stamp.version == DELETED:
-            return True
-        return bool(self._deleted) and self._deleted.get(name_of(stamp.key)) == stamp.version
+        return self.deletions.get(name_of(stamp.key)) == stamp.version
 
     def refused(self, ndb_key: Any, version: int) -> None:
         """Note that a write was refused, or is in doubt: objects of that version are outdated."""
@@ -77,13 +75,17 @@ class Ledger:
         return bool(self._allocated) and name_of(ndb_key) in self._allocated
 
 
-def ledger() -> Ledger:
-    """Return the ledger of the running request."""
-    notes = request_notes()
+def ledger_of(notes: RequestNotes) -> Ledger:
+    """Return the ledger of a request."""
     if notes.ledger is None:
         notes.ledger = Ledger()
     found: Ledger = notes.ledger
     return found
+
+
+def ledger() -> Ledger:
+    """Return the ledger of the running request."""
+    return ledger_of(request_notes())
 
 
 def _put(versions: dict[Any, int], name: Any, version: int) -> None:

@@ -23,7 +23,7 @@ from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.claim_rows import LIST
 from userlock.ndb.claims import Constraint, claims_property, constraints_of
 from userlock.ndb.context import current_context
-from userlock.ndb.enforcement import check_reason, place_of_read
+from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
@@ -169,13 +169,11 @@ class Model(Stamped, ndb.Model):
         context = current_context()
         if context is None:
             raise ContextError()
-        put = super()._put_async
         creator = _creators.pop(id(self), None) if _creators else None
         at = here() if creator is None else creator.place
-        write = Put(
-            self, at, context, inserts=creator is not None, unguarded=check_reason(unguarded)
-        )
-        return write.begin(lambda: put(**kwargs))
+        inserts = creator is not None
+        write = Put(type(self), self._key, at, context, unguarded, entity=self, inserts=inserts)
+        return write.begin(super()._put_async, **kwargs)
 
     put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
 

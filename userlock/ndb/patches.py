@@ -17,7 +17,7 @@ import google.cloud.ndb as ndb_package
 
 from userlock.ndb.capabilities import installed_release
 from userlock.ndb.commits import path_of as path_of_message
-from userlock.ndb.wire import kind_in, message_of
+from userlock.ndb.wire import message_of
 
 
 class Point(NamedTuple):
@@ -92,7 +92,9 @@ def key_of(entity: Any) -> Any:
 
 def kind_of(ndb_key: Any) -> str:
     """Return the kind of a key."""
-    return kind_in(ndb_key._key.flat_path)  # `kind()` makes a deep copy of the path
+    path = ndb_key._key.flat_path
+    kind: str = path[len(path) % 2 - 2]  # `kind()` makes a deep copy of the path
+    return kind
 
 
 def path_of(ndb_key: Any) -> tuple[Any, ...]:
@@ -107,11 +109,6 @@ def id_of(ndb_key: Any) -> str | int | None:
     return path[-1] if len(path) % 2 == 0 else None
 
 
-def same_key(ndb_key: Any, other: Any) -> bool:
-    """Return whether two keys are equal. Most are one object, which ndb would compare in full."""
-    return ndb_key is other or bool(ndb_key == other)
-
-
 def name_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return what tells a complete key from others, hashed in a tenth of the time."""
     key = ndb_key._key
@@ -122,6 +119,12 @@ def name_in(raw_key: Any) -> tuple[Any, ...]:
     """Return the same for a (raw) key."""
     partition = raw_key.partition_id
     return partition.project_id, partition.namespace_id, path_of_message(raw_key)
+
+
+def namespace_of(ndb_key: Any) -> str | None:
+    """Return the namespace of a key; None or empty for the default one."""
+    found: str | None = ndb_key._key.namespace
+    return found
 
 
 def is_complete(ndb_key: Any) -> bool:

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from google.cloud.ndb import tasklets
@@ -56,6 +56,12 @@ class Books:
         for _, failure in tuple(self.unseen.values()):
             failure.forget(ndb_key)
 
+    def prune(self) -> None:
+        """Drop the errors that the application has got meanwhile."""
+        for error, failure in tuple(self.unseen.values()):
+            if not failure.unseen(error):
+                failure.settle()
+
     def finish(self, where: str, *, wait: bool = True) -> None:
         """Wait for the writes. Raise the first unseen error, and log the others.
 
@@ -65,10 +71,9 @@ class Books:
             if not wait_for(write) and wait:
                 self.writes.pop(write.number, None)
                 log.warning(
-                    "%s is left before its write of %r has landed: its reply does not come, or "
-                    "another thread has begun it and does not finish it",
+                    "%s is left before a write under it has landed: no reply comes, or another "
+                    "thread has begun it and does not finish it",
                     where,
-                    write.entity_key,
                 )
         if self.had_failure:
             self._let_errors_arrive()
@@ -101,9 +106,9 @@ class Books:
     def raise_unseen(self, where: str) -> None:
         """Raise the first unseen error, and log the others."""
         unseen = tuple(self.unseen.values())
+        errors = [error for error, failure in unseen if failure.unseen(error)]
         for _, failure in unseen:
             failure.settle()
-        errors = [error for error, _ in unseen]
         for error in errors[1:]:
             log.error("another write of %s failed", where, exc_info=error)
         if errors:
@@ -144,12 +149,14 @@ class Failure:
         self._writes: list[tuple[Any, tuple[HeldLock, ...]]] = []
         #: The ids of the futures that nobody has asked for it.
         self._unasked: set[int] = set()
+        #: The error's traceback when it was put into the last of them. It grows when it is raised:
+        #: code that had been waiting before the error came has got it.
+        self._traceback: Any = None
         self._books: list[Books] = []
 
-    @property
-    def unseen(self) -> bool:
-        """Return whether it lies in a future that nobody has asked for it."""
-        return bool(self._unasked)
+    def unseen(self, error: BaseException) -> bool:
+        """Return whether the error lies in a future that nobody has asked for it."""
+        return bool(self._unasked) and error.__traceback__ is self._traceback
 
     def add(self, key: Any, tenures: Iterable[HeldLock]) -> None:
         """Note one more write that has the error."""
@@ -159,10 +166,12 @@ class Failure:
         """Note that a future has the error now, and learn when it is asked for it."""
         Failure.moves += 1
         self._unasked.add(id(future))
+        self._traceback = error.__traceback__
         _watch(future, self)
         for _, tenures in self._writes:
             books = [books_of(tenure) for tenure in tenures if tenure.held]
             for each in books or [books_of_request(self._notes)]:
+                each.prune()
                 self._books.append(each)
                 each.unseen[id(error)] = error, self
                 each.had_failure = True
@@ -235,49 +244,39 @@ def setting(set_exception: Any) -> Any:
     return set_exception_unseen
 
 
-def checking(check_success: Any) -> Any:
-    """Return ndb's `Future.check_success`, after which the error of a write has been asked for.
-
-    The error may come while it waits. The wait may also end with an error of a signal, or of a
-    callback that it runs: the future's own is another one then.
-    """
-
-    def check_success_asked(future: Any) -> None:
-        try:
-            check_success(future)
-        except BaseException as error:
-            if error_of(future) is error:
-                future.exception()
-            raise
-
-    return check_success_asked
-
-
 # --- writes on their way --------------------------------------------------------------------
+
+
+#: Of the writes of this process.
+_numbers = itertools.count(1)
 
 
 class PendingWrite:
     """A write, or an operation that writes, until it is over."""
 
-    _numbers = itertools.count(1)
     entity_key: Any = None
+    #: ndb's future of it, while it is on its way, or has failed.
+    future: Any = None
+    _books: Sequence[Books] = ()
 
     def __init__(self, context: Any) -> None:
-        self.number = next(self._numbers)
-        #: ndb's future of it, while it is on its way, or has failed.
-        self.future: Any = None
+        self.number = next(_numbers)
         self.begun_in = context
         self.begun_by = threading.get_ident()
-        self._books: list[Books] = []
 
     def enter(self, future: Any, tenures: Iterable[HeldLock]) -> None:
         """Enter it in the books of the locks that it is begun under, or else of the request."""
         self.future = future
-        self._books = [books_of(tenure) for tenure in tenures]
-        if not self._books and self.begun_in.transaction is None:
-            self._books = [books_of_request(request_notes())]
-        for books in self._books:
-            books.writes[self.number] = self
+        number = self.number
+        self._books = in_books = []
+        for tenure in tenures:
+            books = books_of(tenure)
+            books.writes[number] = self
+            in_books.append(books)
+        if not in_books and self.begun_in.transaction is None:
+            books = books_of_request(request_notes())
+            books.writes[number] = self
+            in_books.append(books)
         future.add_done_callback(self._over)
 
     def _over(self, future: Any) -> None:
@@ -335,39 +334,32 @@ def _wait_in_its_context(future: Any, begun_in: Any, scope: Any) -> None:
 
 
 class _Bell:
-    """Wakes an event loop, which takes it for an RPC that ends."""
+    """Wakes an event loop, which takes it for an RPC that has ended."""
 
-    def __init__(self, eventloop: Any) -> None:
-        self.rung = False
-        self._callback: Callable[[Any], object] = lambda _: None
-        eventloop.queue_rpc(self, lambda _: None)
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Take the function that wakes the loop."""
-        self._callback = callback
-
-    def ring(self) -> None:
-        """Wake the loop, once."""
-        if not self.rung:
-            self.rung = True
-            self._callback(self)
+    def add_done_callback(self, wake: Callable[[Any], object]) -> None:
+        """Call the loop's function at once."""
+        wake(self)
 
 
 def _run_until_done(future: Any, eventloop: Any) -> None:
     """Run an event loop until a future is done, for a limited time.
 
-    A wait that was interrupted may have lost the answer of an RPC.
+    A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
     """
-    bell = _Bell(eventloop)
-    timer = threading.Timer(_PATIENCE, bell.ring)
+    late: list[bool] = []
+
+    def give_up() -> None:
+        late.append(True)
+        eventloop.queue_rpc(_Bell(), lambda _: None)
+
+    timer = threading.Timer(_PATIENCE, give_up)
     timer.daemon = True
+    timer.start()
     try:
-        timer.start()
-        while not (future.done() or bell.rung) and eventloop.run1():
+        while not (future.done() or late) and eventloop.run1():
             pass
     finally:
         timer.cancel()
-        bell.ring()
 
 
 def _wait_for_thread(future: Any) -> bool:
@@ -381,9 +373,13 @@ def _wait_for_thread(future: Any) -> bool:
     return landed
 
 
-def wait_for_key(ndb_key: Any, context: Any) -> None:
-    """Wait for a write of the same entity on this event loop: a second put builds on the first."""
-    flying = in_flight(context)
+def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
+    """Wait for a write of the same entity on this event loop: a second put builds on the first.
+
+    Args:
+        ndb_key: the key, or None.
+        flying: the writes that are `in_flight` there.
+    """
     while flying and ndb_key is not None:
         write = flying.get(ndb_key)
         if write is None or not wait_for(write):

@@ -39,7 +39,6 @@ from userlock.ndb.commits import (
     Unguarded,
     Wait,
     Write,
-    build_on,
     deletes,
     has_write_id,
     is_complete,
@@ -89,12 +88,13 @@ class _Part:
         for index, mutation in zip(self.indexes, request.mutations, strict=True):
             write = commit.writes[index]
             if write is not None:
+                if write.base_version:
+                    mutation.base_version = write.base_version
                 self.fence(mutation, write)
         return request
 
     def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation the conditions that Datastore checks."""
-        build_on(mutation, write)
+        """Write into a mutation the other conditions that Datastore checks."""
 
     def take(self, answer: Answer) -> Steps:
         """Take the answer. Returns the parts that are to be sent next."""
@@ -164,7 +164,6 @@ class _Inserts(_Part):
         return request
 
     def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
         turn(mutation, "upsert", "insert")
 
     def take(self, answer: Answer) -> Steps:
@@ -195,7 +194,6 @@ class _Overwrite(_Part):
     """A creation of an existing entity, where that only causes a warning: an upsert after all."""
 
     def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
         turn(mutation, "insert", "upsert")
 
     def take(self, answer: Answer) -> Steps:
@@ -407,7 +405,8 @@ class PlainCommit:
             if index in skipped:
                 continue
             if write is not None:
-                put_write_id(mutation, write)
+                if write.write_id is not None:
+                    put_write_id(mutation, write)
                 if write.claims is not None:
                     claiming.append(index)
                     continue
@@ -417,19 +416,24 @@ class PlainCommit:
                     kind = _NewIds
             parts[kind].append(index)
         #: The mutations that are not settled yet.
-        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
-        self._claims = [
-            _Claims(self, claiming[begin : begin + _MOST_CLAIMING])
-            for begin in range(0, len(claiming), _MOST_CLAIMING)
-        ]
+        self._parts: list[_Part] = []
+        for kind, indexes in parts.items():
+            if indexes:
+                self._parts.append(kind(self, indexes))
+        self._claims: list[_Claims] = []
+        for begin in range(0, len(claiming), _MOST_CLAIMING):
+            self._claims.append(_Claims(self, claiming[begin : begin + _MOST_CLAIMING]))
 
     def steps(self) -> Steps:
         """Send the mutations that are not settled yet, once. Returns a `Result`."""
         self.withhold_unguarded()
         left: list[_Part] = []
-        todo = [part for part in self._parts if part.indexes]
+        todo = self._parts
         while todo:
-            answers = yield [Call("commit", each.request()) for each in todo]
+            calls = []
+            for each in todo:
+                calls.append(Call("commit", each.request()))
+            answers = yield calls
             parts, todo = todo, []
             for part, answer in zip(parts, answers, strict=True):
                 more = yield from part.take(answer)
@@ -441,13 +445,12 @@ class PlainCommit:
         for claims in self._claims:
             unclaimed += yield from claims.steps()
         self._claims = unclaimed
+        failed: dict[int, Exception] = {}
         unsettled: list[_Part | _Claims] = [*left, *unclaimed]
-        failed = {
-            index: each.error
-            for each in unsettled
-            for index in each.indexes
-            if index not in self.outcomes and each.error is not None
-        }
+        for part_left in unsettled:
+            for index in part_left.indexes:
+                if index not in self.outcomes and part_left.error is not None:
+                    failed[index] = part_left.error
         # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         response = put_together(self._answers, self._results, len(self.writes))
@@ -460,8 +463,10 @@ class PlainCommit:
                 continue
             if not write.guarded:
                 self.settle(index, Unguarded(write.doubtful))
-        for part in self._parts:
-            part.indexes = [index for index in part.indexes if index not in self.outcomes]
+        if self.outcomes:
+            for part in self._parts:
+                part.indexes = [index for index in part.indexes if index not in self.outcomes]
+            self._parts = [part for part in self._parts if part.indexes]
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""

@@ -144,19 +144,16 @@ class LastPut:
         order: the position in the order of stamps.
     """
 
-    __slots__ = ("_entity", "order", "place", "transaction", "under_way", "version")
+    __slots__ = ("entity", "order", "place", "transaction", "under_way", "version")
 
     def __init__(self, entity: Any, place: CallSite | None, transaction: bytes | None) -> None:
-        self._entity = weakref.ref(entity)
+        #: Gives the object that was put, while that exists.
+        self.entity = weakref.ref(entity)
         self.place = place
         self.transaction = transaction
         self.under_way = True
         self.version = 0
         self.order = next(_orders)
-
-    def is_by(self, entity: Any) -> bool:
-        """Return whether that object was put."""
-        return self._entity() is entity
 
     @property
     def counts(self) -> bool:
@@ -178,7 +175,7 @@ def last_puts(tenure: HeldLock | None) -> dict[Any, LastPut]:
 def newer_put(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> LastPut | None:
     """Return the put of another object that makes this object outdated, if there is one."""
     last = last_puts(tenure).get(entity._key)
-    if last is None or last.is_by(entity) or not last.counts:
+    if last is None or last.entity() is entity or not last.counts:
         return None
     if stamp is None:
         # Outside of a transaction, the insert refuses a new object for an existing entity.
@@ -197,4 +194,4 @@ def put_in_running_transaction(entity: Any) -> bool:
     if current_transaction() is None:
         return False
     last = current_attempt().puts.get(entity._key)
-    return last is not None and last.is_by(entity)
+    return last is not None and last.entity() is entity

@@ -115,10 +115,10 @@ class Running:
         return all(cancelled)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        return self._take(timeout)[1]
+        return (self._taken or self._take(timeout))[1]
 
     def result(self, timeout: float | None = None) -> Any:
-        response, error = self._take(timeout)
+        response, error = self._taken or self._take(timeout)
         if error is not None:
             raise error
         return response

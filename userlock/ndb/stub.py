@@ -156,26 +156,26 @@ class _TakenCall:
 
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        if not any(is_watched(kind_of(key)) for key in raw(request).keys):
-            return request, _unchanged
-        return request, functools.partial(_stamp_found, _origin_of(request))
-
-
-def _origin_of(request: Any) -> Origin:
-    return origin(raw(request).read_options.transaction)
+        sent = raw(request)
+        for key in sent.keys:
+            if is_watched(key.path[-1].kind):
+                asked = origin(sent.read_options.transaction)
+                return request, functools.partial(_stamp_found, asked)
+        return request, _unchanged
 
 
 def _stamp_found(asked: Origin, response: Any) -> Any:
     found: list[Any] = []
-    for result in raw(response).found:
-        if is_watched(kind_of(result.entity.key)):
+    answer = raw(response)
+    for result in answer.found:
+        if is_watched(result.entity.key.path[-1].kind):
             if result.version:
                 put_number(result.entity, result.version)  # for the global cache
             found.append(_Result(result, asked, None))
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
-    for result in raw(response).missing:
+    for result in answer.missing:
         ledger().missing(name_in(result.entity.key))
     return response
 
@@ -185,7 +185,9 @@ class _RunQuery(_Method):
         kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
         if kinds and not any(is_watched(each.name) for each in kinds):
             return request, _unchanged
-        return request, functools.partial(_stamp_batch, _origin_of(request), place_of_read())
+        return request, functools.partial(
+            _stamp_batch, origin(raw(request).read_options.transaction), place_of_read()
+        )
 
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
@@ -377,12 +379,17 @@ class _Plan:
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
         landed = len(self._tickets) - len(self._refused) - len(result.errors)
-        landed -= sum(type(each) is not Landed for each in result.outcomes.values())
-        for index, outcome in sorted(result.outcomes.items()):
+        outcomes = sorted(result.outcomes.items())
+        for _, outcome in outcomes:
+            landed -= type(outcome) is not Landed
+        for index, outcome in outcomes:
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
                 self._settled[index] = ticket.settle(outcome, landed)
-        errors = {index: error for index, error in self._settled.items() if error is not None}
+        errors: dict[int, Exception] = {}
+        for index, failed in self._settled.items():
+            if failed is not None:
+                errors[index] = failed
         if self._in_transaction:
             error = next(iter(errors.values()), result.error)
             for ticket in self._tickets:
@@ -416,8 +423,10 @@ def _plan(request: Any) -> _Plan | None:
         attempt = current_attempt()
         _raise_unseen(attempt)
         attempt.sent = True
-    watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
-    if not any(watched):
+    for mutation in request.mutations:
+        if is_watched(kind_of(key_of(mutation))):
+            break
+    else:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
@@ -425,8 +434,8 @@ def _plan(request: Any) -> _Plan | None:
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
         ticket = None
-        if watched[index]:
-            key = key_of(mutation)
+        key = key_of(mutation)
+        if is_watched(kind_of(key)):
             ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
             if ticket is not None and ticket.withdrawn:
@@ -498,7 +507,7 @@ class CommitAnswer:
 
 def settling(process: Callable[..., None]) -> Callable[..., None]:
     """Return what gives each future of a commit its own result. `process` is ndb's."""
-    return lambda rpc, futures: _settle(process, rpc, futures)
+    return functools.partial(_settle, process)
 
 
 def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:

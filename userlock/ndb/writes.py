@@ -60,14 +60,15 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.ledger import ledger
+from userlock.ndb.ledger import ledger_of
 from userlock.ndb.patches import (
     is_complete,
+    name_of,
+    namespace_of,
     ndb_key_of,
     path_of,
     projection_of,
     raw_key_of,
-    same_key,
 )
 from userlock.ndb.pending import (
     PendingWrite,
@@ -87,7 +88,7 @@ from userlock.ndb.provenance import (
     stamp_now,
     stamp_of,
 )
-from userlock.ndb.wire import TicketedKey, kind_in, ticketed
+from userlock.ndb.wire import TicketedKey, kind_in
 from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
@@ -123,37 +124,55 @@ class Write(PendingWrite, abc.ABC):
     known_claims: Sequence[Any] = ()
     #: The keys of the claims that its entity will have.
     claimed: tuple[Any, ...] = ()
-    withdrawn = doubtful = checked = False
+    withdrawn = doubtful = checked = relies_on_its_locks = False
     new_id = False
     _lock_id: str | None = None
     _stamp: Stamp | None = None
     _now: Moment
     _path: tuple[Any, ...]
     _tenures: tuple[HeldLock, ...] = ()
+    _unguarded = ""
     _error: Exception | None = None
     _key_sent = False
     attempt: Attempt | None = None
 
     def __init__(
-        self, model: Any, key: Any, at: CallSite | None, context: Any, unguarded: str = ""
+        self,
+        model: Any,
+        key: Any,
+        at: CallSite | None,
+        context: Any,
+        unguarded: str | None = None,
+        *,
+        entity: Any = None,
+        inserts: bool = False,
     ) -> None:
+        if unguarded is not None:
+            if not isinstance(unguarded, str) or not unguarded.strip():
+                raise ValueError(
+                    "unguarded= needs a reason: say why writing without the lock is right"
+                )
+            self._unguarded = unguarded
         super().__init__(context)
         self.at = at
+        self.entity = entity
         self._model = model
         self._key = key
-        self._unguarded = unguarded
+        self._inserts = inserts
         self._notes = request_notes()
+        self._ledger = ledger_of(self._notes)
+        self._flying = in_flight(context)
         #: Restore the history of puts, if it is withdrawn.
-        self._undo: list[Callable[[], object]] = []
+        self._undo: list[tuple[dict[Any, LastPut], LastPut | None, LastPut | None]] = []
 
     # --- its beginning ----------------------------------------------------------------------
 
-    def begin(self, begin: Callable[[], Any]) -> Any:
-        """Begin the write. Returns its future."""
+    def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Begin the write by this call of ndb. Returns its future."""
         around, group = _writing.get(), _group.get()
         token = _writing.set(self)
         try:
-            future = begin()
+            future = begin(*args, **options)
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
             if self.checked:
@@ -180,11 +199,10 @@ class Write(PendingWrite, abc.ABC):
             WriteAfterCommit: its transaction is over.
             StaleWriteError, WriteNotFenced: it cannot be fenced.
         """
-        key = self._key
         self._now = now
         self._stamp, self._lock_id, self._tenures = stamp, lock_id, tenures
         #: As the key was before Datastore allocates an id.
-        self._path = (self._model._get_kind(),) if key is None else path_of(key)
+        self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
         self.new_id = len(self._path) % 2 == 1
         in_transaction = now.transaction is not None
         if in_transaction:
@@ -194,7 +212,9 @@ class Write(PendingWrite, abc.ABC):
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
             if now.fenced and not (in_transaction and stamp.is_of(now.transaction)):
-                self.base_version = self._version_to_build_on(stamp)
+                self.base_version = stamp.version
+                if stamp.version <= 0:
+                    self.base_version = self._version_to_build_on(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
@@ -203,8 +223,8 @@ class Write(PendingWrite, abc.ABC):
         self.checked = True
 
     def _version_to_build_on(self, stamp: Stamp) -> int:
-        if stamp.version > 0 or stamp.version == DELETED:
-            return max(stamp.version, 0)
+        if stamp.version == DELETED:
+            return 0
         if stamp.version == OVERTAKEN:
             raise self.refused(0)
         raise self._not_fenced(
@@ -228,18 +248,18 @@ class Write(PendingWrite, abc.ABC):
     def begun(self, future: Any) -> None:
         """Note that the write is on its way."""
         if self.attempt is None and not self.new_id:
-            in_flight(self.begun_in)[self._key] = self
+            self._flying[self._key] = self
         self.enter(future, self._tenures)
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
-        super()._over(future)
+        for books in self._books:
+            books.writes.pop(self.number, None)
+        self.future = None
         error = error_of(future)
+        if self._flying and self._flying.get(self._key) is self:
+            del self._flying[self._key]
         self._ended(error is not None)
-        if self.attempt is None and not self.new_id:
-            flying = in_flight(self.begun_in)
-            if flying.get(self._key) is self:
-                del flying[self._key]
         if error is None or self.withdrawn:
             return
         if self.attempt is not None:
@@ -258,7 +278,7 @@ class Write(PendingWrite, abc.ABC):
         if error is None:
             return None
         found = self._notes.failures.get(id(error))
-        return self.future if found is not None and found[1].unseen else None
+        return self.future if found is not None and found[1].unseen(error) else None
 
     @property
     def entity_key(self) -> Any:
@@ -270,39 +290,29 @@ class Write(PendingWrite, abc.ABC):
         if self.number in _open:
             self.withdrawn = True
             while self._undo:
-                self._undo.pop()()
+                history, last, before = self._undo.pop()
+                if history.get(self._key) is last:
+                    _set(history, self._key, before)
+            if self.attempt is not None and self.deleting:
+                self.attempt.deleted.discard(self._key)
 
     def _put_into(self, history: dict[Any, LastPut], last: LastPut | None) -> None:
         """Make this the latest put of the entity. None removes the entry."""
-        key = self._key
-        before = history.get(key)
-        if last is not None:
-            history[key] = last
-        elif before is not None:
-            del history[key]
-
-        def undo() -> None:
-            if history.get(key) is last:
-                if before is None:
-                    history.pop(key, None)
-                else:
-                    history[key] = before
-
-        self._undo.append(undo)
+        self._undo.append((history, last, history.get(self._key)))
+        _set(history, self._key, last)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
-        return path == self._path and (namespace or None) == (self._key.namespace() or None)
+        return path == self._path and (namespace or None) == (namespace_of(self._key) or None)
 
-    @property
-    def relies_on_its_locks(self) -> bool:
-        """Return whether only its locks protect it: Datastore would not refuse it."""
-        if self.base_version or self.must_be_new or self.new_id or not self._tenures:
-            return False
-        # A transaction protects what was read in it.
-        return self._stamp is None or not self._stamp.is_of(self._now.transaction)
+    def _find_reliance(self) -> None:
+        """Find out whether only its locks protect it: Datastore would not refuse it."""
+        if not (self.base_version or self.must_be_new or self.new_id) and self._tenures:
+            # A transaction protects what was read in it.
+            stamp = self._stamp
+            self.relies_on_its_locks = stamp is None or not stamp.is_of(self._now.transaction)
 
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
@@ -400,7 +410,7 @@ class Write(PendingWrite, abc.ABC):
     def _outdate_objects(self) -> None:
         """Have the next read ask Datastore, and not a context cache."""
         if is_complete(self._key):
-            ledger().refused(self._key, self.read_version)
+            self._ledger.refused(self._key, self.read_version)
 
     def withdrawn_error(self) -> Exception:
         """Return the error of a write that its caller has withdrawn."""
@@ -449,6 +459,13 @@ class Write(PendingWrite, abc.ABC):
         )
 
 
+def _set(history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
+    if last is None:
+        history.pop(key, None)
+    else:
+        history[key] = last
+
+
 # --- puts -----------------------------------------------------------------------------------
 
 
@@ -458,19 +475,6 @@ class Put(Write):
     #: What ndb has made of the entity.
     content: Any = None
     _last_puts: Sequence[LastPut] = ()
-
-    def __init__(
-        self,
-        entity: Any,
-        at: CallSite | None,
-        context: Any,
-        *,
-        inserts: bool = False,
-        unguarded: str = "",
-    ) -> None:
-        super().__init__(type(entity), entity._key, at, context, unguarded)
-        self.entity = entity
-        self._inserts = inserts
 
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks.
@@ -482,13 +486,14 @@ class Put(Write):
         if projection_of(entity):
             check_whole(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
         group = _group.get()
-        if group is not None and any(each.puts_another(entity) for each in group.writes):
+        if group is not None and group.puts_another(entity):
             # Waiting for that would send it. Here it is refused, unless nothing is checked.
             check_put(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
-        wait_for_key(entity._key, context)
+        if self._flying:
+            wait_for_key(entity._key, self._flying)
         prepare()
         claims = claims_of(entity) if entity._userlock_constraints else ()
         # From here on, no code of the application runs until the write is checked in.
@@ -496,19 +501,19 @@ class Put(Write):
         stamp = stamp_of(entity)
         self._key = entity._key
         lock_id, tenures = check_put(entity, stamp, now)
-        if stamp is not None and ledger().stands_for_deleted(stamp):
+        if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
             stamp = stamp._replace(version=DELETED)
         self._check_in(stamp, lock_id, tenures, now)
-        self._condition()
-        self._check_other_object()
+        if stamp is None or stamp.version == DELETED or self.new_id:
+            self._condition()
+        if self.attempt is not None:
+            self._check_other_object()
+        if not self.base_version:
+            self._find_reliance()
         if entity._userlock_constraints:
             self._claim(claims)
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
-
-    def puts_another(self, entity: Any) -> bool:
-        """Return whether it puts another object of that entity."""
-        return self.entity is not entity and self._key is not None and self._key == entity._key
 
     @property
     def entity_key(self) -> Any:
@@ -523,13 +528,11 @@ class Put(Write):
             # Other code may know the id that ndb has allocated for it in a transaction.
             self.must_be_new = self.attempt is not None
             return
-        if self._stamp is not None and self._stamp.version != DELETED:
-            return
         reaction = Reaction.OFF if self._model._overwrites else now.settings.blind_overwrites
         if (
             self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
-            or ledger().was_allocated(self._key)
+            or self._ledger.was_allocated(self._key)
         ):
             reaction = Reaction.RAISE
         self.must_be_new = reaction is not Reaction.OFF
@@ -557,10 +560,11 @@ class Put(Write):
         The transaction would send both. The second does not have the first one's change, and
         would undo it.
         """
-        if self.attempt is None or not self._now.fenced or self.new_id:
+        assert self.attempt is not None
+        if not self._now.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
-        if last is None or last.is_by(self.entity):
+        if last is None or last.entity() is self.entity:
             return
         if self._stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
@@ -583,7 +587,8 @@ class Put(Write):
                 it, and this one has changed the same object once more.
         """
         self.content = content
-        if self.attempt is None or not self._now.checked:
+        assert self.attempt is not None
+        if not self.attempt.earlier or not self._now.checked:
             return
         before = [each for each in self.attempt.earlier if each.entity is self.entity]
         nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
@@ -600,15 +605,19 @@ class Put(Write):
             self._error = None
 
     def begun(self, future: Any) -> None:
-        if error_of(future) is None:  # otherwise ndb could not make a message: nothing is put
+        if (
+            not future.done() or error_of(future) is None
+        ):  # otherwise ndb could not make a message: nothing is put
+            self._last_puts = puts = []
             transaction = self.begun_in.transaction
-            histories = [last_puts(tenure) for tenure in self._tenures]
+            places: tuple[HeldLock | None, ...] = self._tenures
             if transaction is not None:
-                histories.append(last_puts(None))
-            self._last_puts = [LastPut(self.entity, self.at, transaction) for _ in histories]
-            if not self.new_id:
-                for history, last in zip(histories, self._last_puts, strict=True):
-                    self._put_into(history, last)
+                places = (*places, None)
+            for place in places:
+                last = LastPut(self.entity, self.at, transaction)
+                puts.append(last)
+                if not self.new_id:
+                    self._put_into(last_puts(place), last)
         super().begun(future)
 
     def _ended(self, failed: bool) -> None:
@@ -620,7 +629,7 @@ class Put(Write):
             stamp_of(self.entity)  # the stamp learns the key as well
             if self.attempt is not None:
                 self.attempt.puts[self._key] = self._last_puts[-1]
-                ledger().allocated(self._key)
+                self._ledger.allocated(self._key)
 
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
@@ -633,10 +642,11 @@ class Put(Write):
         stamp = stamp_now(
             key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
         )
-        if key is None or same_key(key, entity._key):  # it may have been given another one
+        # It may have been given another key meanwhile.
+        if key is None or key is entity._key or key == entity._key:
             entity._userlock_stamp = stamp
         if key is not None and version > 0:
-            ledger().saw(stamp)
+            self._ledger.saw(stamp)
         for last in self._last_puts:
             last.version = version
             last.under_way = False
@@ -676,7 +686,6 @@ class Delete(Write):
     """One delete. It builds on the version that its request has last seen, if there is one."""
 
     deleting = True
-    entity = None
 
     def number_for(self, ds_key: Any) -> int:
         if not self.checked and self._error is None:
@@ -690,24 +699,24 @@ class Delete(Write):
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
         key = self._key
-        wait_for_key(key, self.begun_in)
+        if self._flying:
+            wait_for_key(key, self._flying)
         now = Moment(self.at, self.begun_in, self._unguarded)
-        stamp = ledger().last(key)
+        stamp = self._ledger.last(key)
         lock_id, tenure = check_delete(self._model, key, stamp, now)
         self._check_in(stamp, lock_id, () if tenure is None else (tenure,), now)
+        self._find_reliance()
         if self._model._userlock_constraints:
             self.claims = ()
         if tenure is not None:
             self._put_into(last_puts(tenure), None)
         if self.attempt is not None:
-            if key not in self.attempt.deleted:
-                self.attempt.deleted.add(key)
-                self._undo.append(functools.partial(self.attempt.deleted.discard, key))
+            self.attempt.deleted.add(key)
             self._put_into(self.attempt.puts, None)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
-        ledger().deleted(self._key, self.read_version)
+        self._ledger.deleted(self._key, self.read_version)
 
 
 # --- the write that begins ------------------------------------------------------------------
@@ -717,7 +726,14 @@ class _Group(NamedTuple):
     """The writes of one `put_multi` or `delete_multi`, and the write that it begins in."""
 
     writes: list[Any]
+    objects: dict[Any, Any]
     around: Write | None
+
+    def puts_another(self, entity: Any) -> bool:
+        """Return whether another object of that entity is put before it."""
+        if not is_complete(entity._key):
+            return False
+        return self.objects.setdefault(name_of(entity._key), entity) is not entity
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
@@ -726,21 +742,24 @@ _group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
 )
 
 
-def writing() -> Any:
-    """Return the write that begins here, if there is one."""
-    return _writing.get()
+#: Returns the write that begins here, or None.
+writing = _writing.get
 
 
-def key_to_send(ds_key: Any) -> Any:
-    """Return the key for the message of the write that begins here, with its number."""
+def key_to_send(ds_key: Any, content: Any = None) -> Any:
+    """Return the key for the message of the write that begins here, with its number.
+
+    Args:
+        ds_key: the key, one of google-cloud-datastore's.
+        content: what ndb has made of the entity; None for a delete.
+    """
     current = _writing.get()
     number = 0 if current is None else current.number_for(ds_key)
-    return ticketed(ds_key, number) if number else ds_key
-
-
-def plain_key(ds_key: Any) -> Any:
-    """Return a key without the number of a write."""
-    return ds_key.plain if type(ds_key) is TicketedKey else ds_key
+    if not number:
+        return ds_key
+    if content is not None and current.attempt is not None:
+        current.sends(content)
+    return TicketedKey.of(ds_key, number)
 
 
 def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -752,7 +771,7 @@ def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
-    group = _Group([], _writing.get())
+    group = _Group([], {}, _writing.get())
     token = _group.set(group)
     try:
         return begin_all()

@@ -120,11 +120,13 @@ class TestCreation:
         ]
         assert VideoLog.query().count() == 2
 
-    def test_but_not_from_an_object_that_the_context_cache_does_not_have(self) -> None:
+    def test_but_not_from_an_object_of_an_earlier_version(self) -> None:
         self.create_bob(1)
         with userlock.global_lock("bob"):
-            other = Learner.get_by_id("bob", use_cache=False)
-            other.key.delete()
-            with pytest.raises(userlock.StaleWriteError):
-                other.put()
+            old, new = (Learner.get_by_id("bob", use_cache=False) for _ in range(2))
+            new.points = 2
+            new.put()
+            new.key.delete()
+            with pytest.raises((userlock.StaleWriteError, userlock.StaleObjectPut)):
+                old.put()
         assert Learner.get_by_id("bob", use_cache=False) is None

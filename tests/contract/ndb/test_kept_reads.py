@@ -13,7 +13,7 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, stored
+from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, forget_reads, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import Unique
@@ -221,6 +221,7 @@ def test_whatever_cache_and_lock_it_was_read_with(
 
 
 def read_no_entity(scene: Scene) -> None:
+    forget_reads()
     assert Learner.query().fetch(keys_only=True)
 
 

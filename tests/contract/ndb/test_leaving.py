@@ -15,7 +15,7 @@ import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.lock.scope import current
-from userlock.ndb import transactions
+from userlock.ndb import pending
 from userlock.stores import MemoryStore
 from userlock_emulator.datastore.faults import Fault
 
@@ -186,7 +186,7 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        wait = transactions._wait_for_thread
+        wait = pending._wait_for_thread
 
         def wait_as_it_goes_on(future: Any) -> bool:
             assert not future.done()
@@ -195,7 +195,7 @@ class TestAnotherThread:
             assert future.done()
             return landed
 
-        monkeypatch.setattr(transactions, "_wait_for_thread", wait_as_it_goes_on)
+        monkeypatch.setattr(pending, "_wait_for_thread", wait_as_it_goes_on)
         self.leave(ndb_client, datastore)
         self.worker.join()
         assert caplog.text == ""
@@ -210,7 +210,7 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(transactions, "_PATIENCE_WITH_THREADS", 0.01)
+        monkeypatch.setattr(pending, "_PATIENCE_WITH_THREADS", 0.01)
         held = self.leave(ndb_client, datastore)
         assert "lock 'bob' is left before a write under it has landed" in caplog.text
         assert userlock.holder("bob") is None

@@ -53,7 +53,9 @@ def gate_off(patch: Patch) -> None:
 def tickets_off(patch: Patch) -> None:
     """Take the tickets of writes away, except for the preparation of a cell."""
     patch.setattr(
-        hooks, "key_to_send", lambda key: model_writes.key_to_send(key) if arranges() else key
+        hooks,
+        "key_to_send",
+        lambda key, *content: model_writes.key_to_send(key, *content) if arranges() else key,
     )
 
 
@@ -80,12 +82,12 @@ def query_stamps_off(patch: Patch) -> None:
 
 def stamps_off(patch: Patch) -> None:
     """Do not stamp entities that are made of messages."""
-    patch.setattr(hooks, "stamp_read", lambda *args: None)
+    patch.setattr(hooks, "Stamped", str)
 
 
 def stamps_of_puts_off(patch: Patch) -> None:
     """Do not stamp the objects of puts."""
-    patch.setattr(model_writes, "stamp_now", lambda *args, **kwargs: None)
+    patch.setattr(model_writes.Put, "landed", lambda self, outcome: None)
 
 
 def context_cache_check_off(patch: Patch) -> None:
