@@ -211,6 +211,12 @@ def name_of(key: Any) -> Name:
     return key.partition_id.namespace_id, *path_of(key)
 
 
+def build_on(mutation: Any, write: Write) -> None:
+    """Write into a mutation the version that it builds on."""
+    if write.base_version:
+        mutation.base_version = write.base_version
+
+
 def turn(mutation: Any, operation: str, into: str) -> None:
     """Turn an upsert into an insert, or an insert into an upsert."""
     if mutation.HasField(operation):

@@ -34,7 +34,10 @@ class Ledger:
         seen = self._seen
         before = seen.pop(name, None)
         # The answer to an earlier read may come after that to a put.
-        seen[name] = stamp if before is None or stamp.version >= before.version else before
+        if before is not None and before.version > stamp.version:
+            seen[name] = before
+        else:
+            seen[name] = Stamp(None, *stamp[1:7])  # without the key, which is large
         if before is None and len(seen) > MOST:
             del seen[next(iter(seen))]
 

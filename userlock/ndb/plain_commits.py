@@ -39,6 +39,7 @@ from userlock.ndb.commits import (
     Unguarded,
     Wait,
     Write,
+    build_on,
     deletes,
     has_write_id,
     is_complete,
@@ -68,6 +69,9 @@ _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 class _Part:
     """Mutations of one request that are sent in one commit."""
 
+    #: The operation of its mutations, and the one that it is turned into.
+    turned: tuple[str, str] | None = None
+
     def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
         self.commit = commit
         self.indexes = indexes
@@ -88,13 +92,10 @@ class _Part:
         for index, mutation in zip(self.indexes, request.mutations, strict=True):
             write = commit.writes[index]
             if write is not None:
-                if write.base_version:
-                    mutation.base_version = write.base_version
-                self.fence(mutation, write)
+                build_on(mutation, write)
+                if self.turned is not None:
+                    turn(mutation, *self.turned)
         return request
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation the other conditions that Datastore checks."""
 
     def take(self, answer: Answer) -> Steps:
         """Take the answer. Returns the parts that are to be sent next."""
@@ -157,14 +158,13 @@ class _NewIds(_Part):
 class _Inserts(_Part):
     """New entities under keys of their own, in one commit: all or none."""
 
+    turned = "upsert", "insert"
+
     def request(self) -> Any:
         request = super().request()
         request.mode = _CommitRequest.Mode.TRANSACTIONAL
         request.single_use_transaction.read_write.SetInParent()
         return request
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        turn(mutation, "upsert", "insert")
 
     def take(self, answer: Answer) -> Steps:
         if isinstance(answer.error, errors.AlreadyExists):
@@ -193,8 +193,7 @@ class _Inserts(_Part):
 class _Overwrite(_Part):
     """A creation of an existing entity, where that only causes a warning: an upsert after all."""
 
-    def fence(self, mutation: Any, write: Write) -> None:
-        turn(mutation, "insert", "upsert")
+    turned = "insert", "upsert"
 
     def take(self, answer: Answer) -> Steps:
         more = yield from super().take(answer)

@@ -626,7 +626,9 @@ class Put(Write):
         if self.new_id and not failed:
             # An id has been allocated, and the application has not changed the key again yet.
             self._key = self.entity._key
-            stamp_of(self.entity)  # the stamp learns the key as well
+            stamp = stamp_of(self.entity)  # which learns the key as well
+            if stamp is not None and stamp.version > 0:
+                self._ledger.saw(stamp)
             if self.attempt is not None:
                 self.attempt.puts[self._key] = self._last_puts[-1]
                 self._ledger.allocated(self._key)
@@ -784,13 +786,13 @@ def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
 
 
 def results_of(futures: list[Any]) -> list[Any]:
-    """Wait for writes that were begun together. The first error stands for all of them."""
+    """Wait for writes that were begun together. The first error tells of all of them."""
     try:
         return [future.result() for future in futures]
     except Exception as first:
         for future in futures:
-            if future.done():
-                error = future.exception()
-                if error is not None and error is not first:
-                    first.add_note(f"Another write of this call failed as well: {error}")
+            future.wait()
+            error = future.exception()
+            if error is not None and error is not first:
+                first.add_note(f"Another write of this call failed as well: {error}")
         raise
