@@ -21,7 +21,7 @@ from userlock.ndb.checks import bypass_global_cache, cached_is_good, cached_miss
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.ledger import ledger
-from userlock.ndb.patches import around, key_of, kind_of, projection_of
+from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
@@ -70,7 +70,7 @@ def _stamped_entity(from_protobuf: Any) -> Any:
             stamp = vars(message).get("_userlock_stamp")
             version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
             read = stamp_read(entity, key_of(entity), version, asked, place)
-            if (stamp or version) and not projection_of(entity):
+            if version > 0 or (stamp is not None and version == 0):
                 ledger().saw(read)
         return entity
 
@@ -157,7 +157,8 @@ def _note_place(place: CallSite, future: Any) -> None:
         entity = future.result()
         stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
         if stamp is not None and stamp.place is None:
-            entity._userlock_stamp = stamp._replace(place=place)
+            placed = entity._userlock_stamp = stamp._replace(place=place)
+            ledger().saw(placed)
 
 
 # --- writes ---------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ DELETED = -1
 #: The version of an object whose put has landed, and whose entity has been changed since.
 OVERTAKEN = -2
 
+#: The version of a part of an entity, from a projection query.
+PARTIAL = -3
+
 
 class Origin(NamedTuple):
     """Locks and transaction of a reader, and the order of the look-up or query."""
@@ -51,7 +54,7 @@ class Stamp(NamedTuple):
     """The facts about an entity object since it was read or last put."""
 
     key: Any  # None until Datastore has allocated it
-    version: int  # 0 if unknown, or `DELETED` or `OVERTAKEN`
+    version: int  # 0 if unknown, or `DELETED`, `OVERTAKEN` or `PARTIAL`
     place: CallSite | None  # None if places are not captured
     lock_id: object  # not checked; None if unknown, or in the key, or if no lock was held
     held: Mapping[str, HeldLock]

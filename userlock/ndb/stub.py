@@ -42,7 +42,7 @@ from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import name_in, ndb_key_of
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
-from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.provenance import PARTIAL, Origin, origin
 from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
@@ -194,7 +194,10 @@ def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
     results = raw(response).batch.entity_results
     if any(is_watched(kind_of(result.entity.key)) for result in results):
         batch = response.batch
-        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        whole = batch.entity_result_type == query_types.EntityResult.ResultType.FULL
+        batch.__dict__["entity_results"] = [
+            _Result(each, asked, place, whole=whole) for each in results
+        ]
         response.__dict__["batch"] = batch
     return response
 
@@ -202,9 +205,12 @@ def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
 class _Result:
     """One result of a look-up or query, for ndb. Its entity is made on demand."""
 
-    __slots__ = ("_asked", "_place", "_raw")
+    __slots__ = ("_asked", "_place", "_raw", "_whole")
 
-    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+    def __init__(
+        self, result: Any, asked: Origin, place: CallSite | None, *, whole: bool = True
+    ) -> None:
+        self._whole = whole
         self._raw = result
         self._asked = asked
         self._place = place
@@ -213,7 +219,7 @@ class _Result:
     def entity(self) -> Any:
         """Return the Entity message of google-cloud-datastore's, with its stamp."""
         message: Any = entity_types.Entity.__new__(entity_types.Entity)
-        stamp = self._raw.version, self._asked, self._place
+        stamp = self._raw.version if self._whole else PARTIAL, self._asked, self._place
         vars(message).update(_pb=self._raw.entity, _userlock_stamp=stamp)
         return message
 

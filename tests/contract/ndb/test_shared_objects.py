@@ -146,6 +146,7 @@ class TestPutWithinItsPut:
         Hooked.before_put.append(hook)
         with pytest.raises(userlock.PutWithoutLock):
             entity.put()
+        ndb.get_context().flush()
         with contextlib.suppress(userlock.PutWithoutLock):  # of a tasklet that nobody awaits
             finish_writes()
 

@@ -10,6 +10,7 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.ways.situations import BY_SOMEBODY_ELSE, Held, Situation, expected
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut, ready
 from userlock.testing import allow_unlocked
@@ -128,7 +129,7 @@ def differences(
 def _differences(way_in: WayIn, cells: Sequence[PlayedCell]) -> Iterable[str]:
     with allow_unlocked("arranging data"):
         ndb.put_multi([entity for cell in cells for entity in way_in.arrange(cell.user)])
-        ndb.get_context().clear_cache()
+        forget_reads()
         for cell in cells:
             if way_in.prepare is not None:
                 way_in.prepare(cell.user)
