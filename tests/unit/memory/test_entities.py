@@ -98,7 +98,7 @@ def growth(reads: int) -> int:
 
 
 def test_nothing_is_left_of_reads() -> None:
-    """What the ledger keeps does not grow."""
+    """The ledger keeps a bounded number of them."""
     assert growth(4) - growth(1) < 10_000
 
 
