@@ -17,6 +17,7 @@ from unittest import mock
 from google.cloud import ndb
 
 from tests.chaos import mail
+from userlock.constraints import claim_rows
 from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.deletion.tree import Tree
 from userlock.deletion.walk import Walk
@@ -24,7 +25,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
-from userlock.ndb import claim_rows, hooks, owners, stub, writes
+from userlock.ndb import hooks, owners, stub, writes
 from userlock.ndb.commits import key_of
 from userlock.ndb.ledger import Ledger
 from userlock.ndb.transactions import DatastoreParticipant

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
+from userlock.constraints.claim_rows import LIST
+from userlock.constraints.claims import Claim, claims_of, has_claims
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
-from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import Claim, claims_of, has_claims
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model

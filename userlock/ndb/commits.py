@@ -55,22 +55,12 @@ class Write(Protocol):
     write_id: tuple[str, int] | None  # the property that recognises the write, and its value
     new_id: bool  # Datastore allocates the id of the entity
     doubtful: bool  # an earlier attempt of the write may have been applied
-    #: The claims that the entity has after the write; None if the write changes none.
-    claims: Sequence[WantedClaim] | None
-    #: The (raw) keys of the claims that the entity had at the read, as far as they are known.
-    known_claims: Sequence[Any]
+    rows: Any  # the rows that change with it, for `further`; None if there are none
+    further: Any  # looks after them: a `further.Further`
 
     @property
     def guarded(self) -> bool:
         """Return whether Datastore, or a lock that is still held, protects it."""
-
-
-class WantedClaim(NamedTuple):
-    """A value that an entity is to have alone: the row that stands for it."""
-
-    key: Any  # the (raw) key of the row
-    constraint: str
-    value: str  # for people
 
 
 class Call(NamedTuple):
@@ -130,11 +120,11 @@ class Unguarded(NamedTuple):
     may_have_landed: bool
 
 
-class Taken(NamedTuple):
-    """Another entity has one of the values."""
+class Taken(Protocol):
+    """A row is another entity's."""
 
-    claim: WantedClaim
-    holder: Any  # its (raw) key
+    def error(self, **facts: Any) -> Exception:
+        """Return the error of the write."""
 
 
 Outcome = Landed | Refused | InDoubt | Unguarded | Taken

@@ -20,10 +20,9 @@ from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFoun
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
-from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import Constraint, claims_property, constraints_of
 from userlock.ndb.context import current_context
 from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.further import RowsOfModel, rows_of
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
@@ -97,7 +96,7 @@ class Model(Stamped, ndb.Model):
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
     _overwrites: ClassVar[bool] = False
-    _unique: ClassVar[Sequence[Constraint]] = ()
+    _unique: ClassVar[Sequence[Any]] = ()
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
@@ -106,8 +105,9 @@ class Model(Stamped, ndb.Model):
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None
-    #: Of a class that may be put.
-    _userlock_constraints: ClassVar[tuple[Constraint, ...]] = ()
+    #: Its `_unique`, and what looks after its rows.
+    _userlock_constraints: ClassVar[tuple[Any, ...]] = ()
+    _userlock_rows: ClassVar[RowsOfModel | None] = None
     #: Sets the value of its `WriteIdProperty`, if it has one.
     _userlock_new_write_id: ClassVar[Any] = None
 
@@ -133,9 +133,7 @@ class Model(Stamped, ndb.Model):
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         root = _root_of(cls)
-        cls._userlock_constraints = constraints_of(cls, cls._unique, root, root._unique)
-        if cls._userlock_constraints and not hasattr(cls, LIST):
-            setattr(cls, LIST, claims_property())
+        _prepare_rows(cls, root)
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
@@ -214,7 +212,8 @@ class Model(Stamped, ndb.Model):
     def to_dict(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Return the values of the properties, as in ndb. The claims are not among them."""
         values: dict[str, Any] = super().to_dict(include=include, exclude=exclude)
-        values.pop(LIST, None)
+        if self._userlock_rows is not None:
+            values.pop(self._userlock_rows.LIST, None)
         return values
 
     def __getstate__(self) -> dict[str, Any]:
@@ -295,6 +294,26 @@ class _Creator:
 
 #: Those whose entities ndb is about to put, by the id of the entity, which they keep.
 _creators: dict[int, _Creator] = {}
+
+
+def _prepare_rows(cls: Any, root: Any) -> None:
+    """Give a class what its `_unique` needs.
+
+    Raises:
+        ConfigurationError: that does not fit it.
+    """
+    declared = cls._unique
+    cls._userlock_rows, cls._userlock_constraints = None, ()
+    if isinstance(declared, list | tuple) and not declared:
+        return
+    rows = rows_of(declared)
+    if rows is None or not isinstance(declared, list | tuple):
+        raise ConfigurationError(
+            f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
+            f"{declared!r:.200}"
+        )
+    cls._userlock_constraints = rows.prepare(cls, declared, root, root._unique)
+    cls._userlock_rows = rows
 
 
 def _root_of(cls: Any) -> Any:

@@ -22,8 +22,6 @@ from typing import Any
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import claim_rows
-from userlock.ndb.claim_rows import Pair
 from userlock.ndb.commits import (
     MAX_GROUPS,
     Answer,
@@ -55,6 +53,7 @@ from userlock.ndb.commits import (
     send_again,
     turn,
 )
+from userlock.ndb.further import Further, Pair
 
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
 _CommitRequest: Any = datastore_types.CommitRequest
@@ -212,7 +211,10 @@ class _Claims:
         self.commit = commit
         self.indexes = list(indexes)
         self.error: Exception | None = None
-        self._nonce = claim_rows.new_nonce()
+        first = commit.writes[self.indexes[0]]
+        assert first is not None
+        self._further: Further = first.further
+        self._nonce = self._further.new_nonce()
         #: The mutations whose keys were allocated here.
         self._allocated: list[int] = []
 
@@ -263,12 +265,12 @@ class _Claims:
         """Look the entities and rows up, and commit. Returns the error, if there is one."""
         commit = self.commit
         pairs = self._pairs()
-        keys = list(claim_rows.expected_keys(pairs))
+        keys = list(self._further.expected_keys(pairs))
         transaction = b""
         try:
             looked: Looked = yield from look_up(commit.request, keys, begin=True)
             transaction = looked.transaction
-            yield from claim_rows.look_further(commit.request, pairs, looked)
+            yield from self._further.look_further(commit.request, pairs, looked)
         except errors.GoogleAPIError as failed:
             yield from roll_back(commit.request, transaction)
             return failed
@@ -282,7 +284,7 @@ class _Claims:
                 commit.note_result(pair.position, _with_key(pair, outcome.version))
         commit.withhold_unguarded()
         pairs = self._pairs()
-        for position, taken in claim_rows.find_taken(pairs, looked).items():
+        for position, taken in self._further.find_taken(pairs, looked).items():
             commit.settle(position, taken)
         pairs = self._pairs()
         if not pairs:
@@ -329,7 +331,7 @@ class _Claims:
             return False
         return (
             has_write_id(write, result.entity)
-            or claim_rows.has_row_of(looked, pair, self._nonce)
+            or self._further.has_row_of(looked, pair, self._nonce)
             or pair.position in self._allocated
         )
 
@@ -366,7 +368,7 @@ class _Claims:
         request.mode = _CommitRequest.Mode.TRANSACTIONAL
         request.transaction = looked.transaction
         request.mutations.extend([pair.mutation for pair in pairs])
-        rows = claim_rows.changes(pairs, looked, self._nonce)
+        rows = self._further.changes(pairs, looked, self._nonce)
         request.mutations.extend([change.mutation for change in rows.values()])
         return request
 
@@ -406,7 +408,7 @@ class PlainCommit:
             if write is not None:
                 if write.write_id is not None:
                     put_write_id(mutation, write)
-                if write.claims is not None:
+                if write.rows is not None:
                     claiming.append(index)
                     continue
                 if write.must_be_new:

@@ -10,7 +10,6 @@ a tenure of a lock, or to an attempt of a transaction.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import weakref
 from collections.abc import Mapping
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple
 from userlock.callsite import CallSite
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
-from userlock.ndb.claim_rows import LIST
 from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete
 
@@ -89,10 +87,8 @@ def stamp_read(entity: Any, key: Any, version: int, asked: Origin, place: CallSi
             lock_id = rule.read(entity)
         except Exception:
             lock_id = None  # a projection without it, or a failing method: its put reports that
-    claims = None
-    if entity._userlock_constraints:
-        with contextlib.suppress(Exception):  # a projection; or malformed: they are looked up
-            claims = tuple(getattr(entity, LIST))
+    rows = entity._userlock_rows
+    claims = None if rows is None else rows.listed(entity)
     stamp = entity._userlock_stamp = Stamp(key, version, place, lock_id, *asked, claims)
     return stamp
 

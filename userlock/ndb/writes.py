@@ -36,7 +36,6 @@ from userlock.errors import (
     EntityExistsError,
     LeaseRanOut,
     LeaseWasLost,
-    NotUnique,
     PutAfterRelease,
     StaleWriteError,
     UserLockError,
@@ -50,8 +49,7 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
 from userlock.ndb import capabilities
 from userlock.ndb.checks import check_delete, check_put, check_whole
-from userlock.ndb.claims import claims_of, set_claims
-from userlock.ndb.commits import Landed, Outcome, Refused, Taken, Unguarded, WantedClaim
+from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
@@ -65,10 +63,8 @@ from userlock.ndb.patches import (
     is_complete,
     name_of,
     namespace_of,
-    ndb_key_of,
     path_of,
     projection_of,
-    raw_key_of,
 )
 from userlock.ndb.pending import (
     PendingWrite,
@@ -120,9 +116,10 @@ class Write(PendingWrite, abc.ABC):
     deleting = must_be_new = may_overwrite = False
     base_version = read_version = 0
     write_id: tuple[str, int] | None = None
-    claims: Sequence[WantedClaim] | None = None
-    known_claims: Sequence[Any] = ()
-    #: The keys of the claims that its entity will have.
+    #: The rows that change in its commit, and what looks after them.
+    rows: Any = None
+    further: Any = None
+    #: The keys of all rows that its entity will have.
     claimed: tuple[Any, ...] = ()
     withdrawn = doubtful = checked = relies_on_its_locks = False
     new_id = False
@@ -373,23 +370,16 @@ class Write(PendingWrite, abc.ABC):
                 may_have_landed=outcome.may_have_landed,
             )
         self._outdate_objects()
-        if isinstance(outcome, Taken):
-            return NotUnique(
-                key=self._key,
-                kind=kind_in(self._path),
-                constraint=outcome.claim.constraint,
-                value=outcome.claim.value,
-                holder=ndb_key_of(outcome.holder),
-                put_at=self.at,
-            )
         cause: Exception
         if isinstance(outcome, Unguarded):
             when = "it was about to be sent"
             cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
             if not outcome.may_have_landed:
                 return cause
-        else:
+        elif isinstance(outcome, InDoubt):
             cause = outcome.cause
+        else:
+            return outcome.error(key=self._key, kind=kind_in(self._path), put_at=self.at)
         error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
         error.__cause__ = cause
         return error
@@ -495,7 +485,8 @@ class Put(Write):
         if self._flying:
             wait_for_key(entity._key, self._flying)
         prepare()
-        claims = claims_of(entity) if entity._userlock_constraints else ()
+        rows = self._model._userlock_rows
+        wanted = () if rows is None else rows.wanted(entity)
         # From here on, no code of the application runs until the write is checked in.
         now = Moment(self.at, context, self._unguarded)
         stamp = stamp_of(entity)
@@ -510,8 +501,9 @@ class Put(Write):
             self._check_other_object()
         if not self.base_version:
             self._find_reliance()
-        if entity._userlock_constraints:
-            self._claim(claims)
+        if rows is not None:
+            self.further = rows.further
+            self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
 
@@ -538,8 +530,8 @@ class Put(Write):
         self.must_be_new = reaction is not Reaction.OFF
         self.may_overwrite = reaction is Reaction.WARN
 
-    def _claim(self, claims: Sequence[Any]) -> None:
-        """Note the entity's claims, unless those in Datastore are the same for certain."""
+    def _known_rows(self) -> tuple[Any, ...] | None:
+        """Return the keys of the entity's rows in Datastore; None if they are not known."""
         known: tuple[Any, ...] | None = None
         stamp = self._stamp
         if stamp is not None and (self.base_version or stamp.is_of(self._now.transaction)):
@@ -548,11 +540,7 @@ class Put(Write):
             known = ()
         if self.attempt is not None and self._key in self.attempt.deleted:
             known = None  # the stored entity may have any
-        set_claims(self.entity, claims)
-        self.claimed = tuple(claim.key for claim in claims)
-        if known is None or set(known) != set(self.claimed):
-            self.claims = [WantedClaim(raw_key_of(each.key), *each[1:]) for each in claims]
-            self.known_claims = [raw_key_of(each) for each in known or ()]
+        return known
 
     def _check_other_object(self) -> None:
         """Refuse a second object of an entity in one transaction, under every policy.
@@ -627,7 +615,7 @@ class Put(Write):
             # An id has been allocated, and the application has not changed the key again yet.
             self._key = self.entity._key
             stamp = stamp_of(self.entity)  # which learns the key as well
-            if stamp is not None and stamp.version > 0:
+            if stamp is not None:
                 self._ledger.saw(stamp)
             if self.attempt is not None:
                 self.attempt.puts[self._key] = self._last_puts[-1]
@@ -640,14 +628,14 @@ class Put(Write):
         entity, now = self.entity, self._now
         key = self._key if is_complete(self._key) else None
         version = OVERTAKEN if outcome.overtaken else outcome.version
-        claims = self.claimed if entity._userlock_constraints else None
+        claims = self.claimed if entity._userlock_rows is not None else None
         stamp = stamp_now(
             key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
         )
         # It may have been given another key meanwhile.
         if key is None or key is entity._key or key == entity._key:
             entity._userlock_stamp = stamp
-        if key is not None and version > 0:
+        if key is not None:
             self._ledger.saw(stamp)
         for last in self._last_puts:
             last.version = version
@@ -708,8 +696,9 @@ class Delete(Write):
         lock_id, tenure = check_delete(self._model, key, stamp, now)
         self._check_in(stamp, lock_id, () if tenure is None else (tenure,), now)
         self._find_reliance()
-        if self._model._userlock_constraints:
-            self.claims = ()
+        rows = self._model._userlock_rows
+        if rows is not None:
+            self.rows, self.further = rows.removal(), rows.further
         if tenure is not None:
             self._put_into(last_puts(tenure), None)
         if self.attempt is not None:

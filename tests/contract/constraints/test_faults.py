@@ -22,8 +22,9 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.contract.ndb.servers import Wire
+from userlock.constraints import claim_rows
 from userlock.constraints.rows import ClaimRow
-from userlock.ndb import claim_rows, plain_commits
+from userlock.ndb import plain_commits
 from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")

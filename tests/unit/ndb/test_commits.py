@@ -12,6 +12,7 @@ import pytest
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
+from userlock.constraints import claim_rows
 from userlock.ndb import commits, plain_commits
 from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
 from userlock.ndb.plain_commits import PlainCommit
@@ -33,8 +34,8 @@ class Write:
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
-    claims: Any = None
-    known_claims: Any = ()
+    rows: Any = None
+    further: Any = claim_rows
     guarded: bool = True
 
 
@@ -191,7 +192,7 @@ class TestClaims:
     """A mutation with unique values goes in a transaction of its own, after a look-up."""
 
     def plan(self) -> PlainCommit:
-        return PlainCommit(request(delete("ann")), [Write(claims=())])
+        return PlainCommit(request(delete("ann")), [Write(rows=claim_rows.Claims())])
 
     def test_a_delete_of_a_missing_entity_is_not_committed(self) -> None:
         looked = found(missing=[("ann", 7)])
