@@ -51,7 +51,6 @@ class Write(Protocol):
     base_version: int  # the version that Datastore must still have; 0 for any
     read_version: int  # the version that the object stands for; 0 if unknown
     must_be_new: bool  # the entity must not exist
-    may_overwrite: bool  # it is overwritten all the same if it exists
     write_id: tuple[str, int] | None  # the property that recognises the write, and its value
     new_id: bool  # Datastore allocates the id of the entity
     doubtful: bool  # an earlier attempt of the write may have been applied
@@ -92,12 +91,11 @@ Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
 class Landed(NamedTuple):
     """The write is in Datastore, as this version.
 
-    `overwrote`: it replaced an unread entity. `overtaken`: its reply was lost, and its version is
-    not known, because the entity has been changed since.
+    `overtaken`: its reply was lost, and its version is not known, because the entity has been
+    changed since.
     """
 
     version: int
-    overwrote: bool = False
     overtaken: bool = False
 
 
@@ -207,13 +205,12 @@ def build_on(mutation: Any, write: Write) -> None:
         mutation.base_version = write.base_version
 
 
-def turn(mutation: Any, operation: str, into: str) -> None:
-    """Turn an upsert into an insert, or an insert into an upsert."""
-    if mutation.HasField(operation):
-        entity = getattr(mutation, operation)
-        copy = type(entity)()
-        copy.CopyFrom(entity)
-        getattr(mutation, into).CopyFrom(copy)
+def turn_into_insert(mutation: Any) -> None:
+    """Turn an upsert into an insert."""
+    if mutation.HasField("upsert"):
+        copy = type(mutation.upsert)()
+        copy.CopyFrom(mutation.upsert)
+        mutation.insert.CopyFrom(copy)
 
 
 def put_write_id(mutation: Any, write: Write) -> None:

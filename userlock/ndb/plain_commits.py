@@ -51,7 +51,7 @@ from userlock.ndb.commits import (
     put_write_id,
     roll_back,
     send_again,
-    turn,
+    turn_into_insert,
 )
 from userlock.ndb.further import Further, Pair
 
@@ -68,8 +68,8 @@ _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 class _Part:
     """Mutations of one request that are sent in one commit."""
 
-    #: The operation of its mutations, and the one that it is turned into.
-    turned: tuple[str, str] | None = None
+    #: Whether its mutations are inserts.
+    inserts = False
 
     def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
         self.commit = commit
@@ -92,8 +92,8 @@ class _Part:
             write = commit.writes[index]
             if write is not None:
                 build_on(mutation, write)
-                if self.turned is not None:
-                    turn(mutation, *self.turned)
+                if self.inserts:
+                    turn_into_insert(mutation)
         return request
 
     def take(self, answer: Answer) -> Steps:
@@ -157,7 +157,7 @@ class _NewIds(_Part):
 class _Inserts(_Part):
     """New entities under keys of their own, in one commit: all or none."""
 
-    turned = "upsert", "insert"
+    inserts = True
 
     def request(self) -> Any:
         request = super().request()
@@ -169,35 +169,14 @@ class _Inserts(_Part):
         if isinstance(answer.error, errors.AlreadyExists):
             if len(self.indexes) > 1:
                 return [_Inserts(self.commit, [index]) for index in self.indexes]
-            more: list[_Part] = yield from self._exists(self.indexes[0])
-            return more
+            yield from self.refuse({self.indexes[0]: 0})
+            return []
         if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
             return [
                 _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
                 for begin in range(0, len(self.indexes), MAX_GROUPS)
             ]
-        more = yield from super().take(answer)
-        return more
-
-    def _exists(self, index: int) -> Steps:
-        write = self.commit.writes[index]
-        assert write is not None
-        yield from self.refuse({index: 0})
-        if write.may_overwrite and isinstance(self.commit.outcomes[index], Refused):
-            del self.commit.outcomes[index]
-            return [_Overwrite(self.commit, [index])]
-        return []
-
-
-class _Overwrite(_Part):
-    """A creation of an existing entity, where that only causes a warning: an upsert after all."""
-
-    turned = "insert", "upsert"
-
-    def take(self, answer: Answer) -> Steps:
-        more = yield from super().take(answer)
-        for index in self.indexes:
-            self.commit.note_overwriting(index)
+        more: list[_Part] = yield from super().take(answer)
         return more
 
 
@@ -309,9 +288,6 @@ class _Claims:
             if pair.position in self._allocated:
                 result.key.CopyFrom(key_of(pair.mutation))
         commit.take_answer([pair.position for pair in pairs], response)
-        for pair in pairs:
-            if pair.write.may_overwrite and name_of(key_of(pair.mutation)) in looked.found:
-                commit.note_overwriting(pair.position)
         return None
 
     def _pairs(self) -> list[Pair]:
@@ -357,7 +333,7 @@ class _Claims:
             return None
         if write.base_version and result.version != write.base_version:
             return Refused(int(result.version), write.doubtful)
-        if write.must_be_new and not write.may_overwrite:
+        if write.must_be_new:
             return Refused(0, write.doubtful)
         return None
 
@@ -473,12 +449,6 @@ class PlainCommit:
         """Note the outcome of a mutation, if it is a watched one."""
         if self.writes[index] is not None:
             self.outcomes[index] = outcome
-
-    def note_overwriting(self, index: int) -> None:
-        """Note that a mutation, if it landed, has replaced an entity that was not read."""
-        outcome = self.outcomes.get(index)
-        if isinstance(outcome, Landed):
-            self.outcomes[index] = outcome._replace(overwrote=True)
 
     def note_result(self, index: int, result: Any) -> None:
         """Note the (raw) result of a mutation that a look-up has found."""

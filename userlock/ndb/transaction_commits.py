@@ -49,7 +49,7 @@ from userlock.ndb.commits import (
     put_together,
     put_write_id,
     send_again,
-    turn,
+    turn_into_insert,
     version_if_same,
 )
 from userlock.ndb.further import Further, Pair
@@ -70,7 +70,7 @@ class _RowWrite:
     """The write of a claim's row. Implements `commits.Write`."""
 
     base_version = 0
-    must_be_new = may_overwrite = new_id = doubtful = False
+    must_be_new = new_id = doubtful = False
     guarded = True
     rows = further = None
 
@@ -128,12 +128,7 @@ class TransactionCommit:
         refused = self._find_refused(looked)
         if refused is not None:
             return _failed(*refused)
-        overwrites = {
-            each.position
-            for each in self._creations()
-            if each.write.may_overwrite and each.name in looked.found
-        }
-        commit = Call("commit", self._commit(overwrites, looked))
+        commit = Call("commit", self._commit(looked))
         ((response, error),) = yield [commit]
         if may_have_landed(error):
             assert error is not None
@@ -151,17 +146,16 @@ class TransactionCommit:
         for each in self._watched:
             if each.position in results:
                 version = int(results[each.position].version)
-                overwrote = each.position in overwrites
                 overtaken = self._found_out and not version
-                outcomes[each.position] = Landed(version, overwrote, overtaken)
+                outcomes[each.position] = Landed(version, overtaken)
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
-    def _commit(self, overwrites: set[int], looked: Looked) -> Any:
+    def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
             put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
-            if first and each.write.must_be_new and each.position not in overwrites:
-                turn(each.mutation, "upsert", "insert")
+            if first and each.write.must_be_new:
+                turn_into_insert(each.mutation)
         mutations = self._request.mutations
         del mutations[len(self._sent) :]  # those of an earlier attempt
         self._rows.clear()
@@ -184,7 +178,6 @@ class TransactionCommit:
     def _examine(self) -> Steps:
         """Look up, in the transaction, what decides about it."""
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
-        keys += [key_of(each.mutation) for each in self._creations() if each.write.may_overwrite]
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
         looked: Looked = yield from look_up(self._request, keys, self._request.transaction)

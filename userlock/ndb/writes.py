@@ -44,7 +44,7 @@ from userlock.errors import (
     WriteViolation,
     WrongTransaction,
 )
-from userlock.events import LISTENERS, BlindOverwrite, StaleWrite
+from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
 from userlock.ndb import capabilities
@@ -85,7 +85,6 @@ from userlock.ndb.provenance import (
     stamp_of,
 )
 from userlock.ndb.wire import TicketedKey, kind_in
-from userlock.reports import REPORTS
 from userlock.settings import Reaction
 
 #: The writes that have not passed the gate yet, by number. Their futures and transactions keep
@@ -113,7 +112,7 @@ class Write(PendingWrite, abc.ABC):
         unguarded: the reason for which it is not checked.
     """
 
-    deleting = must_be_new = may_overwrite = False
+    deleting = must_be_new = False
     base_version = read_version = 0
     write_id: tuple[str, int] | None = None
     #: The rows that change in its commit, and what looks after them.
@@ -527,8 +526,7 @@ class Put(Write):
             or self._ledger.was_allocated(self._key)
         ):
             reaction = Reaction.RAISE
-        self.must_be_new = reaction is not Reaction.OFF
-        self.may_overwrite = reaction is Reaction.WARN
+        self.must_be_new = reaction is Reaction.RAISE
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
@@ -536,7 +534,7 @@ class Put(Write):
         stamp = self._stamp
         if stamp is not None and (self.base_version or stamp.is_of(self._now.transaction)):
             known = stamp.claims
-        elif self.new_id or (self.must_be_new and not self.may_overwrite):
+        elif self.new_id or self.must_be_new:
             known = ()
         if self.attempt is not None and self._key in self.attempt.deleted:
             known = None  # the stored entity may have any
@@ -556,9 +554,6 @@ class Put(Write):
             return
         if self._stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
-        if self.may_overwrite:
-            self._warn_of_overwriting()
-            return
         error = self.refused(0)
         place = last.place or "a place that is not known"
         error.add_note(
@@ -623,8 +618,6 @@ class Put(Write):
 
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
-        if outcome.overwrote:
-            self._warn_of_overwriting()
         entity, now = self.entity, self._now
         key = self._key if is_complete(self._key) else None
         version = OVERTAKEN if outcome.overtaken else outcome.version
@@ -640,12 +633,6 @@ class Put(Write):
         for last in self._last_puts:
             last.version = version
             last.under_way = False
-
-    def _warn_of_overwriting(self) -> None:
-        """Report that a new object has overwritten an entity that the code had not read."""
-        error = self._stale_write(EntityExistsError)
-        count = REPORTS.count(error, kind_in(self._path), self.at, None)
-        LISTENERS.emit(BlindOverwrite(self._lock_id, error, count))
 
 
 def _write_through(entity: Any) -> None:

@@ -30,7 +30,6 @@ class Write:
     base_version: int = 0
     read_version: int = 0
     must_be_new: bool = False
-    may_overwrite: bool = False
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
