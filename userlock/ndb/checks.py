@@ -41,10 +41,11 @@ from userlock.ndb.context import current_attempt, current_transaction, in_transa
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.ledger import ledger
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.patches import is_complete, kind_of, projection_of
+from userlock.ndb.patches import is_complete, kind_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     OVERTAKEN,
+    PARTIAL,
     Stamp,
     last_puts,
     newer_put,
@@ -79,7 +80,7 @@ def check_put(
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
         lock_id, missing = None, error
-    if missing is not None and now.checked and not projection_of(entity):
+    if missing is not None and now.checked and not (stamp and stamp.version == PARTIAL):
         # `check_whole` has reported projections. The cause is an error of the application's rule.
         cause = missing.__cause__
         _report_put(entity, (LockIdMissing, missing.reason), None, stamp, now, cause=cause)
@@ -111,7 +112,8 @@ def _finding(
     tenure = held.get(lock_id)
     if stamp is None:
         if tenure is None:
-            if in_transaction() and is_complete(entity._key) and _allocated(entity._key):
+            key = entity._userlock_key
+            if in_transaction() and is_complete(key) and ledger().was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or _outdated(entity, None, tenure)
@@ -178,7 +180,7 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
 
     The other put was under the tenure; without one, in the running transaction.
     """
-    last = last_puts(tenure).get(entity._key)
+    last = last_puts(tenure).get(entity._userlock_key)
     if last is None or last.entity() is entity:
         return None
     newer = newer_put(entity, stamp, tenure)
@@ -194,13 +196,13 @@ def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
         PartialEntityPut: it does, and enforcement is on.
     """
     policy = type(entity)._write_policy
-    if not projection_of(entity) or policy.is_unsafe or not now.checked:
+    if policy.is_unsafe or not now.checked:
         return
     lock_id = None
     if policy is WritePolicy.USER_LOCK:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
-    finding = PartialEntityPut, f"it has only {', '.join(projection_of(entity))}"
+    finding = PartialEntityPut, f"it has only {', '.join(entity.to_dict())}"
     _report_put(entity, finding, lock_id, stamp, now)
 
 
@@ -216,7 +218,7 @@ def _report_put(
     cls = type(entity)
     kind, detail = finding
     violation = kind(
-        key=entity._key,
+        key=entity._userlock_key,
         kind=cls._get_kind(),
         lock_id=lock_id,
         policy=policy_for_message(cls),
@@ -320,7 +322,7 @@ def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
     transaction = current_transaction()
     if transaction is None:
         # Nobody else can know the id that Datastore is about to allocate.
-        new = stamp is None and not is_complete(entity._key)
+        new = stamp is None and not is_complete(entity._userlock_key)
         return None if new else (NotInTransaction, "")
     if stamp is not None and stamp.transaction != transaction:
         where = "outside of any" if stamp.transaction is None else "in another one"
@@ -382,11 +384,6 @@ def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
     return stamp is not None and all(
         stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
-
-
-def _allocated(ndb_key: Any) -> bool:
-    """Return whether a transaction got the id of a new entity. Nobody else knows it then."""
-    return ledger().was_allocated(ndb_key)
 
 
 def _is_of_running_transaction(entity: Any) -> bool:

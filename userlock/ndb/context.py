@@ -35,6 +35,10 @@ def in_transaction() -> bool:
 # --- one attempt of a transaction -----------------------------------------------------------
 
 
+#: The notes of attempts that a request keeps.
+_MOST_ATTEMPTS = 20
+
+
 class Attempt:
     """Notes of one attempt of a transaction."""
 
@@ -63,24 +67,16 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    current = context.get_context()
-    notes = vars(current.eventloop)
-    attempt: Attempt | None = notes.get("_userlock_attempt")
+    attempts = request_notes().attempts
+    transaction = current_transaction()
+    attempt = attempts.get(transaction)
     if attempt is None:
-        attempt = notes["_userlock_attempt"] = _attempt_around(current) or Attempt()
+        attempt = attempts[transaction] = Attempt()
+        if len(attempts) > _MOST_ATTEMPTS:  # code may still run in those that are over
+            oldest = next(iter(attempts))
+            if attempts[oldest].over:
+                del attempts[oldest]
     return attempt
-
-
-def _attempt_around(current: Any) -> Attempt | None:
-    """Return the attempt around a context that has an event loop of its own.
-
-    Both have the same callbacks for the end of the transaction; `Attempt.end` is one.
-    """
-    for callback in current.transaction_complete_callbacks or ():
-        attempt = getattr(callback, "__self__", None)
-        if isinstance(attempt, Attempt):
-            return attempt
-    return None
 
 
 # --- a request ------------------------------------------------------------------------------
@@ -94,6 +90,8 @@ class RequestNotes:
         self.ledger: Any = None
         #: The `Books` of the writes that belong to no lock and no transaction.
         self.books: Any = None
+        #: The attempts of its transactions, by the transaction.
+        self.attempts: dict[bytes | None, Attempt] = {}
         #: The errors of its writes, while anybody has them: by id, with a `Failure`.
         self.failures: dict[int, tuple[Any, Any]] = {}
 

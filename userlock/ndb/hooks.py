@@ -164,7 +164,7 @@ def _note_place(place: CallSite, future: Any) -> None:
 # --- writes ---------------------------------------------------------------------------------
 
 
-@around("model:Model._put_async", "model:Model.put_async")
+@around("model:Model.put_async")
 def _put_of_its_class(put_async: Any) -> Any:
     def put_of_its_class(entity: Any, **kwargs: Any) -> Any:
         """Turn `ndb.Model.put_async(entity)`, past its own class, into a put of that class."""

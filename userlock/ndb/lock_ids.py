@@ -71,7 +71,7 @@ def lock_rule_of(cls: Any) -> LockRule:
 
 
 def _from_key(entity: Any) -> object:
-    key = key_of(entity)
+    key = entity._userlock_key
     return None if key is None else type(entity)._lock_id_from_key(key)
 
 
@@ -130,7 +130,11 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
 
 
 def _what(entity: Any) -> str:
-    return show_key(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
+    return (
+        show_key(entity._userlock_key)
+        if entity._userlock_key is not None
+        else f"a new {type(entity)._get_kind()}"
+    )
 
 
 def _checked(value: object, what: str, source: str) -> str:

@@ -124,7 +124,6 @@ class Model(Stamped, ndb.Model):
         ) -> Self | None: ...
         @classmethod
         def query(cls, *filters: Any, **options: Any) -> Query[Self]: ...
-        def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -142,14 +141,12 @@ class Model(Stamped, ndb.Model):
 
     # --- put --------------------------------------------------------------------------------
 
-    def _put(self, *, unguarded: str | None = None, **options: Any) -> Any:
+    def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key:
         """Write this entity, and wait: `put_async`."""
-        return self._put_async(unguarded=unguarded, **options).result()
+        key: ndb.Key = self.put_async(unguarded=unguarded, **options).result()
+        return key
 
-    if not TYPE_CHECKING:
-        put = _put
-
-    def _put_async(self, *, unguarded: str | None = None, **kwargs: Any) -> Any:
+    def put_async(self, *, unguarded: str | None = None, **kwargs: Any) -> Any:
         """Write this entity as in ndb, checked by its policy and fenced.
 
         Args:
@@ -170,10 +167,12 @@ class Model(Stamped, ndb.Model):
         creator = _creators.pop(id(self), None) if _creators else None
         at = here() if creator is None else creator.place
         inserts = creator is not None
-        write = Put(type(self), self._key, at, context, unguarded, entity=self, inserts=inserts)
-        return write.begin(super()._put_async, **kwargs)
+        write = Put(
+            type(self), self._userlock_key, at, context, unguarded, entity=self, inserts=inserts
+        )
+        return write.begin(super().put_async, **kwargs)
 
-    put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
+    _userlock_put_async = put_async
 
     def _prepare_for_put(self) -> None:
         """Check the put. This is ndb's last step before it reads the properties, after the hooks.
@@ -231,7 +230,7 @@ class Model(Stamped, ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            self._userlock_stamp = stamp_now(self._key, version, place_of_read())
+            self._userlock_stamp = stamp_now(self._userlock_key, version, place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied({}, lambda value: value)
@@ -438,7 +437,7 @@ def fetch_under_user_write_lock(
         if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version >= 0):
             yield entity
             return
-        fresh: _Entity | None = entity._key.get()
+        fresh: _Entity | None = entity._userlock_key.get()
         if fresh is None:
-            raise EntityNotFound(entity._key)
+            raise EntityNotFound(entity._userlock_key)
         yield fresh

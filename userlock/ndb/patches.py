@@ -38,14 +38,12 @@ POINTS = (
     Point("_transaction:transaction_async_", "writes land before; its error is the real one"),
     Point("model:_entity_from_protobuf", "a message becomes an object, and its stamp goes along"),
     Point("model:Model._prepare_for_put", "the last step before the properties are read"),
-    Point("model:Model._put_async", "the base class's put is the put of the entity's own class"),
-    Point("model:Model._key", "the key, whatever properties an application has"),
-    Point("model:Model._projection", "a part of an entity must not be put"),
     Point("key:Key._key", "kind and id, at a hundredth of the cost of `kind()` and `id()`"),
+    Point("_eventloop:EventLoop.queue_rpc", "a loop that waits too long for a write is woken"),
 )
 
 #: The points that are neither functions nor classes.
-_ATTRIBUTES = ("model:Model._key", "model:Model._projection", "key:Key._key")
+_ATTRIBUTES = ("key:Key._key",)
 
 
 def missing_points() -> list[str]:
@@ -82,12 +80,14 @@ def check_points() -> None:
 
 check_points()
 
+_KEY: Any = ndb_package.Model.key
+
 # --- reading ndb's objects ------------------------------------------------------------------
 
 
 def key_of(entity: Any) -> Any:
-    """Return the key of an entity."""
-    return entity._key
+    """Return the key of an entity, whatever properties an application has."""
+    return _KEY.__get__(entity)
 
 
 def kind_of(ndb_key: Any) -> str:
@@ -130,12 +130,6 @@ def namespace_of(ndb_key: Any) -> str | None:
 def is_complete(ndb_key: Any) -> bool:
     """Return whether there is a key and it has an id."""
     return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
-
-
-def projection_of(entity: Any) -> tuple[str, ...]:
-    """Return the names of the properties that a projection query has read; empty for an entity."""
-    projection: tuple[str, ...] = entity._projection
-    return projection
 
 
 def raw_key_of(ndb_key: Any) -> Any:

@@ -91,17 +91,12 @@ class Books:
 
     def _let_errors_arrive(self) -> None:
         """Run the turns in which ndb hands errors on to tasklets."""
-        context = current_context()
-        if context is None:
-            return
+        moves = None
         for _ in range(_MOST_TURNS):
-            moves = Failure.moves
-            turned: list[bool] = []
-            context.eventloop.call_soon(turned.append, True)
-            while not turned and context.eventloop.run1():
-                pass
-            if Failure.moves == moves:
+            if current_context() is None or Failure.moves == moves:
                 return
+            moves = Failure.moves
+            tasklets.sleep(0).wait()
 
     def raise_unseen(self, where: str) -> None:
         """Raise the first unseen error, and log the others."""
@@ -346,18 +341,17 @@ def _run_until_done(future: Any, eventloop: Any) -> None:
 
     A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
     """
-    late: list[bool] = []
+    late = tasklets.Future("the longest wait is over")
 
     def give_up() -> None:
-        late.append(True)
+        late.set_result(None)
         eventloop.queue_rpc(_Bell(), lambda _: None)
 
     timer = threading.Timer(_PATIENCE, give_up)
     timer.daemon = True
     timer.start()
     try:
-        while not (future.done() or late) and eventloop.run1():
-            pass
+        tasklets.wait_any([future, late])
     finally:
         timer.cancel()
 

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from google.cloud import ndb
+
 from userlock.callsite import CallSite
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
@@ -70,6 +72,8 @@ class Stamped:
     """Base of the models: an entity object with a stamp."""
 
     _userlock_stamp: Stamp | None = None
+    #: The key, whatever properties an application has.
+    _userlock_key: Any = ndb.Model.key
 
 
 def origin(transaction: bytes | None) -> Origin:
@@ -115,14 +119,14 @@ def stamp_now(
 def stamp_of(entity: Any) -> Stamp | None:
     """Return the stamp of an entity object for its present key, or None."""
     stamp: Stamp | None = entity._userlock_stamp
-    if stamp is None or stamp.key is entity._key:
+    if stamp is None or stamp.key is entity._userlock_key:
         return stamp
     if stamp.key is None:
-        if not is_complete(entity._key):
+        if not is_complete(entity._userlock_key):
             return None
-        stamp = entity._userlock_stamp = stamp._replace(key=entity._key)
+        stamp = entity._userlock_stamp = stamp._replace(key=entity._userlock_key)
         return stamp
-    return stamp if stamp.key == entity._key else None
+    return stamp if stamp.key == entity._userlock_key else None
 
 
 def version_of(entity: Any) -> int:
@@ -173,7 +177,7 @@ def last_puts(tenure: HeldLock | None) -> dict[Any, LastPut]:
 
 def newer_put(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> LastPut | None:
     """Return the put of another object that makes this object outdated, if there is one."""
-    last = last_puts(tenure).get(entity._key)
+    last = last_puts(tenure).get(entity._userlock_key)
     if last is None or last.entity() is entity or not last.counts:
         return None
     if stamp is None:
@@ -192,5 +196,5 @@ def put_in_running_transaction(entity: Any) -> bool:
     """Return whether this very object was put in the transaction that the code is in."""
     if current_transaction() is None:
         return False
-    last = current_attempt().puts.get(entity._key)
+    last = current_attempt().puts.get(entity._userlock_key)
     return last is not None and last.entity() is entity

@@ -64,7 +64,6 @@ from userlock.ndb.patches import (
     name_of,
     namespace_of,
     path_of,
-    projection_of,
 )
 from userlock.ndb.pending import (
     PendingWrite,
@@ -78,6 +77,7 @@ from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
     OVERTAKEN,
+    PARTIAL,
     LastPut,
     Stamp,
     last_puts,
@@ -472,8 +472,9 @@ class Put(Write):
             prepare: ndb's function that computes properties.
         """
         entity, context = self.entity, self.begun_in
-        if projection_of(entity):
-            check_whole(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
+        stamp = entity._userlock_stamp
+        if stamp is not None and stamp.version == PARTIAL:
+            check_whole(entity, stamp, Moment(self.at, context, self._unguarded))
         group = _group.get()
         if group is not None and group.puts_another(entity):
             # Waiting for that would send it. Here it is refused, unless nothing is checked.
@@ -482,14 +483,14 @@ class Put(Write):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
         if self._flying:
-            wait_for_key(entity._key, self._flying)
+            wait_for_key(entity._userlock_key, self._flying)
         prepare()
         rows = self._model._userlock_rows
         wanted = () if rows is None else rows.wanted(entity)
         # From here on, no code of the application runs until the write is checked in.
         now = Moment(self.at, context, self._unguarded)
         stamp = stamp_of(entity)
-        self._key = entity._key
+        self._key = entity._userlock_key
         lock_id, tenures = check_put(entity, stamp, now)
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
             stamp = stamp._replace(version=DELETED)
@@ -508,7 +509,7 @@ class Put(Write):
 
     @property
     def entity_key(self) -> Any:
-        return self.entity._key
+        return self.entity._userlock_key
 
     def _condition(self) -> None:
         """Decide whether the entity must be new."""
@@ -608,7 +609,7 @@ class Put(Write):
             last.under_way = last.transaction is not None and not failed
         if self.new_id and not failed:
             # An id has been allocated, and the application has not changed the key again yet.
-            self._key = self.entity._key
+            self._key = self.entity._userlock_key
             stamp = stamp_of(self.entity)  # which learns the key as well
             if stamp is not None:
                 self._ledger.saw(stamp)
@@ -626,7 +627,7 @@ class Put(Write):
             key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
         )
         # It may have been given another key meanwhile.
-        if key is None or key is entity._key or key == entity._key:
+        if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
         if key is not None:
             self._ledger.saw(stamp)
@@ -709,9 +710,9 @@ class _Group(NamedTuple):
 
     def puts_another(self, entity: Any) -> bool:
         """Return whether another object of that entity is put before it."""
-        if not is_complete(entity._key):
+        if not is_complete(entity._userlock_key):
             return False
-        return self.objects.setdefault(name_of(entity._key), entity) is not entity
+        return self.objects.setdefault(name_of(entity._userlock_key), entity) is not entity
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)

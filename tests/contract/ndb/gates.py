@@ -141,7 +141,7 @@ BELOW_THE_MODEL: dict[str, tuple[Callable[[Any], Any], bool]] = {
         False,
     ),
     "the base class's put before userlock": (
-        lambda key: ndb_model.Model._put_async.__wrapped__(Simple(key=key, points=7)),
+        lambda key: ndb_model.Model.put_async.__wrapped__(Simple(key=key, points=7)),
         False,
     ),
     "_datastore_api.delete": (lambda key: _datastore_api.delete(key._key, _OPTIONS), True),

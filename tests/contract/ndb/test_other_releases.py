@@ -78,7 +78,7 @@ for owner, name in (
     (_datastore_api, "_process_commit"), (_cache, "global_cache_key"),
     (_cache.ContextCache, "get_and_validate"), (_transaction, "transaction_async_"),
     (model, "_entity_from_protobuf"), (model.Model, "_prepare_for_put"),
-    (model.Model, "_put_async"), (model.Model, "put_async"), (key.Key, "get_async"),
+    (model.Model, "put_async"), (key.Key, "get_async"),
     (key.Key, "delete_async"), (google.cloud.ndb.Client, "context"),
     (model, "put_multi_async"), (model, "delete_multi_async"),
 ):

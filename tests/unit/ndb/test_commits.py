@@ -268,7 +268,7 @@ class TestControls:
                 lambda call: call.request.mutations[0].HasField("base_version"),
             ),
             (
-                (plain_commits, "turn", lambda *_: None),
+                (plain_commits, "turn_into_insert", lambda *_: None),
                 Write(must_be_new=True),
                 lambda call: operations(call) == ["insert"],
             ),

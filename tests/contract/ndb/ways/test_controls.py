@@ -138,9 +138,7 @@ def delete_check_off(patch: Patch) -> None:
 
 def base_class_off(patch: Patch) -> None:
     """Use ndb's `ndb.Model.put_async`."""
-    put_async = ndb_model.Model._put_async.__wrapped__
-    for name in ("_put_async", "put_async"):
-        patch.setattr(ndb_model.Model, name, put_async)
+    patch.setattr(ndb_model.Model, "put_async", ndb_model.Model.put_async.__wrapped__)
 
 
 # --- the purpose of each protection -----------------------------------------------------------
