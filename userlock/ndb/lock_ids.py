@@ -11,8 +11,8 @@ from google.cloud import ndb
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import are_plain, show_key
 from userlock.lock.lease import check_lock_id
-from userlock.ndb.patches import id_of, is_complete, key_of
-from userlock.ndb.policies import WritePolicy
+from userlock.ndb.patches import id_of, is_complete, key_of, kind_of
+from userlock.ndb.policies import WritePolicy, watched_class
 
 
 def key_id(key: Any) -> str | int | None:
@@ -127,6 +127,14 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
     except Exception as error:
         raise _failed(show_key(key), _key_rule(cls), error) from error
     return None if value is None else _checked(value, show_key(key), _key_rule(cls))
+
+
+def names_lock(key: Any) -> bool:
+    """Return whether a key tells the lock of its entity, if that has one."""
+    cls = watched_class(kind_of(key))
+    if cls is None or cls._write_policy is not WritePolicy.USER_LOCK:
+        return True
+    return cls._lock_id_from_key is not None
 
 
 def _what(entity: Any) -> str:
