@@ -170,3 +170,43 @@ class TestWays:
 
         assert ndb.transaction(read, read_only=True) == 0
         assert userlock.holder("ann") is None
+
+
+class TestOneObjectInTwoAttempts:
+    """The first commit is aborted; the function runs again with the objects of the first run."""
+
+    def run(self, datastore: userlock_emulator.Emulator, work: Callable[[Learner], None]) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            datastore.faults.abort()
+            ndb.transaction(lambda: work(learner))
+
+    def test_changed_twice(self, datastore: userlock_emulator.Emulator) -> None:
+        def work(learner: Learner) -> None:
+            learner.points += 5
+            learner.put()
+
+        with pytest.raises(userlock.WrongTransaction, match="points once more"):
+            self.run(datastore, work)
+        assert stored_points() == 0
+
+    def test_changed_to_the_same(self, datastore: userlock_emulator.Emulator) -> None:
+        def work(learner: Learner) -> None:
+            learner.points = 3
+            learner.put()
+            learner.points = 5
+            learner.put()
+
+        self.run(datastore, work)
+        assert stored_points() == 5
+
+    def test_read_again(self, datastore: userlock_emulator.Emulator) -> None:
+        self.run(datastore, lambda _: add_points(5))
+        assert stored_points() == 5
+
+    def test_a_new_object(self, datastore: userlock_emulator.Emulator) -> None:
+        with userlock.global_lock("ann"):
+            log = VideoLog(learner_id="ann", seconds=1)
+            datastore.faults.abort()
+            ndb.transaction(log.put)
+        assert VideoLog.query().count() == 1

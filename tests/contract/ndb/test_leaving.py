@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -243,3 +244,22 @@ def test_a_block_in_a_thread_writes_after_its_request_has_ended(ndb_client: ndb.
     thread.join()
     assert errors == []
     assert stored_points() == 5
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda other: ndb.put_multi([other]), lambda other: ndb.transaction(other.put)]
+)
+def test_a_thread_does_not_wait_for_the_writes_of_another_one(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[[Any], object],
+) -> None:
+    """It runs in a copy of the context variables; the other thread waits for it."""
+    monkeypatch.setattr(pending, "_wait_for_thread", lambda future: pytest.fail("it waits"))
+    with ndb_client.context(), userlock.global_lock("bob"):
+        futures = [VideoLog(learner_id="bob").put_async() for _ in range(3)]
+        asyncio.run(asyncio.to_thread(begin, Learner(id="bob", points=7)))
+        for future in futures:
+            future.result()
+        assert stored_points("bob") == 7

@@ -1,0 +1,130 @@
+"""A wait for a put that ends by another error: of a signal, or of a callback that the wait runs.
+
+The write stays known. The lock is left when it has landed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from google.cloud import ndb
+
+import userlock
+import userlock_emulator
+from tests.contract.ndb.actions import stored_points
+from tests.contract.ndb.models import Learner
+from userlock.ndb import pending
+
+pytestmark = pytest.mark.usefixtures("key")
+
+
+class Late(Exception):
+    """A time limit, as a signal handler raises it."""
+
+
+class Stopped(SystemExit):
+    """As a server raises it that stops."""
+
+
+class Hooked(ndb.Model):
+    def _post_put_hook(self, future: Any) -> None:
+        raise Late
+
+
+@pytest.fixture(params=[Late, Stopped])
+def error(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    def handle(*_: object) -> None:
+        raise request.param
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield request.param
+    signal.signal(signal.SIGUSR1, before)
+
+
+def put_and_be_interrupted(held: Any) -> Any:
+    """Put; a signal comes while the commit is held."""
+
+    def interrupt() -> None:
+        held.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    learner = Learner.get_by_id("ann")
+    learner.points = 7
+    learner.put()
+
+
+def put_beside_a_failing_hook(held: Any) -> Any:
+    """Put; the hook of another entity fails in the wait."""
+    learner = Learner.get_by_id("ann")
+    learner.points = 7
+    Hooked().put_async(timeout=50)  # with another time-out it is in another commit
+    learner.put()
+
+
+@pytest.fixture
+def leave(
+    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Any], Any], Any], list[bool]]:
+    """Leave the lock by an interrupted put. Returns whether each wait at the end has ended it."""
+    ended: list[bool] = []
+
+    def run(put: Callable[[Any], Any], expected: Any) -> list[bool]:
+        held = datastore.faults.hold(kind="TestedLearner")
+        wait = pending._run_until_done
+
+        def wait_as_it_goes_on(future: Any, eventloop: Any) -> None:
+            assert not future.done()
+            held.remove()
+            wait(future, eventloop)
+            ended.append(future.done())
+
+        monkeypatch.setattr(pending, "_run_until_done", wait_as_it_goes_on)
+        with pytest.raises(expected), userlock.global_lock("ann"):
+            put(held)
+        held.remove()
+        return ended
+
+    return run
+
+
+def test_of_a_signal(leave: Any, error: type[BaseException]) -> None:
+    assert leave(put_and_be_interrupted, error) == [True]
+    assert userlock.holder("ann") is None
+    assert stored_points() == 7
+
+
+def test_of_another_entitys_hook(leave: Any) -> None:
+    assert leave(put_beside_a_failing_hook, Late) == [True]
+    assert stored_points() == 7
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_it_does_not_wait_for_ever(
+    leave: Any,
+    error: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    datastore: userlock_emulator.Emulator,
+) -> None:
+    monkeypatch.setattr(pending, "_PATIENCE", 0.05)
+    held = datastore.faults.hold(kind="TestedLearner")
+    with pytest.raises(Late), userlock.global_lock("ann"):
+        put_and_be_interrupted(held)
+    assert "is left before a write under it has landed" in caplog.text
+    assert userlock.holder("ann") is None
+    held.remove()
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_the_control_leaves_it_on_its_way(
+    leave: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: the write is forgotten."""
+    monkeypatch.setattr(pending.Books, "finish", lambda *_, **__: None)
+    assert leave(put_and_be_interrupted, error) == []
