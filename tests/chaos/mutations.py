@@ -173,9 +173,11 @@ _put = writes.Put.__init__
 _unguarded: list[str] = []
 
 
-def _unguarded_as_another(self: Any, *args: Any, unguarded: str = "", **facts: Any) -> None:
+def _unguarded_as_another(
+    self: Any, model: Any, key: Any, at: Any, context: Any, unguarded: Any = None, **facts: Any
+) -> None:
     _unguarded.extend([unguarded] if unguarded else [])
-    _put(self, *args, unguarded=unguarded or "".join(_unguarded[:1]), **facts)
+    _put(self, model, key, at, context, next(iter(_unguarded), None), **facts)
 
 
 #: What is replaced in the processes of a run. Fencing is disabled by its own setting.
