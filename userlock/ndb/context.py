@@ -32,6 +32,15 @@ def in_transaction() -> bool:
     return current_transaction() is not None
 
 
+def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of ndb with these arguments uses Datastore, as ndb decides it."""
+    options = kwargs.get("_options")
+    asked = kwargs.get("use_datastore") if options is None else options.use_datastore
+    if asked is None:
+        asked = current.datastore_policy(ndb_key)
+    return asked is not False
+
+
 # --- one attempt of a transaction -----------------------------------------------------------
 
 

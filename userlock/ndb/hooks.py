@@ -18,13 +18,13 @@ from google.cloud.ndb import tasklets
 from userlock.callsite import CallSite, here
 from userlock.lock.held_lock import register_participant
 from userlock.ndb.checks import bypass_global_cache, cached_is_good, cached_miss_is_good
-from userlock.ndb.context import current_context
+from userlock.ndb.context import current_context, uses_datastore
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import NOTHING_HELD, Stamped, stamp_read
+from userlock.ndb.provenance import NOTHING_HELD, Origin, Stamped, origin, stamp_read
 from userlock.ndb.stub import Gate, GatedStub, gated, settling
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
@@ -118,6 +118,9 @@ def _get_with_place(get_async: Any) -> Any:
         place = place_of_read()
         if context is None or context.global_cache is None:
             future = get(**kwargs)
+        elif not uses_datastore(context, ndb_key, kwargs):
+            future = get(**kwargs)
+            future.add_done_callback(functools.partial(_note_holdings, origin(None)))
         elif bypass_global_cache():
             future = get(**_past_the_global_cache(kwargs))
         else:
@@ -143,12 +146,18 @@ def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, A
 def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a look-up that goes to Datastore itself."""
     options = kwargs.get("_options")
-    asked = kwargs if options is None else dict(options.items())
-    if asked.get("use_datastore") is False:
-        return kwargs  # for the cache only
     if options is None:
         return {**kwargs, "use_global_cache": False}
     return {**kwargs, "_options": options.copy(use_global_cache=False)}
+
+
+def _note_holdings(asked: Origin, future: Any) -> None:
+    """Note the locks of a look-up in the global cache, where that is all there is."""
+    if tasklets.Future.exception(future) is None:
+        entity = future.result()
+        stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
+        if stamp is not None and stamp.order == NOTHING_HELD.order:
+            entity._userlock_stamp = stamp._replace(held=asked.held, order=asked.order)
 
 
 def _note_place(place: CallSite, future: Any) -> None:

@@ -56,6 +56,7 @@ from userlock.ndb.context import (
     current_context,
     in_flight,
     request_notes,
+    uses_datastore,
 )
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.ledger import ledger_of
@@ -129,6 +130,7 @@ class Write(PendingWrite, abc.ABC):
     _tenures: tuple[HeldLock, ...] = ()
     _unguarded = ""
     _error: Exception | None = None
+    _options: dict[str, Any]
     _key_sent = False
     attempt: Attempt | None = None
 
@@ -165,6 +167,7 @@ class Write(PendingWrite, abc.ABC):
 
     def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Begin the write by this call of ndb. Returns its future."""
+        self._options = options
         around, group = _writing.get(), _group.get()
         token = _writing.set(self)
         try:
@@ -221,6 +224,8 @@ class Write(PendingWrite, abc.ABC):
     def _version_to_build_on(self, stamp: Stamp) -> int:
         if stamp.version == DELETED:
             return 0
+        if not uses_datastore(self.begun_in, self._key, self._options):
+            return 0  # it lives in the global cache only
         if stamp.version == OVERTAKEN:
             raise self.refused(0)
         raise self._not_fenced(
