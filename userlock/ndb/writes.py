@@ -396,6 +396,13 @@ class Write(PendingWrite, abc.ABC):
         """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
         error: StaleWriteError = self._stale_write(kind, version, **facts)
+        seen = self._ledger.last(self._key) if version else None
+        if seen is not None and seen.version == version:
+            place = seen.place or "a place that is not known"
+            error.add_note(
+                f"This request itself has seen that version, at {place}. To fix it: put that "
+                f"object."
+            )
         self._outdate_objects()
         if not self._model._userlock_expects_conflicts:
             LISTENERS.emit(StaleWrite(self._lock_id, error))

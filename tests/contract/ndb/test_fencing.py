@@ -130,3 +130,15 @@ class TestCreation:
             with pytest.raises((userlock.StaleWriteError, userlock.StaleObjectPut)):
                 old.put()
         assert Learner.get_by_id("bob", use_cache=False) is None
+
+
+@pytest.mark.usefixtures("key")
+def test_the_error_says_if_the_request_itself_has_written() -> None:
+    userlock.configure(enforcement="off")
+    old, new = (Learner.get_by_id("ann", use_cache=False) for _ in range(2))
+    new.points += 1
+    new.put()
+    with pytest.raises(userlock.StaleWriteError) as caught:
+        old.put()
+    (note,) = caught.value.__notes__
+    assert "test_the_error_says_if_the_request_itself_has_written" in note
