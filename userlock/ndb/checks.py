@@ -413,9 +413,3 @@ def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     except Exception:
         return False  # as above
     return lock_id is not None and lock_id not in scope.held
-
-
-def bypass_global_cache() -> bool:
-    """Return whether look-ups must go to Datastore itself now."""
-    scope = current_scope()
-    return scope is not None and bool(scope.held)

@@ -16,15 +16,16 @@ from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
-from userlock.ndb.checks import bypass_global_cache, cached_is_good, cached_miss_is_good
+from userlock.lock.scope import current_scope
+from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, uses_datastore
-from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import NOTHING_HELD, Origin, Stamped, origin, stamp_read
+from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
 from userlock.ndb.stub import Gate, GatedStub, gated, settling
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
@@ -115,18 +116,23 @@ def _get_with_place(get_async: Any) -> Any:
             return get_async(ndb_key, *args, **kwargs)
         get = functools.partial(get_async, ndb_key, *args)
         context = current_context()
-        place = place_of_read()
+        scope = current_scope()
+        settings = defaults.settings if scope is None else scope.settings
+        held = NO_LOCKS if scope is None else scope.held
+        place = here() if settings.capture_places else None
+        asked = Origin(held, None, next(orders))
         if context is None or context.global_cache is None:
             future = get(**kwargs)
         elif not uses_datastore(context, ndb_key, kwargs):
             future = get(**kwargs)
-            future.add_done_callback(functools.partial(_note_holdings, origin(None)))
-        elif bypass_global_cache():
+            if context.datastore_policy(ndb_key) is False:  # its entities live there
+                future.add_done_callback(functools.partial(_note_holdings, asked))
+        elif held:
             future = get(**_past_the_global_cache(kwargs))
         else:
             future = _get_with_version(ndb_key, get, kwargs)
-        if place is not None:
-            future.add_done_callback(functools.partial(_note_place, place))
+        if place is not None or held:
+            future.add_done_callback(functools.partial(_note_reader, place, asked))
         return future
 
     return get_noting_place
@@ -160,14 +166,24 @@ def _note_holdings(asked: Origin, future: Any) -> None:
             entity._userlock_stamp = stamp._replace(held=asked.held, order=asked.order)
 
 
-def _note_place(place: CallSite, future: Any) -> None:
-    """Note the call site of its look-up with an entity that has none."""
-    if tasklets.Future.exception(future) is None:
-        entity = future.result()
-        stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
-        if stamp is not None and stamp.place is None:
-            placed = entity._userlock_stamp = stamp._replace(place=place)
-            ledger().saw(placed)
+def _note_reader(place: CallSite | None, asked: Origin, future: Any) -> None:
+    """Note the call site of a look-up, and the locks that its caller has held ever since.
+
+    The request may have been sent by other code, with another scope, that ran the event loop.
+    """
+    if tasklets.Future.exception(future) is not None:
+        return
+    entity = future.result()
+    before = entity._userlock_stamp if isinstance(entity, Stamped) else None
+    if before is None:
+        return
+    stamp = before if before.place is not None else before._replace(place=place)
+    if stamp.order > asked.order and stamp.held is not asked.held:
+        held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}
+        stamp = stamp._replace(held={**stamp.held, **held})
+    if stamp is not before:
+        entity._userlock_stamp = stamp
+        ledger().saw(stamp)
 
 
 # --- writes ---------------------------------------------------------------------------------

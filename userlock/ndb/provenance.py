@@ -24,7 +24,7 @@ from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
-_orders = itertools.count(1)
+orders = itertools.count(1)
 
 NO_LOCKS: Mapping[str, HeldLock] = {}
 
@@ -79,7 +79,7 @@ class Stamped:
 def origin(transaction: bytes | None) -> Origin:
     """Return what the running code holds now. `transaction` is the one that it reads in."""
     scope = current_scope()
-    return Origin(NO_LOCKS if scope is None else scope.held, transaction or None, next(_orders))
+    return Origin(NO_LOCKS if scope is None else scope.held, transaction or None, next(orders))
 
 
 def stamp_read(entity: Any, key: Any, version: int, asked: Origin, place: CallSite | None) -> Stamp:
@@ -113,7 +113,7 @@ def stamp_now(
     claims: tuple[Any, ...] | None = None,
 ) -> Stamp:
     """Return the stamp of a put, of a deleted entity, or of an object out of a pickle."""
-    return Stamp(key, version, place, lock_id, held, None, next(_orders), claims)
+    return Stamp(key, version, place, lock_id, held, None, next(orders), claims)
 
 
 def stamp_of(entity: Any) -> Stamp | None:
@@ -156,7 +156,7 @@ class LastPut:
         self.transaction = transaction
         self.under_way = True
         self.version = 0
-        self.order = next(_orders)
+        self.order = next(orders)
 
     @property
     def counts(self) -> bool:

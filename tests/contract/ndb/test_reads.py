@@ -9,6 +9,7 @@ from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 
 import userlock
+from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
 from userlock.testing import allow_unlocked
@@ -101,3 +102,17 @@ def test_a_lock_that_another_thread_holds_is_reported_as_held() -> None:
         learner = Learner.get_by_id("ann")
         with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="held elsewhere"):
             learner.put()
+
+
+def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(
+    service: userlock.LockService,
+) -> None:
+    """The helper runs the event loop. The read is under the caller's lock all the same."""
+    with userlock.global_lock("ann"):
+        future = ndb.Key(Learner, "ann").get_async(use_cache=False)
+        with userlock.scope(service):
+            VideoLog.get_by_id("another")
+        learner = future.result()
+        learner.points = 7
+        learner.put()
+    assert stored_points() == 7
