@@ -44,8 +44,9 @@ def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
 # --- one attempt of a transaction -----------------------------------------------------------
 
 
-#: The notes of attempts that a request keeps.
-_MOST_ATTEMPTS = 20
+#: The attempts that are over whose notes a request keeps, and those of which it knows that.
+_KEPT_ATTEMPTS = 5
+_MOST_ENDED = 10_000
 
 
 class Attempt:
@@ -76,16 +77,28 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    attempts = request_notes().attempts
+    notes = request_notes()
+    attempts, ended = notes.attempts, notes.ended
     transaction = current_transaction()
     attempt = attempts.get(transaction)
     if attempt is None:
+        for each in [each for each, other in attempts.items() if other.over][:-_KEPT_ATTEMPTS]:
+            del attempts[each]
+            ended[each] = None  # code may still run in it
+            if len(ended) > _MOST_ENDED:
+                del ended[next(iter(ended))]
         attempt = attempts[transaction] = Attempt()
-        if len(attempts) > _MOST_ATTEMPTS:  # code may still run in those that are over
-            oldest = next(iter(attempts))
-            if attempts[oldest].over:
-                del attempts[oldest]
+        attempt.over = transaction in ended
     return attempt
+
+
+def begin_attempt() -> Attempt:
+    """Return new notes for the running transaction, which begins."""
+    notes = request_notes()
+    transaction = current_transaction()
+    notes.ended.pop(transaction, None)
+    notes.attempts.pop(transaction, None)
+    return current_attempt()
 
 
 # --- a request ------------------------------------------------------------------------------
@@ -101,6 +114,7 @@ class RequestNotes:
         self.books: Any = None
         #: The attempts of its transactions, by the transaction.
         self.attempts: dict[bytes | None, Attempt] = {}
+        self.ended: dict[bytes | None, None] = {}
         #: The errors of its writes, while anybody has them: by id, with a `Failure`.
         self.failures: dict[int, tuple[Any, Any]] = {}
 
