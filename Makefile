@@ -10,7 +10,7 @@
 # make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
 # make dist      both packages in dist/, installed into an empty environment and tried
 # make release   VERSION=0.2.0: changelog, versions, commit, build, checks, tag; publishes nothing
-# make audit     known vulnerabilities of the installed packages
+# make lock      requirements/: the exact versions that all of this installs, with hashes
 # make bench     the costs, beside other locks; ARGS="--quick", "--json", "--plot FILE"
 # make bench-appengine  App Engine's own transactional tasks, an hour without their engine
 # make bench-idempotency  twelve faults of a paid request, beside other idempotency packages
@@ -28,7 +28,7 @@ PYTEST := $(VENV)/bin/pytest -q
 # share servers, and takes from the other's half when it has done its own. Slow tests of faults and
 # whole stacks measure times, and run alone.
 BOTH := -n 2 --dist worksteal
-LIBRARY := $(addprefix tests/unit/,constraints idempotency lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
+LIBRARY := $(addprefix tests/unit/,constraints lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
 CHAOS := $(addprefix tests/system/test_,chaos.py dockerfile.py installed.py lab.py) \
 	$(addprefix tests/faults/,idempotency outbox test_hostile.py)
 # Of the fault trials: one of each other kind of store, the unchanged library, four rules disabled.
@@ -131,7 +131,7 @@ servers:
 # Warnings are errors: links, anchors, pages that are missing in mkdocs.yml, docstrings. A test
 # (tests/browser/test_documentation.py) builds it as well.
 .PHONY: docs
-docs: $(VENV)/.ready-docs
+docs: $(VENV)/.ready-dev
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 
@@ -151,10 +151,9 @@ release: $(VENV)/.ready-dev
 	@$(MAKE) check dist
 	@$(PY) -m tools.release "$(VERSION)"
 
-# Uses the network, so it is no part of the tests.
-.PHONY: audit
-audit: $(VENV)/.ready-dev $(VENV)/audit/bin/pip-audit
-	@$(PY) -m tools.audit $(VENV)/audit/bin/pip-audit
+.PHONY: lock
+lock: $(VENV)/.ready-dev
+	@tools/lock.sh
 
 .PHONY: bench
 bench: $(VENV)/.ready-bench
@@ -201,20 +200,16 @@ clean:
 
 # --- set-up -------------------------------------------------------------------------------
 
-$(VENV)/.ready-% $(VENV)/oldest/.ready-%: pyproject.toml emulator/pyproject.toml tools/setup.sh
+$(VENV)/.ready-% $(VENV)/oldest/.ready-%: requirements/%.txt pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*
 
 $(VENV)/appengine/.ready: | $(VENV)/.ready-run
 	@$(PY) -m venv $(VENV)/appengine
 	@$(VENV)/appengine/bin/pip install --quiet --disable-pip-version-check \
-		appengine-python-standard==3.1.0 google-cloud-tasks
+		appengine-python-standard==3.1.0 google-cloud-tasks==2.26.0
 	@touch $@
 
 $(VENV)/idempotency/.ready: benchmarks/idempotency_peers/requirements.txt | $(VENV)/.ready-run
 	@$(PY) -m venv $(VENV)/idempotency
 	@$(VENV)/idempotency/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
-
-$(VENV)/audit/bin/pip-audit:
-	@$(PY) -m venv $(VENV)/audit
-	@$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit

@@ -7,7 +7,7 @@ import os
 import flask
 from google.cloud import ndb
 
-from sample_app import catalogue, validation
+from sample_app import catalogue, signed_in, validation
 from sample_app.errors import Unknown
 from sample_app.flows import WAIT_SECONDS, once
 from sample_app.learning import certificates, courses, exercises, learners, videos
@@ -16,6 +16,13 @@ from sample_app.web import field, now, today
 from userlock.idempotency import Flow
 
 api = flask.Blueprint("api", __name__)
+
+
+@api.before_request
+def _check_learner() -> None:
+    """Refuse strangers, before a lock or an idempotency key of the learner in the address."""
+    if "learner_id" in (flask.request.view_args or {}):
+        signed_in.check_learner(_of_address())
 
 
 @api.post("/api/learners")

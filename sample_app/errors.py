@@ -5,6 +5,7 @@ Refused                    400  bad_request
 ├── SignInFirst            401  sign_in_first
 ├── ElsewhereForm          403  form_from_elsewhere
 ├── NotInGroup             403  not_in_group
+├── SomebodyElse           403  somebody_else
 ├── Unknown                404  unknown_learner, unknown_exercise, …
 ├── LearnerExists          409  learner_exists
 ├── NotEnoughPoints        409  not_enough_points
@@ -13,7 +14,8 @@ Refused                    400  bad_request
 ├── OverQuota              409  over_quota
 ├── ScreenExists           409  screen_exists
 ├── AlreadyEnrolled        409  already_enrolled
-└── OrderOpen              409  order_open
+├── OrderOpen              409  order_open
+└── PicturesBusy           503  pictures_busy
 """
 
 from __future__ import annotations
@@ -70,6 +72,16 @@ class NotInGroup(Refused):
 
     def __init__(self, learner_ids: Collection[str]) -> None:
         super().__init__(f"Not in this group: {', '.join(sorted(learner_ids))}.")
+
+
+class SomebodyElse(Refused):
+    """Learners act for themselves alone."""
+
+    status = 403
+    code = "somebody_else"
+
+    def __init__(self) -> None:
+        super().__init__("This is another learner's: sign in as that one.")
 
 
 class Unknown(Refused):
@@ -172,3 +184,13 @@ class OrderOpen(Refused):
         super().__init__(
             f"Another request buys “{title}”, and is not complete: send that one again."
         )
+
+
+class PicturesBusy(Refused):
+    """As many pictures as may are being decoded."""
+
+    status = 503
+    code = "pictures_busy"
+
+    def __init__(self) -> None:
+        super().__init__("Other pictures are being looked at: try again in a moment.")

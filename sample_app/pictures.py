@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from sample_app.errors import BadInput
+from sample_app.errors import BadInput, PicturesBusy
 
 #: The largest file, in bytes, and the most pixels.
 MOST_BYTES = 5 * 1024 * 1024
 MOST_PIXELS = 40_000_000
+#: Decoded at once in a process: each takes four bytes a pixel. One more is refused, and does not
+#: wait: its thread is for others.
+_DECODED = threading.BoundedSemaphore(2)
 _TYPES = {
     "PNG": "image/png",
     "JPEG": "image/jpeg",
@@ -41,9 +45,23 @@ def checked(data: bytes) -> Picture:
             kind, (width, height) = str(image.format), image.size
             if width * height > MOST_PIXELS:
                 raise BadInput("file", f"at most {MOST_PIXELS // 1_000_000} million pixels")
-            image.load()  # half a file is none
+            _load(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise BadInput("file", f"at most {MOST_PIXELS // 1_000_000} million pixels") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
         raise refusal from error
     return Picture(data, _TYPES[kind], width, height)
+
+
+def _load(image: Image.Image) -> None:
+    """Decode a picture: half a file is none.
+
+    Raises:
+        PicturesBusy: as many as may are being decoded.
+    """
+    if not _DECODED.acquire(blocking=False):
+        raise PicturesBusy
+    try:
+        image.load()
+    finally:
+        _DECODED.release()

@@ -170,8 +170,8 @@ Try this:
   open {url}/payments : buy a course twice, kill the worker in the middle, and see one charge
   open {url}/lab/ : lost updates without a lock and with one
   open {url}/userlock/ : the inspector: the holder and the waiters of each lock
-  curl -X POST {url}/api/learners/ada/exercises/primes/finish
-  curl {url}/api/learners/ada
+  curl --user ada: -X POST {url}/api/learners/ada/exercises/primes/finish
+  curl --user ada: {url}/api/learners/ada
   curl -X POST {url}/tasks/award-badges        the nightly job, as a scheduler starts it
   tail -f {_short(stack.log_dir)}/site.log        waits for locks
   kill {stack.memcached.pid}        stops memcached; the site continues

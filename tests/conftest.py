@@ -98,8 +98,8 @@ def module_kinds(request: pytest.FixtureRequest) -> dict[str, type[ndb.Model]]:
 
 @pytest.fixture(autouse=True)
 def _kinds(module_kinds: dict[str, type[ndb.Model]]) -> Iterator[None]:
-    """Give each kind its class, whatever other tests define."""
-    before = dict(ndb.Model._kind_map)
-    ndb.Model._kind_map.update(module_kinds)
+    """Give each kind its class, whatever this and other tests define."""
+    before = ndb.Model._kind_map
+    ndb.Model._kind_map = {**before, **module_kinds}
     yield
-    ndb.Model._kind_map.update(before)
+    ndb.Model._kind_map = before

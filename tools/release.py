@@ -16,6 +16,8 @@ from pathlib import Path
 from tools import dist
 
 VERSION_FILES = ("userlock/_version.py", "emulator/userlock_emulator/_version.py")
+#: They name a wheel by its path.
+WHEEL_FILES = ("examples/appengine/requirements.txt", "examples/cloudrun/requirements.txt")
 URL_FILES = ("pyproject.toml", "emulator/pyproject.toml")
 _UNRELEASED = "## [Unreleased]"
 _PLACEHOLDER = "OWNER"
@@ -59,9 +61,11 @@ def section(changelog: str) -> str:
 
 def write(root: Path, version: str, day: datetime.date) -> None:
     """Write the version, and date the changelog's section."""
-    for name in VERSION_FILES:
+    said = dict.fromkeys(VERSION_FILES, (r'(__version__ = )".*"', rf'\1"{version}"'))
+    said |= dict.fromkeys(WHEEL_FILES, (r"(/userlock-)[^-]+", rf"\g<1>{version}"))
+    for name, (pattern, new) in said.items():
         file = root / name
-        text, count = re.subn(r'(__version__ = )".*"', rf'\1"{version}"', file.read_text())
+        text, count = re.subn(pattern, new, file.read_text())
         assert count == 1, name
         file.write_text(text)
     changelog = root / "CHANGELOG.md"

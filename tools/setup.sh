@@ -1,16 +1,13 @@
 #!/bin/sh
-# Create .venv and install the checkout and the requirements of GROUP.
-# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests and tools as well; docs: the
-# documentation as a site; bench: the benchmarks and the locks that they compare with; oldest: tests
-# of the model layer, in .venv/oldest, with the oldest releases of Google's libraries that
-# pyproject.toml allows)
+# Create .venv and install the checkout, and what GROUP needs as requirements/GROUP.txt has it.
+# Usage: tools/setup.sh GROUP        (run: the sample app; dev: tests, tools and documentation as
+# well; bench: the locks that the benchmarks compare with; oldest: tests of the model layer, in
+# .venv/oldest, with the oldest releases of Google's libraries that pyproject.toml allows)
 set -eu
 group=$1
 venv=${VENV:-.venv}
-pins=''
 if [ "$group" = oldest ]; then
     venv=.venv/oldest
-    pins=$(sed -n 's/^    "\(google-cloud-[a-z]*\)>=\([0-9.]*\)[,"].*/\1==\2/p' pyproject.toml)
 fi
 python=${PYTHON:-python3}
 
@@ -30,21 +27,18 @@ if [ ! -x "$venv/bin/python" ]; then
         exit 1
     fi
 fi
-# Dependency groups need pip 25.1.
-if ! "$venv/bin/python" -m pip install --help | grep -q -e --group; then
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-fi
+options='install --disable-pip-version-check --progress-bar off'
 echo "==> 2/2 Installing userlock, its emulator and what they need (a minute or two the first time)"
 {
     status=0
-    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-        -e . -e ./emulator --group "$group" $pins 2>&1 || status=$?
+    "$venv/bin/python" -m pip $options -r "requirements/$group.txt" --no-deps --require-hashes 2>&1 || status=$?
+    [ "$status" != 0 ] || "$venv/bin/python" -m pip $options -e . -e ./emulator --no-deps --no-build-isolation 2>&1 || status=$?
     echo "$status" >"$venv/.pip-status"
 } | sed -u -E \
     -e '/^ *(Collecting|Building editable|Installing collected|ERROR|error)/!d' \
     -e 's/ \((from|pyproject).*//; s/^ */    /; s/^(.{90}).*/\1 .../'
 if [ "$(cat "$venv/.pip-status")" != 0 ]; then
-    echo "The installation failed. To see all of it: $venv/bin/pip install -e . -e ./emulator --group $group" $pins >&2
+    echo "The installation failed. To see all of it: $venv/bin/pip install -r requirements/$group.txt --no-deps --require-hashes" >&2
     exit 1
 fi
 touch "$venv/.ready-$group"

@@ -47,6 +47,7 @@ from userlock.errors import (
     ReadUnderEarlierTenure as ReadUnderEarlierTenure,
     ReadWithoutLock as ReadWithoutLock,
     RequestRunning as RequestRunning,
+    RequestTooLarge as RequestTooLarge,
     StaleObjectPut as StaleObjectPut,
     StaleWriteError as StaleWriteError,
     StructuredModelWritten as StructuredModelWritten,

@@ -53,6 +53,7 @@
         ├── FlowTakenOver               another attempt has taken the request over
         ├── FlowChanged                 the request was begun by other code
         ├── ExternalUnavailable         a call of another service has failed, for now (retry_after)
+        ├── RequestTooLarge             its body is longer than the view takes (most_bytes)
         └── NotStorable                 an output or an answer cannot be stored
 
 A `WriteViolation` is a bug in the calling code and is raised before that
@@ -852,6 +853,25 @@ class ExternalUnavailable(FlowError):
     def __init__(self, message: str, *, user_id: str, key: str, retry_after: int) -> None:
         super().__init__(message, user_id=user_id, key=key)
         self.retry_after = retry_after
+
+
+class RequestTooLarge(FlowError):
+    """The body of a request with an idempotency key is longer than its view takes (`max_bytes`).
+
+    Nothing was run. Neither the owner nor the key was looked for: both are empty.
+
+    Attributes:
+        most_bytes: the most that the view takes.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(
+            f"the body of a request has more than {most_bytes:,} bytes. To fix it: send less, or "
+            f"give its view max_bytes=",
+            user_id="",
+            key="",
+        )
+        self.most_bytes = most_bytes
 
 
 class NotStorable(FlowError, TypeError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from userlock_emulator.private_files import make_folder, opener
+from userlock_emulator.regular_files import open_regular, read_regular
 
 FORMAT = 1
 _ABOUT = "export.json"
@@ -95,7 +96,7 @@ def read(folder: Path) -> Iterator[bytes]:
         if not files and not about.exists():
             raise DumpError(f"{folder} has no export: neither {_ABOUT} nor *.jsonl")
         for path in files:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 yield from file
     except OSError as error:
         raise DumpError(f"cannot read {folder}: {error}") from None
@@ -103,7 +104,7 @@ def read(folder: Path) -> Iterator[bytes]:
 
 def _check(about: Path) -> None:
     try:
-        written = int(json.loads(about.read_text())["format"])
+        written = int(json.loads(read_regular(about))["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise DumpError(f"{about} is not part of an export: {error!r}") from None
     if written > FORMAT:

@@ -19,6 +19,7 @@ logging.basicConfig(level=logging.INFO)
 store = os.environ["USERLOCK_STORE"]
 outbox = Outbox(os.environ["USERLOCK_QUEUE"])
 app = flask.Flask(__name__)
+app.secret_key = os.environ.get("SECRET_KEY")  # signs the session; without it nobody is signed in
 UserLock(
     app,
     client=ndb.Client,  # created in each worker: a gRPC channel does not survive a fork
@@ -45,8 +46,13 @@ def congratulate(user_id, points):
     logging.info("mail to %s: %d points", user_id, points)
 
 
+def is_signed_in(user_id):
+    """Know who asks, before the lock. Your sign-in writes the session."""
+    return flask.session.get("user_id") == user_id
+
+
 @app.post("/users/<user_id>/points")
-@user_lock("user_id", wait_timeout=5)
+@user_lock("user_id", allowed=is_signed_in, wait_timeout=5)
 @ndb.transactional()  # the points and the job, or neither
 def add_points(user_id):
     wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)

@@ -17,6 +17,14 @@ class User(userlock.UserModel):
     points: Any = ndb.IntegerProperty(default=0)
 
 
+@app.before_request
+def check_user() -> None:
+    """Know who asks, before the lock. Your sign-in, in place of `curl --user ann:`."""
+    asks, address = flask.request.authorization, flask.request.view_args or {}
+    if asks is None or asks.username != address.get("user_id"):
+        flask.abort(403)
+
+
 @app.post("/users/<user_id>/exercise-finished")
 def exercise_finished(user_id: str) -> dict[str, int]:
     with userlock.global_lock(user_id, wait_timeout=5):

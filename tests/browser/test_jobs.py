@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +40,11 @@ def test_a_mail_that_is_tried_again_dies_and_is_redriven(
     expect(window.get_by_text("The post office is closed:")).to_be_visible()
 
     finish = f"{site.app_url}/api/learners/{learner}/exercises/primes/finish"
+    asks = base64.b64encode(f"{learner}:".encode()).decode()
+    headers = {"Authorization": f"Basic {asks}"}
     for url in (finish, f"{site.app_url}/tasks/award-badges"):
-        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30):  # noqa: S310
+        sent = urllib.request.Request(url, method="POST", headers=headers)  # noqa: S310
+        with urllib.request.urlopen(sent, timeout=30):  # noqa: S310
             pass
     job = window.locator("#jobs-rows tr").filter(has_text=learner)
     expect(job).to_contain_text("again, in", timeout=30_000)

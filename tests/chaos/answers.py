@@ -1,4 +1,7 @@
-"""Requests with idempotency keys: each is done once, and all its senders get that answer."""
+"""Requests with idempotency keys: each is done once, and all its senders get that answer.
+
+A provider is asked with one key for each request, however often.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,13 @@ def check_answers(
     for request, count in done.items():
         if count > 1:
             yield Finding(Kind.TWICE, request, f"{count} entries")
+    keys = set(history.charged)
+    for request, count in Counter(request for _, request in keys).items():
+        if count > 1:
+            yield Finding(Kind.TWICE, request, f"the provider was asked with {count} keys")
+    for key, count in Counter(key for key, _ in keys).items():
+        if count > 1:
+            yield Finding(Kind.STRAY, key, f"a provider's key of {count} requests")
     for request, entry in sorted(set(history.answers)):
         of = history.entered.get(entry)
         if of != request:

@@ -1,7 +1,8 @@
 """Requests with idempotency keys: senders of one key, and the server that completes what is left.
 
-A request stores an entry in a phase, and answers with its id. Senders in all processes share the
-keys, each of which is there in both namespaces. Every second one is left to its senders.
+A request stores an entry in a phase, charges a provider, and answers with the id of the entry.
+Senders in all processes share the keys, each of which is there in both namespaces. Every second one
+is left to its senders.
 """
 
 from __future__ import annotations
@@ -134,7 +135,13 @@ class Desk:
             self._recorder.ended(write, outcome_of(error), error)
         if error is not None:
             raise error
-        self._sleep(one_of(random, _LASTS))
+
+        def charge(key: str) -> str:
+            self._recorder.note("charged", key=key, request=name)
+            self._sleep(one_of(random, _LASTS))
+            return key
+
+        flow.external("charge", charge)
         return entered[0]
 
     # --- the server -------------------------------------------------------------------------

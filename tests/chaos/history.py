@@ -189,6 +189,8 @@ class History:
     entered: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Such requests, and the entries that they were answered with.
     answers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    #: A provider's keys, each with the request that it was asked for.
+    charged: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     #: The number of such requests by outcome.
     requests: Counter[str] = dataclasses.field(default_factory=Counter)
     #: Of each attempt of a transaction that stages jobs, the time just before its commit.
@@ -253,6 +255,7 @@ class _Reader:
             "ran": self._ran,
             "delivered": lambda facts: history.delivered.update([facts["outcome"]]),
             "planted": lambda facts: history.planted.update({facts["id"]: facts["tree"]}),
+            "charged": lambda facts: history.charged.append((facts["key"], facts["request"])),
             "entered": lambda facts: history.entered.update({facts["id"]: facts["request"]}),
             "request": self._request,
             "stray": lambda facts: history.strays.append((facts["id"], facts["where"])),

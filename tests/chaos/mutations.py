@@ -9,6 +9,7 @@ import enum
 import os
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from userlock.constraints import claim_rows
 from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.deletion.tree import Tree
 from userlock.deletion.walk import Walk
+from userlock.idempotency import Flow
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
@@ -62,6 +64,7 @@ class Mutation(enum.Enum):
     JOBS_COMMIT_ORDER = "jobs are ordered by the clocks of the processes that staged them"
     JOBS_DUE_AT_ONCE = "a job is due by the clock of the process that staged it"
     ROWS_APART = "the rows of all namespaces are in one"
+    PROVIDER_KEYS = "a provider is asked with another key each time"
     JOBS_RELAYED = "the relay asks once for each job"
     CLAIMS_CHECKED = "a value may be another entity's"
     CLAIMS_FREED = "the claims of given-up values stay"
@@ -216,6 +219,7 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
         (JobRow, "is_ready", lambda row, micros: row.ready_at <= micros),
     ],
     Mutation.ROWS_APART: [(owners, "ndb", SimpleNamespace(Key=_key_of_one_namespace))],
+    Mutation.PROVIDER_KEYS: [(Flow, "_key_of", lambda *_: uuid.uuid4().hex)],
     # Of an owner's jobs the last one shows it, if both of its messages are lost.
     Mutation.JOBS_RELAYED: [(relay, "_AGAIN_SECONDS", (1e9,)), (mail, "_LOST", 0.6)],
     Mutation.CLAIMS_CHECKED: [(claim_rows, "find_taken", lambda *_: {})],

@@ -149,7 +149,10 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
     service.acquire("ann", request="POST /answers")
     app = {"USERLOCK_OUTBOX": "tests.contract.outbox.operators.app:outbox"}
     with userlock_emulator.start() as datastore:
-        outcome = Cli(url, {**datastore.env, **app}).run(*arguments)
+        cli = Cli(url, {**datastore.env, **app})
+        outcome = cli.run(*arguments)
+        while outcome.code == 3:  # a busy machine: memcached has not answered within 0.3 s
+            outcome = cli.run(*arguments)
     service.close()
     # The doctor has remarks on a memcached that was just started.
     assert outcome.code in ({0, 1} if arguments[0] == "doctor" else {0}), outcome.err

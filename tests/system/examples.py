@@ -45,7 +45,7 @@ def environment_of(document: Any) -> dict[str, str]:
     if "env_variables" in document:
         return dict(document["env_variables"])
     (container,) = document["spec"]["template"]["spec"]["containers"]
-    return {each["name"]: each["value"] for each in container["env"]}
+    return {each["name"]: each.get("value", each["name"]) for each in container["env"]}
 
 
 def run_setup(script: str, folder: Path) -> dict[str, Command]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -43,12 +44,16 @@ def call(
 ) -> Answer:
     """Send one request on a connection of its own, so that no request is ever sent twice.
 
-    Each has an idempotency key of its own, for the views that need one.
+    Each has an idempotency key of its own, for the views that need one, and is the learner's whom
+    its path names.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     with contextlib.closing(connection):
         payload = None if body is None else json.dumps(body)
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        if path.startswith("/api/learners/"):
+            name = path.split("/")[3]
+            headers["Authorization"] = f"Basic {base64.b64encode(f'{name}:'.encode()).decode()}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         started = time.perf_counter()

@@ -67,16 +67,13 @@ class Image:
         )
 
     def _from(self, image: str) -> None:
-        version = re.fullmatch(r"python:(3\.\d+)-slim", image)
+        version = re.fullmatch(r"python:(3\.\d+)-slim@sha256:[0-9a-f]{64}", image)
         assert version is not None
         package = self._context if (self._context / "pyproject.toml").exists() else ROOT
         document = tomllib.loads((package / "pyproject.toml").read_text())
         needed = document["project"]["requires-python"]
         assert int(version[1].removeprefix("3.")) >= int(needed.removeprefix(">=3."))
         subprocess.run([sys.executable, "-m", "venv", self._root / "venv"], check=True)
-
-    def _arg(self, setting: str) -> None:
-        self._env(setting)
 
     def _env(self, setting: str) -> None:
         name, _, value = setting.partition("=")

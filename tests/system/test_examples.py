@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import flask
 import grpc
 import pytest
+from flask.sessions import SecureCookieSessionInterface
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
@@ -31,6 +33,7 @@ QUIET = "--no-control-socket"
 QUEUE = f"projects/{FILLED['PROJECT']}/locations/{FILLED['REGION']}/queues/jobs"
 BUNDLED = f"--config {Path(__file__).with_name('bundled_memcache.py')}"
 CRON = {"X-Appengine-Cron": "true"}
+SECRET = "correct-horse-battery-staple"
 MAIL = "mail to ann: 50 points"
 
 
@@ -39,6 +42,15 @@ def command_of(dockerfile: str) -> str:
     lines = (EXAMPLES / dockerfile).read_text().splitlines()
     (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
     return command
+
+
+def session_of(user_id: str) -> str:
+    """Return the cookie of a session, as the example's Flask signs it."""
+    app = flask.Flask("signer")
+    app.secret_key = SECRET
+    signer = SecureCookieSessionInterface().get_signing_serializer(app)
+    assert signer is not None
+    return str(signer.dumps({"user_id": user_id}))
 
 
 class Site:
@@ -62,6 +74,8 @@ class Site:
         return self._send("GET", path, headers)
 
     def _send(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+        if path.startswith("/users/"):
+            headers = {"Cookie": f"session={session_of(path.split('/')[2])}", **headers}
         request = urllib.request.Request(self._url + path, method=method, headers=headers)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -124,6 +138,7 @@ def running(
                 "USERLOCK_QUEUE": queue,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PORT": str(port),
+                "SECRET_KEY": SECRET,
                 "no_grpc_proxy": ports.LOOPBACK,
                 "GUNICORN_CMD_ARGS": f"{QUIET} {gunicorn}",
             },
@@ -169,6 +184,7 @@ def test_app_engine_with_memorystore(own_memcached: Memcached, tmp_path: Path) -
         assert site.get(sweep["url"])[0] == 403
         assert site.get(sweep["url"], **CRON) == (200, {"skipped": 0})
         assert site.post("/users/bob/points") == (200, {"points": 50})
+        assert site.post("/users/bob/points", Cookie="session=")[0] == 403
         jobs_arrive(site)
         assert "degraded" not in site.log
 

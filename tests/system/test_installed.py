@@ -15,7 +15,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from sample_app.stack import ports
-from tests.contract.test_readme import BY_NAME, HANDLER, IN_A_TERMINAL
+from tests.contract.test_readme import HANDLER, IN_A_TERMINAL
 from tests.documents import ROOT
 from tests.servers import Memcached
 from tests.system.test_tutorial import INSTALL
@@ -60,18 +60,16 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Provide the folder of the tutorial, with an environment in which the wheels are installed.
 
-    By name, as the README says: from the folder that PIP_FIND_LINKS names.
+    By their paths: an index may have others of that name.
     """
     folder = tmp_path_factory.mktemp("home")
-    commands = re.sub(r"pip install .*", BY_NAME.text.strip(), INSTALL.text)
-    assert "CLONE" not in commands
-    versions = folder / "versions.txt"  # these, and no others of that name
-    versions.write_text(
-        "".join(f"{name}=={metadata_of(dist, name).version}\n" for name in PACKAGES)
+    (library,), (emulator,) = dist.glob("userlock-*.whl"), dist.glob("userlock_emulator-*.whl")
+    commands = re.sub(
+        r"pip install .*", f"pip install '{library}[flask]' '{emulator}'", INSTALL.text
     )
-    settings = {"PIP_FIND_LINKS": str(dist), "PIP_CONSTRAINT": str(versions), "PIP_QUIET": "1"}
+    assert "CLONE" not in commands
     # Not compiled: that takes as long as the rest, and each program compiles its own modules.
-    run("sh", "-ec", commands, cwd=folder, PIP_NO_COMPILE="1", **settings)
+    run("sh", "-ec", commands, cwd=folder, PIP_NO_COMPILE="1", PIP_QUIET="1")
     return folder / "points"
 
 

@@ -17,6 +17,7 @@ FLOORS = (
         "clock",
         "fork",
         "json_values",
+        "numbers",
         "platforms",
         "settings",
         "words",

@@ -1,6 +1,6 @@
-"""Read an outbox for operators: its status, lists of jobs, and jobs as documents.
+"""Show and repair an app's outbox: `userlock outbox status|list|show|relay|run|redrive|purge`.
 
-Under `userlock outbox` and the inspector. All texts that come from rows (owners,
+The facts about jobs are those of the inspector too. All texts that come from rows (owners,
 arguments, errors, names) are escaped and bounded here. If lock ids are hidden
 (`userlock.configure(show_ids=…)`), so are owners and the first argument of calls; and
 keys, which contain the owner: a job is then named by the rest of its key, and is found
@@ -9,49 +9,65 @@ with the owner's id.
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import argparse
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.tables import Column, timestamp
-from userlock.ndb.owners import SHARDS, namespaces, owner_key
+from userlock.admin.app import AppObject, Stop, heard
+from userlock.admin.command import (
+    NO,
+    CommandError,
+    Invocation,
+    argument,
+    command,
+    group,
+    most,
+    number,
+    seconds,
+)
+from userlock.admin.console import Console
+from userlock.admin.rendering import (
+    Column,
+    Facts,
+    Moment,
+    Write,
+    fields,
+    labelled,
+    local,
+    table,
+)
+from userlock.events import JobRan
+from userlock.ndb.owners import namespaces, owner_key
+from userlock.outbox import listing
+from userlock.outbox.apps import VARIABLE, find_outbox
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
+from userlock.outbox.listing import Status
 from userlock.outbox.outbox import Outbox, job_key
-from userlock.outbox.rows import (
-    MOST_ERROR,
-    JobRow,
-    Standing,
-    dead_jobs,
-    jobs,
-    queued_jobs,
-    standing_micros,
-    standing_range,
-)
+from userlock.outbox.rows import MOST_ERROR, JobRow, queued_jobs
+from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, span
 
-#: How far each query counts.
-_MOST_COUNTED = 10_000
-_MOST_CAUSES = 100
-#: The most dead jobs that hold up others, whose owners are looked at.
-_MOST_BLOCKING = 100
-#: The most rows that are read to find some: a row may have a megabyte.
-_MOST_READ = 2_000
-_BATCH = 20
 #: The rows of one owner that are looked at.
 _MOST_OF_OWNER = 200
-
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
 _NAME = re.compile(r"[0-9a-f]{24,64}")
 
-#: The columns of a list of jobs, and of their causes of death.
+#: The longest wait for the owner of one job.
+_BUSY_SECONDS = 10.0
+#: How far dead jobs are counted before they are purged.
+_MOST_PURGED = 1_000_000
+_MOST_CAUSES = 20
+_NO_JOB = "there is no such job: it is done, was purged, or never was"
+
+#: The columns of a list of jobs.
 COLUMNS = (
     Column("state", "State"),
     Column("for", "For", "duration"),
@@ -60,326 +76,17 @@ COLUMNS = (
     Column("job", "Job", "code", 60),
     Column("key", "Key", "code"),
 )
+#: The labels of one job, in their order.
+_LABELS = (
+    *("call", "owner", "namespace", "key", "state", "staged", "ready", "attempts", "tier"),
+    *("cause", "died", "blocks", "first error", "last error"),
+)
+#: The columns of the causes of dead jobs.
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
     Column("cause", "Cause", "code"),
 )
-
-
-class Cause(NamedTuple):
-    """A cause of dead jobs.
-
-    Attributes:
-        name: the job's name and the class of its last error, as it is stored.
-        dead: how many have died of it.
-        blocking: how many of these hold up their owners' later jobs.
-    """
-
-    name: str
-    dead: int
-    blocking: int
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Return it as a document, and as a row of `CAUSES`."""
-        shown = legible(self.name, _SHOWN_NAME)
-        return {"cause": shown, "dead": self.dead, "blocking": self.blocking}
-
-
-class Status(NamedTuple):
-    """An outbox at one moment, in seconds since 1970.
-
-    Attributes:
-        due: the jobs that wait and might run.
-        later: those that wait for their time, or for their next attempt.
-        running: those that a worker has claimed.
-        blocked: those of `due` and `later` whose owner has a dead job that holds them up.
-        causes: the causes of the dead ones.
-        oldest: the job that has been due for the longest time.
-        due_since: since when.
-        notes: what is not complete.
-    """
-
-    wall: float
-    due: int
-    later: int
-    running: int
-    blocked: int
-    causes: list[Cause]
-    oldest: Letter | None
-    due_since: float | None
-    notes: list[str]
-
-    @property
-    def dead(self) -> int:
-        return sum(each.dead for each in self.causes)
-
-    @property
-    def lag(self) -> float:
-        """Return how long the oldest due job has waited, in seconds; 0 if none is due."""
-        return 0.0 if self.due_since is None else max(self.wall - self.due_since, 0.0)
-
-
-def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) -> Status:
-    """Return the status, by three rounds of small queries.
-
-    Args:
-        outbox: the outbox.
-        wall: the time, in seconds since 1970.
-        timeout: of each query, in seconds.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
-    options = {} if timeout is None else {"timeout": timeout}
-    with outbox.context():
-        found = [_take_status(each, wall, options) for each in _places(outbox, options)]
-    return _together(wall, found)
-
-
-class _Place(NamedTuple):
-    """The jobs of an outbox in one namespace."""
-
-    outbox: str
-    namespace: str
-
-    def jobs(self, *filters: Any, **options: Any) -> Any:
-        return jobs(*filters, namespace=self.namespace, **options)
-
-    def standing(
-        self, standing: Standing, shard: int | None = None, until: int | None = None
-    ) -> Any:
-        """Return a query of the jobs that stand so, by their time."""
-        first, last = standing_range(self.outbox, standing, shard, until)
-        query = self.jobs(JobRow.standing >= first, JobRow.standing < last)
-        return query.order(JobRow.standing)
-
-    def dead(self, cause: str = "", **options: Any) -> Any:
-        """Return a query of dead jobs of exactly that cause; empty: of all."""
-        first = f"{self.outbox}|{cause}"
-        if cause:
-            return self.jobs(JobRow.dead == first, **options)
-        return self.jobs(JobRow.dead >= first, JobRow.dead < f"{self.outbox}}}", **options)
-
-
-def _places(outbox: Outbox, options: dict[str, Any]) -> list[_Place]:
-    """Return the namespaces that have jobs."""
-    found = [_Place(outbox.name, each) for each in namespaces()]
-    asked = [each.jobs().fetch_async(1, keys_only=True, **options) for each in found]
-    _wait(asked)
-    return [each for each, keys in zip(found, asked, strict=True) if keys.get_result()]
-
-
-def _together(wall: float, found: Sequence[Status]) -> Status:
-    """Return the status of several namespaces."""
-    if len(found) == 1:
-        return found[0]
-    causes: dict[str, Cause] = {}
-    for each in itertools.chain.from_iterable(status.causes for status in found):
-        known = causes.get(each.name, Cause(each.name, 0, 0))
-        dead, blocking = known.dead + each.dead, known.blocking + each.blocking
-        causes[each.name] = Cause(each.name, dead, blocking)
-    late = [each for each in found if each.due_since is not None]
-    first = min(late, key=lambda each: each.due_since or 0.0, default=None)
-    return Status(
-        wall=wall,
-        due=sum(each.due for each in found),
-        later=sum(each.later for each in found),
-        running=sum(each.running for each in found),
-        blocked=sum(each.blocked for each in found),
-        causes=list(causes.values()),
-        oldest=None if first is None else first.oldest,
-        due_since=None if first is None else first.due_since,
-        notes=list(dict.fromkeys(note for each in found for note in each.notes)),
-    )
-
-
-def _take_status(place: _Place, wall: float, options: dict[str, Any]) -> Status:
-    now = round(wall * 1e6)
-    firsts = [
-        place.standing(Standing.WAITING, shard).fetch_async(1, projection=["standing"], **options)
-        for shard in range(SHARDS)
-    ]
-    totals = [place.standing(each).count_async(_MOST_COUNTED, **options) for each in Standing]
-    query = place.dead(projection=["dead"], distinct_on=["dead"])
-    found = query.order(JobRow.dead).fetch_async(_MOST_CAUSES + 1, **options)
-    _wait([*firsts, *totals, found])
-
-    oldest = [row for each in firsts for row in each.get_result()]
-    due_rows = [row for row in oldest if standing_micros(row.standing) <= now]
-    due_counts = [
-        place.standing(Standing.WAITING, shard, now).count_async(_MOST_COUNTED, **options)
-        for shard in sorted({int(row.standing.split("|")[2]) for row in due_rows})
-    ]
-    names = [row.cause for row in found.get_result()]
-    causes = [
-        (
-            name,
-            place.dead(name).count_async(_MOST_COUNTED, **options),
-            place.dead(name)
-            .filter(JobRow.queued == place.outbox)
-            .fetch_async(_MOST_BLOCKING + 1, keys_only=True, **options),
-        )
-        for name in names[:_MOST_CAUSES]
-    ]
-    first = min(due_rows, key=lambda row: standing_micros(row.standing), default=None)
-    reads = [] if first is None else [_get_async(first.key, options)]
-    _wait([*due_counts, *reads, *(each for _, *both in causes for each in both)])
-
-    notes = []
-    blocking = [(name, dead.get_result(), keys.get_result()) for name, dead, keys in causes]
-    dues = [each.get_result() for each in due_counts]
-    waiting, running = (each.get_result() for each in totals)
-    if max(waiting, running, *dues, *(dead for _, dead, _ in blocking)) >= _MOST_COUNTED:
-        notes.append(f"each count ends at {_MOST_COUNTED:,}")
-    if len(names) > _MOST_CAUSES:
-        notes.append(f"there are more than {_MOST_CAUSES} causes")
-    blockers = [key for _, _, keys in blocking for key in keys]
-    if len(blockers) > _MOST_BLOCKING:
-        notes.append(f"more than {_MOST_BLOCKING} dead jobs hold up others")
-    due = sum(dues)
-    return Status(
-        wall=wall,
-        due=due,
-        later=max(waiting - due, 0),
-        running=running,
-        blocked=_count_blocked(place.outbox, blockers[:_MOST_BLOCKING], options),
-        causes=[Cause(name, dead, len(keys)) for name, dead, keys in blocking],
-        oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
-        due_since=None if first is None else standing_micros(first.standing) / 1e6,
-        notes=notes,
-    )
-
-
-def _count_blocked(outbox: str, blockers: Sequence[Any], options: dict[str, Any]) -> int:
-    """Return how many jobs wait behind dead ones."""
-    owners: dict[Any, int] = {}
-    for key in blockers:
-        owners[key.root()] = owners.get(key.root(), 0) + 1
-    counts = [queued_jobs(outbox, each).count_async(_MOST_COUNTED, **options) for each in owners]
-    _wait(counts)
-    queued: int = sum(each.get_result() for each in counts)
-    return max(queued - sum(owners.values()), 0)
-
-
-def _wait(futures: Sequence[Any]) -> None:
-    """Wait for the end of all, whatever it is: ndb complains about those that are left alone."""
-    ndb.Future.wait_all(futures)
-
-
-def _get_async(key: Any, options: dict[str, Any]) -> Any:
-    return key.get_async(use_cache=False, use_global_cache=False, **options)
-
-
-# --- lists --------------------------------------------------------------------------------------
-
-
-class Search(NamedTuple):
-    """The jobs of a list.
-
-    Attributes:
-        dead: only dead ones.
-        cause: only dead ones of that cause: a job's name, or that and the class of its error.
-        job: only those of that name.
-        owner: only those of that owner.
-    """
-
-    dead: bool = False
-    cause: str = ""
-    job: str = ""
-    owner: str = ""
-
-
-class Listing(NamedTuple):
-    """Some jobs. `note`: which are missing, and why; empty if none are."""
-
-    letters: list[Letter]
-    note: str
-
-
-def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
-    """List jobs: dead ones by cause, others by time (first those that run), an owner's in order.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
-    with outbox.context():
-        keys = _keys(_places(outbox, {}), wanted, min(most, _MOST_READ))
-        found: list[Letter] = []
-        note = ""
-        for number, letter in enumerate(_letters(keys)):
-            if number >= _MOST_READ:
-                note = f"only the first {_MOST_READ:,} jobs were looked at"
-                break
-            if _matches(letter, wanted):
-                if len(found) >= most:
-                    note = f"there are more than {counted(most, 'job')}"
-                    break
-                found.append(letter)
-        if wanted.owner:
-            found.sort(key=lambda letter: letter.rank)
-        return Listing(found, note)
-
-
-def _matches(letter: Letter, wanted: Search) -> bool:
-    if wanted.job and letter.job != wanted.job:
-        return False
-    if wanted.owner and letter.owner != wanted.owner:
-        return False
-    if wanted.cause:
-        return f"{letter.cause} ".startswith(f"{wanted.cause} ")
-    return letter.dead or not wanted.dead
-
-
-def _keys(places: Sequence[_Place], wanted: Search, most: int) -> Iterator[Any]:
-    """Yield the keys of jobs in the order of the list, with others that do not match."""
-    if wanted.owner:
-        for each in places:
-            rows = each.jobs(ancestor=owner_key(wanted.owner, each.namespace)).order(JobRow.key)
-            yield from rows.fetch(_MOST_READ + 1, keys_only=True)
-        return
-    if wanted.dead or wanted.cause:
-        for each in places:
-            query = dead_jobs(each.outbox, each.namespace, wanted.cause or wanted.job)
-            yield from query.fetch(_MOST_READ + 1, keys_only=True)
-        return
-    # More than are asked for, as some may go before they are read; all if some do not match.
-    of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH
-    seen = set()  # a job that ran at the first query may wait at the second
-    for standing in (Standing.RUNNING, Standing.WAITING):
-        shards = [
-            each.standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
-            for each in places
-            for shard in range(SHARDS)
-        ]
-        _wait(shards)
-        merged = heapq.merge(
-            *(
-                [(standing_micros(row.standing), index, row.key) for index, row in enumerate(rows)]
-                for rows in (each.get_result() for each in shards)
-            ),
-            key=lambda each: each[:2],
-        )
-        for _, _, key in merged:
-            if key not in seen:
-                seen.add(key)
-                yield key
-
-
-def _letters(keys: Iterable[Any]) -> Iterator[Letter]:
-    """Yield the rows that are still there. Few are read at once: each may have a megabyte."""
-    keys = iter(keys)
-    while some := [key for _, key in zip(range(_BATCH), keys, strict=False)]:
-        rows = ndb.get_multi(some, use_cache=False, use_global_cache=False)
-        yield from (_brief(letter_of(row)) for row in rows if row is not None)
-
-
-def _brief(letter: Letter) -> Letter:
-    """Return a letter without long arguments, so that a list of them stays small."""
-    if len(letter.arguments) <= _SHOWN_CALL * 4:
-        return letter
-    return letter._replace(arguments=b"")
 
 
 # --- one job ------------------------------------------------------------------------------------
@@ -416,7 +123,7 @@ def read(key: Any) -> Letter | None:
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    row = _get_async(key, {}).get_result()
+    row = key.get(use_cache=False, use_global_cache=False)
     return None if row is None else letter_of(row)
 
 
@@ -470,6 +177,57 @@ def _holding_up(letter: Letter) -> Any:
     return None
 
 
+# --- dead jobs that are changed -----------------------------------------------------------------
+
+
+class Chosen(NamedTuple):
+    """The dead jobs that an operator means: one by its key, or those of a cause; empty for all.
+
+    Its functions run in an ndb context.
+    """
+
+    outbox: Outbox
+    key: Any = None
+    cause: str = ""
+
+    def count(self, most: int = 100_000) -> int:
+        """Return how many there are, counted up to `most`."""
+        if self.key is None:
+            return self.outbox.dead.count(self.cause, most=most)
+        return len(self.first())
+
+    def first(self, most: int = 1) -> list[Letter]:
+        """Return the first of them."""
+        if self.key is None:
+            return self.outbox.dead.list(self.cause, most=most)
+        letter = read(self.key)
+        return [] if letter is None or not letter.dead else [letter]
+
+    def redrive(
+        self, *, wait_timeout: float, stamp: int | None = None, **options: Any
+    ) -> Iterator[bool]:
+        """Redrive them; yield for each whether it was.
+
+        Args:
+            wait_timeout: the longest wait for the owner of one.
+            stamp: of one, as in `DeadLetters.redrive`.
+            options: of many, as in `DeadLetters.redrive_all`.
+        """
+        if self.key is None:
+            for _, redriven in self.outbox.dead.redrive_all(self.cause, **options):
+                yield redriven
+        else:
+            yield self.outbox.dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)
+
+    def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
+        """Delete those that had died by then; yield for each whether it was. One: by its stamp."""
+        if self.key is None:
+            for _ in self.outbox.dead.purge(self.cause, died_by=died_by):
+                yield True
+        else:
+            yield self.outbox.dead.delete(self.key, stamp=stamp)
+
+
 # --- as documents -------------------------------------------------------------------------------
 
 
@@ -498,11 +256,6 @@ def call_of(letter: Letter) -> str:
     return legible(f"{name}({without_owner(letter.owner, ', '.join(parts))})", _SHOWN_CALL)
 
 
-def error_of(letter: Letter, text: str) -> str:
-    """Return the text of an error, escaped and bounded."""
-    return legible(without_owner(letter.owner, text), MOST_ERROR)
-
-
 def without_owner(owner: str, text: str) -> str:
     """Return a text without its owner's id, if ids are hidden and it is long enough to tell."""
     if ids.are_plain():
@@ -513,11 +266,11 @@ def without_owner(owner: str, text: str) -> str:
     return text
 
 
-def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
-    """Return a job as a document."""
-    plain = ids.are_plain()
+def facts(letter: Letter, wall: float) -> Facts:
+    """Return the facts about a job, with all that its document has."""
+    late = None if letter.dead or letter.running else max(wall - letter.ready_at, 0.0)
     return {
-        "key": letter.key if plain else None,
+        "key": letter.key if ids.are_plain() else None,
         "name": str(job_key(letter.key).id()),
         "namespace": letter.namespace,
         "owner": ids.exact(letter.owner),
@@ -527,80 +280,414 @@ def job_facts(letter: Letter, wall: float) -> dict[str, Any]:
         "tier": legible(letter.tier, _SHOWN_NAME),
         "attempts": letter.attempts,
         "redriven": letter.redriven,
-        "staged": timestamp(letter.staged_at),
-        "ready": timestamp(letter.ready_at),
-        "late_seconds": None if letter.dead or letter.running else _late(letter, wall),
+        "staged": Moment(letter.staged_at),
+        "ready": Moment(letter.ready_at),
+        "late_seconds": late,
         "cause": legible(letter.cause, _SHOWN_NAME) or None,
-        "died": timestamp(letter.died_at) if letter.dead else None,
+        "died": Moment(letter.died_at) if letter.dead else None,
         "blocks": letter.blocks,
-        "first_error": _error_facts(letter, letter.first_error, letter.first_error_at),
-        "last_error": _error_facts(letter, letter.last_error, letter.last_error_at),
+        "first_error": _error(letter, letter.first_error, letter.first_error_at),
+        "last_error": _error(letter, letter.last_error, letter.last_error_at),
     }
 
 
-def _late(letter: Letter, wall: float) -> float:
-    return max(wall - letter.ready_at, 0.0)
+def _error(letter: Letter, text: str, at: float) -> Facts | None:
+    if not at:
+        return None
+    shown = legible(without_owner(letter.owner, text), MOST_ERROR)
+    return {"text": shown, "at": Moment(at)}
 
 
-def _error_facts(letter: Letter, text: str, at: float) -> dict[str, Any] | None:
-    return {"text": error_of(letter, text), "at": timestamp(at)} if at else None
-
-
-def row(letter: Letter, wall: float) -> dict[str, Any]:
+def row(letter: Letter, wall: float) -> Facts:
     """Return a job as a row of `COLUMNS`."""
-    state = state_of(letter, wall)
-    since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}.get(state)
-    later = "in " if state == "later" else ""
+    found = facts(letter, wall)
+    since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}
+    at = since.get(found["state"])
+    later = "in " if found["state"] == "later" else ""
     return {
-        "state": state,
-        "for": "" if since is None else later + span(abs(wall - since)),
-        "attempts": letter.attempts,
+        **found,
+        "for": "" if at is None else later + span(abs(wall - at)),
         "owner": ids.show(letter.owner),
-        "job": legible(letter.cause or letter.job, _SHOWN_NAME),
+        "job": found["cause"] or found["job"],
         "key": reference(letter),
     }
 
 
-def details(letter: Letter, wall: float, moment: Callable[[float], str]) -> dict[str, str]:
-    """Return all about a job but its call, by labels, in words."""
-    again = f", after {counted(letter.redriven, 'redrive')}" if letter.redriven else ""
-    found = {
-        "owner": ids.show(letter.owner),
-        "namespace": letter.namespace,
-        "key": reference(letter),
-        "state": state_of(letter, wall),
-        "staged": moment(letter.staged_at),
-        "ready": moment(letter.ready_at),
-        "attempts": f"{letter.attempts}{again}",
-        "tier": legible(letter.tier, _SHOWN_NAME),
-    }
-    if letter.dead:
-        found["cause"] = legible(letter.cause, _SHOWN_NAME)
-        found["died"] = moment(letter.died_at)
-        if letter.blocks:
-            found["blocks"] = "its owner's later jobs wait until it is redriven or purged"
-    errors = [("first", letter.first_error, letter.first_error_at)]
-    if letter.last_error_at != letter.first_error_at:
-        errors.append(("last", letter.last_error, letter.last_error_at))
-    for label, text, at in errors:
-        if at:
-            found[f"{label} error"] = f"{moment(at)}\n{error_of(letter, text)}"
-    return {label: text for label, text in found.items() if text}
+def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
+    """Return all about a job by labels, in words."""
+    found = {**facts(letter, wall), "owner": ids.show(letter.owner), "key": reference(letter)}
+    if letter.redriven:
+        found["attempts"] = f"{letter.attempts}, after {counted(letter.redriven, 'redrive')}"
+    if letter.last_error_at == letter.first_error_at:
+        found["last_error"] = None
+    blocks = "its owner's later jobs wait until it is redriven or purged"
+    found["blocks"] = blocks if letter.blocks else None
+    return labelled(found, _LABELS, write)
 
 
-def status_facts(status: Status) -> dict[str, Any]:
-    """Return a status as a document."""
+def status_facts(status: Status) -> Facts:
+    """Return the facts about a status, as its document has them."""
     oldest = status.oldest
     return {
-        "at": timestamp(status.wall),
-        "due": status.due,
-        "later": status.later,
-        "running": status.running,
-        "blocked": status.blocked,
-        "dead": status.dead,
+        "at": Moment(status.wall),
+        **status.counts,
         "lag_seconds": status.lag,
-        "oldest": None if oldest is None else job_facts(oldest, status.wall),
-        "causes": [each.facts for each in status.causes],
+        "oldest": None if oldest is None else facts(oldest, status.wall),
+        "causes": causes(status),
         "complete": not status.notes,
         "notes": status.notes,
     }
+
+
+def causes(status: Status) -> list[Facts]:
+    """Return the causes of dead jobs as rows of `CAUSES`."""
+    return [
+        {"cause": legible(each.name, _SHOWN_NAME), "dead": each.dead, "blocking": each.blocking}
+        for each in status.causes
+    ]
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+_OWNER = argument(
+    "--owner", metavar="ID", default="", help="its owner, if KEY is only its part of the key"
+)
+_KEY = argument("key", metavar="KEY", help="the job, as in list")
+#: The dead jobs that are meant: one, those of a cause, or all.
+_CHOICE = (
+    argument("key", metavar="KEY", nargs="?", help="the job, as in list"),
+    _OWNER,
+    argument("--cause", metavar="TEXT", help="all of that cause, as in status"),
+    argument("--all", action="store_true", help="all"),
+)
+
+
+@contextlib.contextmanager
+def _context(outbox: Outbox) -> Iterator[None]:
+    with contextlib.closing(outbox), outbox.context():
+        yield
+
+
+_APP = AppObject("outbox", VARIABLE, Outbox, find_outbox, _context)
+
+
+def _usable_key(options: argparse.Namespace) -> Any:
+    """Return the key of a job, in an ndb context; an error of the command line if it is none."""
+    try:
+        return key_of(options.key, options.owner)
+    except ValueError as error:
+        raise CommandError(f"{error}. To fix it: take KEY from `userlock outbox list`") from error
+
+
+@command(
+    argument(
+        "--late", type=seconds, metavar="S", help="exit with 1 if a job is late by more than S s"
+    ),
+    no="jobs are late (with --late)",
+)
+def status(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Show how many jobs wait, run and are dead.
+
+    Waiting jobs are due, or have a later time; blocked ones wait behind a dead job of their
+    owner. The lag is that of the job that has been due for the longest time. Exits with 1 if
+    it is above --late. The JSON document has at, due, later, running, blocked, dead,
+    lag_seconds, oldest (as in show), causes (cause, dead, blocking), complete and notes.
+    """
+    console = invocation.console
+    with _APP.opened(options, invocation) as outbox:
+        found = listing.take_status(outbox, console.clock.wall())
+        oldest = found.oldest
+        why = "" if oldest is None else str(explain(oldest, found.wall))
+    lines = [", ".join(f"{number:,} {state}" for state, number in found.counts.items())]
+    if oldest is not None:
+        lines += [
+            f"  oldest  has been due for {span(found.lag)}: {call_of(oldest)[:_SHOWN_NAME]} "
+            f"of {ids.show(oldest.owner)}",
+            f"          {reference(oldest)}",
+            f"          {why}",
+        ]
+    lines += [f"  not complete: {note}" for note in found.notes]
+    if found.causes:
+        rows = table(CAUSES, causes(found))
+        lines += [f"  {line}" for line in rows]
+    late = options.late is not None and found.lag > options.late
+    if late:
+        lines.append(f"late: the oldest job is due for more than {span(options.late)}")
+    return invocation.answer(status_facts(found), lines, no=late)
+
+
+@command(
+    argument("--dead", action="store_true", help="only dead jobs"),
+    argument(
+        "--cause", metavar="TEXT", default="", help="only dead jobs of that cause, as in status"
+    ),
+    argument("--job", metavar="NAME", default="", help="only jobs of that name"),
+    argument("--owner", metavar="ID", default="", help="only jobs of that owner"),
+    most("jobs"),
+)
+def list_(options: argparse.Namespace, invocation: Invocation) -> int:
+    """List jobs.
+
+    Jobs that run come first, then waiting ones by their time; dead ones are sorted by cause,
+    those of one owner by their order. The JSON document has jobs (as in show), complete and
+    note.
+    """
+    console = invocation.console
+    wanted = listing.Search(options.dead, options.cause, options.job, options.owner)
+    with _APP.opened(options, invocation) as outbox:
+        found = listing.search(outbox, wanted, most=options.most)
+    wall = console.clock.wall()
+    lines = ["no jobs"]
+    if found.letters:
+        lines = table(COLUMNS, [row(each, wall) for each in found.letters])
+    if found.note:
+        lines.append(f"… {found.note}")
+    document = {
+        "jobs": [facts(each, wall) for each in found.letters],
+        "complete": not found.note,
+        "note": found.note,
+    }
+    return invocation.answer(document, lines)
+
+
+@command(_KEY, _OWNER, no="there is no such job")
+def show(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Show all about one job.
+
+    The JSON document has key, name (the part of the key without the owner), namespace, owner,
+    job, call, state (due, later, running, dead), tier, attempts, redriven, staged, ready,
+    late_seconds, cause, died, blocks (dead, it holds up its owner's later jobs), first_error
+    and last_error (text, at) and why (it does not run).
+    """
+    console = invocation.console
+    wall = console.clock.wall()
+    with _APP.opened(options, invocation):
+        letter = read(_usable_key(options))
+        if letter is None:
+            raise CommandError(_NO_JOB, NO)
+        why = str(explain(letter, wall))
+    shown = details(letter, wall, local(wall))
+    lines = [shown.pop("call"), *fields(shown), f"  {why}"]
+    return invocation.answer({**facts(letter, wall), "why": why}, lines)
+
+
+# --- relay and run ------------------------------------------------------------------------------
+
+
+@command(
+    [
+        argument("--once", action="store_true", help="one round"),
+        argument("--seconds", type=seconds, metavar="S", help="end after S seconds"),
+    ]
+)
+def relay(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Ask the engine again for due jobs.
+
+    Asks for jobs that are due and still there. Runs until Ctrl-C or SIGTERM, and then exits
+    with 0. Any number of relays may run. The JSON document has woken, refused and shards
+    (--once), or stopped.
+    """
+    clock = invocation.console.clock
+    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
+        if options.once:
+            done = outbox.relay()
+            text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
+            document = {"woken": done.woken, "refused": done.refused, "shards": done.shards}
+            return invocation.answer(document, [text])
+        ends = None if options.seconds is None else clock.now() + options.seconds
+        outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
+    return invocation.answer({"stopped": stop()}, ["the relay has ended"])
+
+
+@command(_KEY, _OWNER, no="the job was not run, or has failed")
+def run(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Run a job, and its owner's before it, here and now.
+
+    Runs some of the owner's later jobs too. Exits with 0 if that job is done. The JSON
+    document has outcome (ran, nothing, busy), done, jobs (job, outcome, attempt, seconds,
+    error) and why (the job is still there).
+    """
+    with _APP.opened(options, invocation) as outbox:
+        key = _usable_key(options)
+        there = read(key) is not None
+        with heard(JobRan) as jobs:
+            outcome = outbox.run(key.urlsafe().decode()) if there else Outcome.NOTHING
+        left = read(key)
+        why = ""
+        if not there:
+            why = _NO_JOB
+        elif outcome is Outcome.BUSY:
+            why = "its owner is busy: another request has the lock"
+        elif left is not None:
+            why = str(explain(left, invocation.console.clock.wall()))
+    done = there and left is None
+    ran, lines = [], []
+    for each in jobs:
+        error = without_owner(each.lock_id or "", each.error)
+        job = legible(each.job, _SHOWN_NAME)
+        ran.append(
+            {
+                "job": job,
+                "outcome": each.outcome,
+                "attempt": each.attempt,
+                "seconds": each.seconds,
+                "error": legible(error, MOST_ERROR),
+            }
+        )
+        says = f": {legible(error, _SHOWN_NAME)}" if error else ""
+        took = span(each.seconds)
+        lines.append(f"{job}: {each.outcome} after {took} (attempt {each.attempt}){says}")
+    if why:
+        lines.append(f"{outcome.value}: {why}")
+    document = {"outcome": outcome.value, "done": done, "jobs": ran, "why": why}
+    return invocation.answer(document, lines, no=not done)
+
+
+# --- redrive ------------------------------------------------------------------------------------
+
+
+@command(
+    *_CHOICE,
+    argument(
+        "--rate",
+        type=number("rate", 0.01, 10_000),
+        default=50.0,
+        metavar="N",
+        help="at most N a second (default: 50)",
+    ),
+    no="some dead jobs are left",
+)
+def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Let dead jobs run again.
+
+    They run with all their attempts, each under its owner's lock. They go in batches of up to
+    25. Ctrl-C or SIGTERM ends it after the current batch; the same command goes on with those
+    that are left. Busy owners are tried once more at the end. Exits with 1 if any are left.
+    The JSON document has redriven, skipped, left and interrupted.
+    """
+    _check_choice(options)
+    done = skipped = 0
+    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
+        chosen = _chosen(options, outbox)
+        for redriven in chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop):
+            done, skipped = done + redriven, skipped + (not redriven)
+        left = skipped if options.key else chosen.count()
+    remark = ""
+    if skipped and options.key:
+        remark = ": it is not dead"
+    elif skipped:
+        remark = (
+            f" ({skipped:,} skipped: their owners are busy, others have redriven them, or the log "
+            f"says why)"
+        )
+    lines = [f"{counted(done, 'job')} redriven, {left:,} left{remark}"]
+    if stop.requested and left:
+        lines.append("Interrupted. The same command goes on with those that are left.")
+    document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": stop.requested}
+    interrupted = stop.requested and left > 0
+    return invocation.answer(document, lines, no=left > 0, interrupted=interrupted)
+
+
+def _check_choice(options: argparse.Namespace) -> None:
+    given = [options.key is not None, options.cause is not None, options.all]
+    if sum(given) != 1 or options.cause == "" or options.key == "":
+        raise CommandError("name the dead jobs: by KEY, by --cause TEXT, or by --all")
+
+
+def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
+    key = _usable_key(options) if options.key else None
+    return Chosen(outbox, key, options.cause or "")
+
+
+# --- purge --------------------------------------------------------------------------------------
+
+
+@command(
+    *_CHOICE,
+    argument(
+        "--yes",
+        type=number("number of jobs", 0, 999_999_999, whole=True),
+        metavar="N",
+        help="do not ask: there are N of them",
+    ),
+    no="nothing was purged",
+)
+def purge(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Delete dead jobs for good.
+
+    Deletes those that were dead when they were counted, and no others. Jobs that they held up
+    go on. Asks twice on a terminal; otherwise it needs --yes with their number. The JSON
+    document has purged, left, interrupted and why (nothing was purged).
+    """
+    console = invocation.console
+    _check_choice(options)
+    if options.yes is None and not console.can_ask:
+        raise CommandError(
+            "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
+            "number of the jobs"
+        )
+    done = 0
+    with _APP.opened(options, invocation) as outbox:
+        began, chosen = console.clock.wall(), _chosen(options, outbox)
+        shown, total = chosen.first(), chosen.count(_MOST_PURGED)
+        if not (shown and total):
+            why = "no dead job is meant"
+        elif total >= _MOST_PURGED:
+            why = f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
+        else:
+            why = _refusal(options, console, chosen, total)
+        with Stop().listening() as stop:
+            if not why:
+                for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
+                    done += deleted
+                    if stop():
+                        break
+            left = total - done if options.key else chosen.count()
+    document = {"purged": done, "left": left, "interrupted": stop.requested, "why": why}
+    text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
+    # A script that purges all of a cause may find none.
+    fine = done or not (options.key or total)
+    interrupted = stop.requested and left > 0
+    return invocation.answer(document, [text], no=not fine, interrupted=interrupted)
+
+
+def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, total: int) -> str:
+    """Return why nothing is purged; empty if it is confirmed, by its number."""
+    jobs = counted(total, "dead job")
+    if options.yes is not None:
+        return "" if options.yes == total else f"there are {jobs}, not {options.yes:,}"
+    if not options.key:
+        found = listing.take_status(chosen.outbox, console.clock.wall())
+        for each in found.causes[:_MOST_CAUSES]:
+            if f"{each.name} ".startswith(f"{chosen.cause} ") or not chosen.cause:
+                console.note(f"  {each.dead:>7,}  {legible(each.name, _SHOWN_NAME)}")
+    if not console.agrees(f"Delete {jobs} for good? They will never run."):
+        return "you said no"
+    if console.ask("Type their number to delete them: ").replace(",", "") != str(total):
+        return f"there are {jobs}, and you typed another number"
+    return ""
+
+
+outbox = group(
+    "outbox",
+    """\
+Show jobs of the outbox, relay and run them, redrive and purge dead ones.
+
+The app's userlock.outbox.Outbox is named by --app MODULE:ATTRIBUTE or USERLOCK_OUTBOX of the
+environment, or is the only one of the app in USERLOCK_APP, and is imported from the current
+directory. An outbox without service=, in an app that calls no userlock.configure(service=…),
+takes locks from --store.
+
+Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners, the first
+argument of calls, and keys: name a job then by its part of the key, and --owner ID.
+""",
+    "jobs are late or left, nothing was run, redriven or purged",
+    _APP.argument,
+    status,
+    list_,
+    show,
+    relay,
+    run,
+    redrive,
+    purge,
+)

@@ -1,14 +1,17 @@
-"""Read requests with an idempotency key for operators: lists, one request, documents.
+"""Show and complete requests with an idempotency key: `userlock flows list|show|complete`, `reap`.
 
-Under `userlock flows` and the inspector. All texts that come from rows are escaped and
-bounded here; outputs, parameters and answers are not shown. If lock ids are hidden
-(`userlock.configure(show_ids=…)`), so are users, keys and paths.
+`userlock reap` removes answers that are no longer kept. The facts about requests are those of the
+inspector too. All texts that come from rows are escaped and bounded here; outputs, parameters and
+answers are not shown. If lock ids are hidden (`userlock.configure(show_ids=…)`), so are users,
+keys and paths.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import heapq
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,9 +19,33 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 import userlock.ids as ids
-from userlock.admin.tables import Column, timestamp
+from userlock.admin.app import AppObject, Stop, heard
+from userlock.admin.command import (
+    NO,
+    CommandError,
+    Invocation,
+    argument,
+    command,
+    group,
+    most,
+    seconds,
+    usable_lock_id,
+)
+from userlock.admin.rendering import (
+    Column,
+    Facts,
+    Moment,
+    Write,
+    fields,
+    labelled,
+    local,
+    table,
+)
 from userlock.errors import LockServiceUnavailable
-from userlock.idempotency.flows import Flows
+from userlock.events import RequestServed
+from userlock.idempotency import Flows, Request
+from userlock.idempotency.answers import is_kept
+from userlock.idempotency.apps import VARIABLE, find_flows
 from userlock.idempotency.rows import (
     DONE,
     LEFT,
@@ -30,6 +57,7 @@ from userlock.idempotency.rows import (
     request_key,
 )
 from userlock.idempotency.user_lock import call_lock_id
+from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb.owners import (
     SHARDS,
@@ -39,7 +67,7 @@ from userlock.ndb.owners import (
     namespaces,
     owner_of,
 )
-from userlock.words import legible, span
+from userlock.words import counted, legible, span
 
 _SHOWN_NAME = 300
 _MOST_POINTS = 100
@@ -66,6 +94,11 @@ UNFINISHED = (
     Column("by", "Completed by"),
 )
 FINISHED = (Column("status", "Status", "count"), *_COMMON, _REQUEST, Column("kept", "Kept"))
+#: The labels of one request, in their order.
+_LABELS = (
+    *("flow", "user", "namespace", "key", "request", "state", "attempts", "points", "row"),
+    *("begun", "completed by", "answer", "finished", "kept"),
+)
 
 
 class Found(NamedTuple):
@@ -144,24 +177,19 @@ def _counts(standing: str) -> list[Any]:
     ]
 
 
-def unfinished(most: int = 100, user: str = "") -> list[Found]:
-    """Return unfinished requests, the oldest first. In an ndb context.
+def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
+    """Return finished requests, the newest first; or unfinished ones, the oldest first.
+
+    In an ndb context.
 
     Raises:
         DATASTORE_ERRORS: Datastore does not answer.
     """
-    keys = _keys_of(user) if user else _keys([OPEN, LEFT], most)
-    return sorted(_found(keys, most, finished=False), key=lambda each: each.begun_at)
-
-
-def finished(most: int = 100, user: str = "") -> list[Found]:
-    """Return finished requests, the newest first. In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
-    keys = _keys_of(user) if user else _keys([DONE], most)
-    return sorted(_found(keys, most, finished=True), key=lambda each: -each.finished_at)
+    keys = _keys_of(user) if user else _keys(most, done=done)
+    found = list(itertools.islice(_found(keys, done=done), most))
+    if done:
+        return sorted(found, key=lambda each: -each.finished_at)
+    return sorted(found, key=lambda each: each.begun_at)
 
 
 def read(user: str, key: str, namespace: str | None = None) -> Found | None:
@@ -189,13 +217,13 @@ def _keys_of(user: str) -> list[Any]:
     return found
 
 
-def _keys(standings: list[str], most: int) -> list[Any]:
-    """Return the keys of requests: the oldest unfinished ones, the newest finished ones."""
-    query, pick = (newest, heapq.nlargest) if DONE in standings else (oldest, heapq.nsmallest)
+def _keys(most: int, *, done: bool) -> list[Any]:
+    """Return the keys of the newest finished requests, or of the oldest unfinished ones."""
+    query, pick = (newest, heapq.nlargest) if done else (oldest, heapq.nsmallest)
     futures = [
         query(namespace, standing, shard).fetch_async(most, projection=["standing"])
         for namespace in namespaces()
-        for standing in standings
+        for standing in ([DONE] if done else [OPEN, LEFT])
         for shard in range(SHARDS)
     ]
     ndb.wait_all(futures)
@@ -205,13 +233,11 @@ def _keys(standings: list[str], most: int) -> list[Any]:
     return [key for _, key in pick(most, rows, key=lambda each: (each[0], str(each[1])))]
 
 
-def _found(keys: list[Any], most: int, *, finished: bool) -> Iterator[Found]:
-    left = most
+def _found(keys: list[Any], *, done: bool) -> Iterator[Found]:
     for start in range(0, len(keys), _BATCH):
         rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
         for row in rows:
-            if row is not None and row.is_finished == finished and left:
-                left -= 1
+            if row is not None and row.is_finished == done:
                 yield found_of(row)
 
 
@@ -322,7 +348,7 @@ class Shown:
             return "running"
         return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
-    def facts(self, found: Found) -> dict[str, Any]:
+    def facts(self, found: Found) -> Facts:
         """Return a request as a document."""
         return {
             "namespace": found.namespace,
@@ -333,14 +359,14 @@ class Shown:
             "state": self.state(found),
             "status": found.status,
             "attempts": found.attempts,
-            "begun": timestamp(found.begun_at),
-            "finished": timestamp(found.finished_at) if found.finished_at else None,
-            "expires": timestamp(found.expires_at) if found.expires_at else None,
+            "begun": Moment(found.begun_at),
+            "finished": Moment.of(found.finished_at),
+            "expires": Moment.of(found.expires_at),
             "completable": found.completable,
             "points": [legible(each, _SHOWN_NAME) for each in found.points],
         }
 
-    def row(self, found: Found) -> dict[str, Any]:
+    def row(self, found: Found) -> Facts:
         """Return a request as a row of any of the tables."""
         facts = self.facts(found)
         since, left = found.finished_at or found.begun_at, found.expires_at - self._wall
@@ -353,30 +379,19 @@ class Shown:
             "by": "" if found.malformed else self._completed_by(found)[0],
         }
 
-    def details(self, found: Found, moment: Callable[[float], str]) -> dict[str, str]:
-        """Return all about a request, by labels, in words."""
+    def details(self, found: Found, write: Write) -> dict[str, str]:
+        """Return all about a request by labels, in words."""
         facts = self.facts(found)
-        shown = {
-            "flow": facts["flow"],
-            "user": facts["user"],
-            **({"namespace": found.namespace} if found.namespace else {}),
-            "key": facts["key"],
-            "request": facts["request"] or "a call of a function",
-            "state": facts["state"],
-            "attempts": f"{found.attempts:,}",
-            "points": ", ".join(facts["points"]) or "none",
-        }
+        facts["request"] = facts["request"] or "a call of a function"
+        facts["points"] = facts["points"] or "none"
         if found.malformed:
-            return {**shown, "row": "it is malformed: another writer has changed it"}
-        shown["begun"] = moment(found.begun_at)
-        if found.status is None:
-            return {**shown, "completed by": self._completed_by(found)[1]}
-        shown["answer"] = f"{found.status}"
-        if found.finished_at:
-            shown["finished"] = moment(found.finished_at)
-        if found.expires_at:
-            shown["kept"] = f"until {moment(found.expires_at)}"
-        return shown
+            facts.update(begun=None, row="it is malformed: another writer has changed it")
+        elif found.status is None:
+            facts["completed_by"] = self._completed_by(found)[1]
+        else:
+            facts["answer"] = f"{found.status}"
+            facts["kept"] = f"until {write(found.expires_at)}" if found.expires_at else None
+        return labelled(facts, _LABELS, write)
 
     def _completed_by(self, found: Found) -> tuple[str, str]:
         """Return the one who can complete a request: in a list, and in a sentence."""
@@ -393,3 +408,189 @@ def request_of(found: Found) -> str:
         return ""
     method = legible(found.method, 20)
     return f"{method} {legible(found.path, _SHOWN_NAME)}" if ids.are_plain() else method
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+_NAMESPACE = argument(
+    "--namespace", metavar="NAME", help="its namespace, if several have such a request"
+)
+_APP = AppObject("flows", VARIABLE, Flows, find_flows, Flows.context)
+
+
+def _user(options: argparse.Namespace) -> str:
+    return usable_lock_id(options.user) if options.user else ""
+
+
+@command(
+    argument("--done", action="store_true", help="finished requests instead"),
+    argument("--user", metavar="ID", default="", help="only requests of that user"),
+    most("requests"),
+)
+def list_(options: argparse.Namespace, invocation: Invocation) -> int:
+    """List requests.
+
+    Unfinished requests, the oldest first: running, or stuck. With --done the finished ones whose
+    answers are kept, the newest first. The JSON document has requests (as in show).
+    """
+    console, user = invocation.console, _user(options)
+    with _APP.opened(options, invocation) as flows:
+        found = listed(options.most, user, done=options.done)
+        shown = Shown(flows, defaults.service, console.clock.wall())
+        document = {"requests": [shown.facts(each) for each in found]}
+        rows = [shown.row(each) for each in found]
+    return invocation.answer(document, table(COLUMNS, rows) if rows else ["no requests"])
+
+
+@command(
+    argument("key", metavar="KEY", help="the idempotency key"),
+    argument("--user", metavar="ID", required=True, help="its user"),
+    _NAMESPACE,
+    no="there is no such request",
+)
+def show(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Show one request.
+
+    The JSON document has namespace, user, key, flow, request (method and path), state
+    (running, stuck, done, malformed), status (of the answer), attempts, begun, finished,
+    expires, completable (by the server) and points (what is done; "asked": a call that was
+    perhaps made).
+    """
+    user, wall = usable_lock_id(options.user), invocation.console.clock.wall()
+    with _APP.opened(options, invocation) as flows:
+        found = read(user, options.key, options.namespace)
+        if found is None:
+            why = "there is no such request: its answer is no longer kept, or it never was"
+            raise CommandError(why, NO)
+        shown = Shown(flows, defaults.service, wall)
+        document = shown.facts(found)
+        details = shown.details(found, local(wall))
+    return invocation.answer(document, [details.pop("flow"), *fields(details)])
+
+
+# --- work ---------------------------------------------------------------------------------------
+
+
+@command(
+    argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
+    argument("--user", metavar="ID", default="", help="its user"),
+    _NAMESPACE,
+    argument(
+        "--older-than",
+        type=seconds,
+        default=300.0,
+        metavar="S",
+        help="only those begun at least S s ago: younger ones may still run (default: 300)",
+    ),
+    no="some have failed again",
+)
+def complete(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Run the rest of unfinished requests.
+
+    Runs them as if they were sent again: those of functions and completable views. Others are
+    left to their clients. Exits with 1 if any has failed again. The JSON document has requests
+    (user, key, flow, status, error), completed, failed and interrupted.
+    """
+    if bool(options.key) != bool(options.user):
+        raise CommandError("a request is named by KEY and --user together, or by neither")
+    user = _user(options)
+    done: list[dict[str, Any]] = []
+    with (
+        _APP.opened(options, invocation) as flows,
+        Stop().listening() as stop,
+        heard(RequestServed) as served,
+    ):
+        for request in _meant(
+            flows, user, options.key, options.namespace, options.older_than, stop
+        ):
+            answer = flows.complete_one(request)
+            error = ""
+            if answer is None or not is_kept(answer.status):
+                error = legible(served[-1].error, _SHOWN_NAME)
+            facts = {
+                "user": ids.show(request.user_id),
+                "key": ids.show(request.key),
+                "flow": legible(request.flow, _SHOWN_NAME),
+                "status": None if answer is None else answer.status,
+                "error": error,
+            }
+            failed = error or answer is None
+            says = f"not complete: {error}" if failed else f"answered with {facts['status']}"
+            invocation.progress(f"{facts['flow']} of {facts['user']}: {says}")
+            done.append(facts)
+    bad = sum(bool(each["error"]) for each in done)
+    document = {
+        "requests": done,
+        "completed": len(done) - bad,
+        "failed": bad,
+        "interrupted": stop.requested,
+    }
+    rest = f", {bad:,} failed again" if bad else ""
+    lines = [f"{counted(len(done) - bad, 'request')} completed{rest}"]
+    return invocation.answer(document, lines, no=bad > 0, interrupted=stop.requested)
+
+
+def _meant(
+    flows: Flows,
+    user: str,
+    key: str | None,
+    namespace: str | None,
+    older_than: float,
+    stopped: Callable[[], bool],
+) -> Iterator[Request]:
+    if key:
+        found = read(user, key, namespace)
+        request = None
+        if found is not None:
+            with in_namespace(found.namespace):
+                request = flows.find(user, key)
+        if request is None:
+            raise CommandError(
+                "there is no such request that the server can complete. To fix it: look with "
+                "`userlock flows show`",
+                NO,
+            )
+        yield request
+        return
+    for request in flows.unfinished(older_than=older_than):
+        if stopped():
+            return
+        yield request
+
+
+@command(_APP.argument)
+def reap(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Remove answers of requests that are no longer kept.
+
+    The answers of requests with an idempotency key are kept for keep_hours. A request that is not
+    finished is never removed. To be run each day, for instance; a TTL policy of Datastore on
+    UserLockRequest.expire_at does the same. Ctrl-C or SIGTERM ends it after the current one. The
+    JSON document has removed and interrupted.
+
+    The app's userlock.idempotency.Flows are named as for `userlock flows`.
+    """
+    with _APP.opened(options, invocation) as flows, Stop().listening() as stop:
+        removed = flows.reap(stopped=stop)
+    document = {"removed": removed, "interrupted": stop.requested}
+    lines = [f"{counted(removed, 'answer')} removed"]
+    return invocation.answer(document, lines, interrupted=stop.requested)
+
+
+flows = group(
+    "flows",
+    """\
+Show requests with an idempotency key, complete unfinished ones.
+
+The app's userlock.idempotency.Flows are named by --app MODULE:ATTRIBUTE or USERLOCK_FLOWS of the
+environment, or are the only ones of the app in USERLOCK_APP, and are imported from the current
+directory. They need client=, and
+take locks from --store if neither they nor the app has a service.
+
+Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides users, keys and paths.
+""",
+    "there is no such request, or some are not complete",
+    _APP.argument,
+    list_,
+    show,
+    complete,
+)

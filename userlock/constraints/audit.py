@@ -15,7 +15,7 @@ from google.cloud import ndb
 from userlock.constraints.claim_rows import LIST
 from userlock.constraints.claims import Claim, claims_of, has_claims
 from userlock.constraints.rows import ClaimRow
-from userlock.errors import ConfigurationError, NotUnique
+from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -100,6 +100,8 @@ class Audit:
         self._wait_timeout = wait_timeout
         self._stopped = stopped
         self._remembered: dict[Any, Any] = {}
+        #: Locks that were not free in time: the next entity of that user is not waited for.
+        self._busy: set[str] = set()
 
     def run(self, model: Any) -> Iterator[Problem]:
         """Give the problems of a model's entities, and of its rows.
@@ -177,7 +179,14 @@ class Audit:
             yield
             return
         lock_id = lock_id_of(entity)
-        with global_lock(lock_id, wait_timeout=self._wait_timeout, priority=Priority.BATCH):
+        wait = 0 if lock_id in self._busy else self._wait_timeout
+        lock = global_lock(lock_id, wait_timeout=wait, priority=Priority.BATCH)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(lock)
+            except LockTimeout:
+                self._busy.add(lock_id)
+                raise
             yield
 
     def _other_with_its_value(self, entity: Any) -> Any:

@@ -13,6 +13,7 @@ _INVISIBLE = re.compile(
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
 )
+_MOST_CHARACTERS = 1_500
 #: The density of a picture: `@2x`, `@1.5x`.
 _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
 #: An extension: letters and digits, not all of them digits (`v1.2` has none).
@@ -29,9 +30,18 @@ def caseless(text: str | None) -> str | None:
     By Unicode's identifier caseless matching (D147): ligatures, full-width letters and `ß`,
     written as `ss`, are equal too, and characters that nobody sees do not count. Look-alikes of
     other scripts are not equal. None stays None.
+
+    Raises:
+        ValueError: the text has more than 1,500 characters, as no indexed property has. The time
+            for one with many accents grows with the square of its length.
     """
     if text is None:
         return None
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(
+            f"a text of {len(text):,} characters is not folded; the most is {_MOST_CHARACTERS:,}. "
+            f"To fix it: bound its length where it comes in"
+        )
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", text).casefold())
     folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", folded).casefold())
     return " ".join(folded.split())

@@ -40,6 +40,7 @@ from userlock.ndb.owners import (
     shard_index,
 )
 from userlock.ndb.policies import WritePolicy
+from userlock.numbers import check_number
 from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -324,10 +325,9 @@ class Quota:
         In an ndb context; of its namespace.
 
         Raises:
-            ValueError: `hours` is no number from 0 on.
+            TypeError, ValueError: `hours` is no number from 0 on.
         """
-        if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 1e6:
-            raise ValueError(f"hours is a number from 0 on, such as 26, not {hours!r:.80}")
+        check_number("hours", hours, least=0, most=1e6)
         return self._owners(current_namespace(), hours)
 
     def _owners(self, namespace: str, hours: float) -> Iterator[str]:

@@ -9,11 +9,11 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 try:
     import flask
+    from flask.globals import request_ctx
 except ImportError as error:  # pragma: no cover
     raise ImportError(
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
@@ -30,7 +30,7 @@ from userlock.contrib.request_scope import (
     path_of,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
-from userlock.ids import are_plain
+from userlock.ids import show_request
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.lock.service import LockService
@@ -38,6 +38,7 @@ from userlock.words import meant
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from werkzeug.local import LocalProxy
 
     from userlock.contrib.idempotent_requests.flask import Flows as Flows
 else:
@@ -46,9 +47,10 @@ else:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: The key of a request's stack in its WSGI environment. Not in `flask.g`, which requests that an
-#: app makes to itself share.
-_STACK = "userlock.stack"
+#: The attribute of Flask's own object for a request that has its stack. Requests that an app makes
+#: to itself share `flask.g`; copies of the request's context, and apps that it is handed on to,
+#: share the environment.
+_STACK = "_userlock_stack"
 
 
 class _Pages(Protocol):
@@ -102,9 +104,9 @@ class UserLock:
       service's policy does not say; of batch requests, half as many. One more is answered
       with 429, so that one user cannot occupy all threads: with the holder's, they must be
       fewer than the server's threads. None: no limit.
-    - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`):
-      `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines may call
-      them.
+    - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`), or a
+      list of them: `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines
+      may call them.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class UserLock:
 
     def _open(self) -> None:
         request = flask.request
-        request.environ[_STACK] = self._scope.open(
+        vars(_flask_context())[_STACK] = self._scope.open(
             request.method, path_of(request.environ), request.headers.__contains__
         )
 
@@ -166,7 +168,7 @@ class UserLock:
 
     @staticmethod
     def _close(error: BaseException | None) -> None:
-        stack: ExitStack | None = flask.request.environ.pop(_STACK, None)
+        stack = vars(_flask_context()).pop(_STACK, None)
         if stack is not None:
             close(stack, error, flask.request.path)
 
@@ -175,17 +177,24 @@ class UserLock:
         if isinstance(error, WriteViolation):
             if app.testing or app.debug or app.config["PROPAGATE_EXCEPTIONS"]:
                 raise error
-            shown = flask.request.path if are_plain() else flask.request.url_rule or ""
-            log_violation(app.logger, f"{flask.request.method} {shown}", error)
+            method, rule = flask.request.method, flask.request.url_rule
+            shown = show_request(f"{method} {flask.request.path}", lambda _: f"{method} {rule}")
+            log_violation(app.logger, shown, error)
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
+
+
+def _flask_context() -> object:
+    """Return Flask's own object for the running request. A copy is another one."""
+    return cast("LocalProxy[object]", request_ctx)._get_current_object()
 
 
 def user_lock(
     source: str | Callable[[], str | int] | None = None,
     *,
     session: str | None = None,
+    allowed: Callable[[Any], object] | None = None,
     wait_timeout: float | None = None,
     lock_timeout: float | None = None,
     priority: Priority | PriorityName | None = None,
@@ -205,10 +214,16 @@ def user_lock(
     methods of class-based views, in their `decorators`, and for async views. The
     lock is released when the view returns: a streamed response runs without it.
 
+    An id of the address says whose lock it is, not who asks. Know that first, by
+    `allowed` or a decorator between this one and the route: a check in the view
+    comes after the wait, so that strangers would take the user's places in it.
+
     Args:
         source: the name of an argument of the route, or a function without arguments that
             returns the lock id.
         session: the key in `flask.session`, instead of `source`.
+        allowed: called with the lock id before the lock is asked for; 403 unless it returns
+            True.
         wait_timeout: as in `userlock.global_lock`, like the following.
         lock_timeout: the length of the lease.
         priority: the priority.
@@ -229,8 +244,11 @@ def user_lock(
         )
 
     def lock() -> global_lock:
+        lock_id = _lock_id(source, session)
+        if allowed is not None and allowed(lock_id) is not True:  # nor a coroutine
+            flask.abort(403)
         return global_lock(
-            _lock_id(source, session),
+            lock_id,
             wait_timeout=wait_timeout,
             lock_timeout=lock_timeout,
             priority=priority,

@@ -89,12 +89,15 @@ def hooks_of(*, outbox: object) -> tuple[Hook, ...]:
     The modules are imported by name, when an app asks for them: an app without jobs loads none.
 
     Raises:
+        ConfigurationError: two outboxes have the same addresses.
         TypeError: an option is something else.
     """
     if outbox is None:
         return ()
+    given = outbox if isinstance(outbox, list | tuple) else (outbox,)
     endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
-    return (endpoints.endpoints_of(outbox),)
+    hooks: tuple[Hook, ...] = endpoints.endpoints_of(given)
+    return hooks
 
 
 def on_demand(module: str, **places: str) -> Callable[[str], Any]:

@@ -116,7 +116,7 @@ from userlock.fork import reset_in_child
 from userlock.ids import show
 
 if TYPE_CHECKING:
-    from userlock.admin.jobs import Status
+    from userlock.outbox.listing import Status
     from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -393,7 +393,7 @@ class _OutboxGauges:
 
     def latest(self) -> Status | None:
         """Return the latest status; None if Datastore did not answer."""
-        from userlock.admin.jobs import take_status  # loads ndb
+        from userlock.outbox.listing import take_status  # loads ndb
 
         with self._mutex:  # a second reader waits for the first one's answer
             if self._clock.now() - self._read_at >= _READ_SECONDS:

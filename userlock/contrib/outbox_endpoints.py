@@ -26,7 +26,8 @@ from typing import Any
 from google.api_core.exceptions import GoogleAPIError
 
 from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, Header, Open
-from userlock.errors import CommitInDoubt
+from userlock.errors import CommitInDoubt, ConfigurationError
+from userlock.numbers import check_seconds
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
 from userlock.outbox.outbox import job_key
@@ -59,6 +60,7 @@ class OutboxEndpoints:
 
     Raises:
         ConfigurationError: `callers` is empty.
+        TypeError, ValueError: an option is none that can be used.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class OutboxEndpoints:
         if prefix and not prefix.startswith("/"):
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
         self.outbox = outbox
-        self._relay_seconds = relay_seconds
+        self._relay_seconds = check_seconds("relay_seconds", relay_seconds, most=86_400)
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
         #: For each address its methods, with those who may use them.
         self._methods: dict[str, dict[str, Callers]] = {}
@@ -157,14 +159,23 @@ class OutboxEndpoints:
         return _answer(200, **relayed._asdict())
 
 
-def endpoints_of(outbox: Outbox | OutboxEndpoints) -> OutboxEndpoints:
+def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEndpoints, ...]:
     """Return the endpoints for the option `outbox` of an integration.
 
     Raises:
-        ConfigurationError: nobody may call them.
-        TypeError: it is neither.
+        ConfigurationError: two have the same addresses.
+        TypeError: one is neither.
     """
-    return outbox if isinstance(outbox, OutboxEndpoints) else OutboxEndpoints(outbox)
+    found = tuple(
+        each if isinstance(each, OutboxEndpoints) else OutboxEndpoints(each) for each in outboxes
+    )
+    paths = [path for each in found for path in each._methods]
+    if len(paths) > len(set(paths)):
+        raise ConfigurationError(
+            "two outboxes have their endpoints at the same addresses. To fix it: give one "
+            "OutboxEndpoints(outbox, url_prefix=…)"
+        )
+    return found
 
 
 def _body(header: Header, read: Callable[[int], bytes]) -> str:

@@ -30,6 +30,7 @@ from userlock.errors import (
     LockTimeout,
     NotUnique,
     RequestRunning,
+    RequestTooLarge,
     StaleWriteError,
     TooManyWaiting,
     UserLockError,
@@ -49,6 +50,7 @@ ANSWERED = (
     IdempotencyKeyRefused,
     IdempotencyKeyReused,
     RequestRunning,
+    RequestTooLarge,
     FlowTakenOver,
     ExternalUnavailable,
 )
@@ -163,6 +165,8 @@ def _problem_of_flow(error: FlowError) -> Problem:
         case RequestRunning():
             status, retry_after = 409, error.retry_after
             detail = "This request is still running. Try again in a moment, with the same key."
+        case RequestTooLarge():
+            status, detail = 413, f"The request has more than {error.most_bytes:,} bytes."
         case FlowTakenOver():
             status, retry_after = 409, 1
             detail = "This request was sent again, and runs there. Try again with the same key."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Never, TypedDict
-
-from google.cloud.ndb.context import get_context
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.callsite import CallSite
@@ -20,8 +20,9 @@ from userlock.lock.configuration import default_service, defaults
 from userlock.lock.lease import Priority, check_max_waiting
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService, check_service
+from userlock.lock.tasks import running_code
 from userlock.ndb import transactions
-from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.client import ClientOfProcess, own_context
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
 
@@ -115,6 +116,18 @@ def _is_plain(path: str) -> bool:
 _NOT_PLAIN = frozenset("%\\\ufffd")
 
 
+class RequestStack(ExitStack):
+    """The ndb context and the scope of a request. `close` closes it.
+
+    Attributes:
+        opened_by: the thread and task to which they belong.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened_by = running_code()
+
+
 class RequestScope:
     """Opens the ndb context and the lock scope of each request. Thread-safe.
 
@@ -178,7 +191,7 @@ class RequestScope:
 
     def open(
         self, method: str, path: str, has_header: Callable[[str], bool], *, with_ndb: bool = True
-    ) -> ExitStack:
+    ) -> RequestStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
         Args:
@@ -195,18 +208,17 @@ class RequestScope:
             with_ndb=with_ndb,
         )
 
-    def open_for_jobs(self, request: str) -> ExitStack:
+    def open_for_jobs(self, request: str) -> RequestStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""
         return self._open(request, Priority.BATCH, batch_work=True)
 
     def _open(
         self, request: str, priority: Priority, *, batch_work: bool, with_ndb: bool = True
-    ) -> ExitStack:
-        with ExitStack() as stack:
+    ) -> RequestStack:
+        with RequestStack() as stack:
             client = self._client.get() if with_ndb else None
-            # Inside an open context (of a test, or an outer request) ndb would refuse another.
-            if client is not None and get_context(False) is None:
-                stack.enter_context(client.context(**self._context_options))
+            if client is not None:
+                stack.enter_context(own_context(client, **self._context_options))
             opened = stack.enter_context(
                 scope(
                     self.service or default_service(),
@@ -304,13 +316,19 @@ def _stack_to_put(error: WriteViolation) -> str:
     return "".join(traceback.format_list(stack[: max(numbers, default=None)])).rstrip("\n")
 
 
-def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
-    """Close the stack of `RequestScope.open` when the answer is decided."""
+def close(stack: RequestStack, error: BaseException | None, path: str) -> None:
+    """Close the stack of `RequestScope.open` when the answer is decided.
+
+    In another thread than it was opened in this releases the locks, and leaves the ndb
+    context and the scope of that thread as they are: they are another request's.
+    """
+    trouble = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+    leave = functools.partial(stack.__exit__, *trouble)
     try:
-        if error is None:
-            stack.close()
+        if stack.opened_by == running_code():
+            leave()
         else:
-            stack.__exit__(type(error), error, error.__traceback__)
+            contextvars.copy_context().run(leave)
     except Exception:
         # Raised here, the error would replace the answer.
         log.exception("a write of %s failed after its answer", show_request(path))

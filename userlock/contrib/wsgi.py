@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib.hooks import on_demand
@@ -18,6 +17,7 @@ from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
     RequestScope,
+    RequestStack,
     close,
     close_chunks,
     finish_writes,
@@ -44,8 +44,8 @@ class UserLockMiddleware:
     the app are answered as in `userlock.contrib.flask.UserLock`, as long as no
     part of the answer has gone out.
 
-    The server must call the app, iterate and close in one thread, as servers do that
-    give each request a thread.
+    The server must call the app and iterate in one thread, as servers do that give each
+    request a thread. If it closes the response in another one, the locks are released there.
 
     Args:
         app: the WSGI app.
@@ -138,7 +138,7 @@ class _Response:
 
     chunks: Iterable[bytes]
     start: _Start
-    stack: ExitStack
+    stack: RequestStack
     path: str
     answer: Callable[[StartResponse, str, UserLockError], list[bytes]]
     error: BaseException | None = None

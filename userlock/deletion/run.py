@@ -2,7 +2,8 @@
 
 Each batch is one transaction. It looks again, so that it holds without the lock:
 
-- An entity that was moved away stays, with all that is below it.
+- An entity that was moved away stays, with all that is below it. So does another owner's that
+  names one of the tree: this job has neither its lock nor its owner's word.
 - An entity stays, for the next pass, if something was added below it that only it leads to.
 - Everything stays once there is a new root under the key of the deleted one.
 """
@@ -32,7 +33,7 @@ from userlock.lock.api import global_lock
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_context
 from userlock.ndb.hooks import delete
-from userlock.ndb.lock_ids import names_lock
+from userlock.ndb.lock_ids import lock_id_of, names_lock
 from userlock.ndb.owners import moment_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.provenance import version_of
@@ -249,10 +250,10 @@ class Run:
         entities = self._read_all(batch)
         ends = self._plan.clock.now() + _BATCH_SECONDS
         ready: list[Found] = []
-        moved = _moved(batch, entities)
+        left = self._left(batch, entities)
         for number, each in enumerate(batch):
             entity = entities.get(each.key)
-            if each.key in self._kept or _is_below_one(each, moved):
+            if each.key in self._kept or _is_below_one(each, left):
                 continue
             remove = self._plan.assets.remover_of(entity)
             if remove is not None and number and self._plan.clock.now() >= ends:
@@ -323,12 +324,12 @@ class Run:
         """Delete entities in the running transaction, which sees where they are now."""
         self._check_root()
         entities = _read(_naming(batch))
-        moved = _moved(batch, entities)
+        left = self._left(batch, entities)
         # Found a second time, by a property, when it was gone.
         going = [
             each
             for each in batch
-            if not _is_below_one(each, moved)
+            if not _is_below_one(each, left)
             and (each.way[-1].attribute is None or each.key in entities)
         ]
         staying = self._with_additions(going) if added is None else added
@@ -340,6 +341,27 @@ class Run:
             if not names_lock(key):
                 delete(key, unguarded="its tree goes, in a transaction that has looked at it")
         return len(keys)
+
+    def _left(self, batch: list[Found], entities: Mapping[Any, Any]) -> set[Any]:
+        """Return the keys of entities that are not to go, on the ways of a batch: they are not
+        below the root any more, or another owner's."""
+        steps = {step.key: step for each in batch for step in each.way}
+        return {
+            key
+            for key, step in steps.items()
+            if step.is_left(entities.get(key)) or self._is_foreign(step, entities.get(key))
+        }
+
+    def _is_foreign(self, step: Any, entity: Any) -> bool:
+        """Return whether an entity that names one of the tree is under another owner's lock."""
+        if step.attribute is None or getattr(entity, "_userlock_rule", None) is None:
+            return False
+        if lock_id_of(entity) == self._owner:
+            return False
+        log.warning(
+            "a deletion leaves %s, which is another owner's than the tree's", show_key(entity.key)
+        )
+        return True
 
     def _with_additions(self, going: list[Found]) -> set[Any]:
         """Return the keys of entities below which something was added, and those on their ways.
@@ -438,12 +460,6 @@ def _naming(batch: list[Found]) -> set[Any]:
 
 def _read(keys: set[Any]) -> dict[Any, Any]:
     return {key: each for key, each in zip(keys, ndb.get_multi(keys), strict=True) if each}
-
-
-def _moved(batch: list[Found], entities: Mapping[Any, Any]) -> set[Any]:
-    """Return the keys of entities that are not below the root any more, on the ways of a batch."""
-    steps = {step.key: step for each in batch for step in each.way}
-    return {key for key, step in steps.items() if step.is_left(entities.get(key))}
 
 
 def _is_below_one(found: Found, keys: set[Any]) -> bool:

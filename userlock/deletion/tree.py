@@ -40,6 +40,7 @@ from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
+from userlock.numbers import check_count, check_number
 from userlock.outbox.outbox import Outbox
 from userlock.outbox.retry import Retry
 
@@ -114,10 +115,9 @@ class Tree:
             raise ConfigurationError(f"a tree's root is a userlock.Model, not {model!r:.80}")
         if not isinstance(outbox, Outbox):
             raise ConfigurationError(f"outbox is a userlock.outbox.Outbox, not {outbox!r:.80}")
-        if not isinstance(batch, int) or not 1 <= batch <= 500:
-            raise ConfigurationError(f"batch is a number from 1 to 500, not {batch!r:.80}")
-        if keep_days is not None and not (_is_number(keep_days) and keep_days >= 0):
-            raise ConfigurationError(f"keep_days is a number from 0 on, not {keep_days!r:.80}")
+        check_count("batch", batch, least=1, most=500)
+        if keep_days is not None:
+            check_number("keep_days", keep_days, least=0, most=366_000)
         if on_delete is not None and not callable(on_delete):
             raise ConfigurationError(f"on_delete is a function, not {on_delete!r:.80}")
         if name is not None and (not isinstance(name, str) or not name):
@@ -196,10 +196,6 @@ class Tree:
         if self._on_delete is not None:
             self._on_delete(owner)
         return deletion_in(row)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_other_trees(model: Any) -> None:

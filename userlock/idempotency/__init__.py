@@ -3,7 +3,6 @@
 flows.py       what an app declares; unfinished requests, answers that are no longer kept
 request.py     a request: its parts, and what they must be
 runner.py      runs a request once, or replays its answer
-in_flight.py   threads of this process that run the same request
 flow.py        one attempt: phases, calls of other services, the last transaction
 rows.py        the rows in Datastore, and their keys
 answers.py     answers that can be given again

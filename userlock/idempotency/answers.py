@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from userlock.json_values import check, written
 
-#: The first HTTP status of answers that are not kept.
-FIRST_UNSTORED = 500
+#: They are about who asks, or when: the user, or the same client later, gets another answer.
+_OF_ONE_REQUEST = frozenset({401, 403, 407, 408, 425, 429})
 
 #: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
 KEPT_HEADERS = frozenset(
@@ -66,18 +66,22 @@ def kept(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in headers if name.lower() in KEPT_HEADERS)
 
 
+def is_kept(status: int) -> bool:
+    """Return whether an answer with that HTTP status ends its request, and is given again."""
+    return 200 <= status < 500 and status not in _OF_ONE_REQUEST
+
+
 def check_status(status: int) -> int:
     """Return the status of an answer that is kept.
 
     Raises:
-        ValueError: it is none from 200 to 499. From 500 on the request is not finished.
+        ValueError: it is none from 200 to 499, or one that is about the sender or the time. The
+            request is not finished by such an answer.
     """
-    if (
-        isinstance(status, bool)
-        or not isinstance(status, int)
-        or not 200 <= status < FIRST_UNSTORED
-    ):
+    if isinstance(status, bool) or not isinstance(status, int) or not is_kept(status):
+        never = ", ".join(map(str, sorted(_OF_ONE_REQUEST)))
         raise ValueError(
-            f"the answer of a finished request has a status from 200 to 499, not {status!r:.80}"
+            f"the answer of a finished request has a status from 200 to 499, but none of {never}; "
+            f"not {status!r:.80}"
         )
     return status

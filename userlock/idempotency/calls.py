@@ -16,7 +16,8 @@ from userlock.fork import reset_in_child
 
 #: How long a call may take by default, in seconds.
 CALL_SECONDS = 30.0
-_LONGEST = 86_400.0
+#: The longest time-out, in seconds.
+MOST_SECONDS = 86_400.0
 #: The calls of a process that may be under way, hanging ones included.
 _MOST = 256
 
@@ -64,20 +65,3 @@ def within(seconds: float, call: Callable[..., Any], *args: Any) -> Any:
         if done.done():  # it is the call's own
             raise
         raise TimeoutError(f"no answer within {seconds:g} s") from None
-
-
-def check_timeout(seconds: float) -> float:
-    """Return the time of a call, in seconds.
-
-    Raises:
-        ValueError: it is no number above 0, or more than a day.
-    """
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not (0 < seconds <= _LONGEST)
-    ):
-        raise ValueError(
-            f"timeout is a number of seconds above 0, at most a day, not {seconds!r:.80}"
-        )
-    return seconds

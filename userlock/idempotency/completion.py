@@ -10,14 +10,19 @@ is gone      ride ◀────────── each minute: older
 
 from __future__ import annotations
 
+import functools
 import itertools
 
+from google.cloud import ndb
+
 from userlock.idempotency.flows import Flows
+from userlock.idempotency.request import Request
 from userlock.ndb.owners import in_namespace
 from userlock.outbox import Outbox
 
-#: At most so many by one call of the relay: the others come with the next ones.
+#: At most so many by one call of the relay, and of one user: the others come with the next ones.
 _MOST = 200
+_MOST_OF_ONE = 20
 
 
 def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
@@ -41,9 +46,13 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
         if request is not None:
             flows.complete_one(request)
 
-    def stage() -> None:
-        for request in itertools.islice(flows.unfinished(), _MOST):
-            with in_namespace(request.namespace):
-                complete_request.stage_now(request.user_id, request.key, dedupe=request.key)
+    def stage(request: Request) -> None:
+        if flows.put_off(request):
+            complete_request.stage(request.user_id, request.key, dedupe=request.key)
 
-    outbox.each_minute(stage)
+    def stage_all() -> None:
+        for request in itertools.islice(flows.unfinished(share=_MOST_OF_ONE), _MOST):
+            with in_namespace(request.namespace):
+                ndb.transaction(functools.partial(stage, request))
+
+    outbox.each_minute(stage_all)

@@ -18,7 +18,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from google.cloud import ndb
 
@@ -31,7 +31,7 @@ from userlock.errors import (
     StaleWriteError,
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
-from userlock.idempotency.calls import CALL_SECONDS, check_timeout, within
+from userlock.idempotency.calls import CALL_SECONDS, MOST_SECONDS, within
 from userlock.idempotency.request import Request
 from userlock.idempotency.rows import MOST_BYTES, points_in
 from userlock.idempotency.user_lock import UserLock
@@ -40,6 +40,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
+from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,15 @@ class Finished(BaseException):
     def __init__(self, answer: Answer) -> None:
         super().__init__()
         self.answer = answer
+
+
+class _Errors(NamedTuple):
+    """The treatment of the errors of a call. Attributes: see `Flow.external`."""
+
+    final: Mapping[type[Exception], int]
+    detail: bool
+    transient: tuple[type[Exception], ...]
+    attempts: int
 
 
 class End:
@@ -169,6 +179,7 @@ class Flow:
         call: Callable[..., Any],
         *,
         final: Mapping[type[Exception], int] | None = None,
+        detail: bool = False,
         transient: tuple[type[Exception], ...] = (OSError,),
         provider: Any = None,
         attempts: int = 3,
@@ -186,6 +197,8 @@ class Flow:
             call: called with a key that is this request's and this name's alone, and with the
                 provider, if there is one. Returns a JSON value.
             final: errors that are answers, with their status: the request ends with them.
+            detail: whether that answer has the error's text, often the service's own: it may name
+                accounts, or addresses that are nobody's business.
             transient: errors after which the call is made again, as after `timeout`.
             provider: the service to ask, or a function that chooses one. It is stored before the
                 call: a later attempt asks the same one.
@@ -200,12 +213,17 @@ class Flow:
             RuntimeError: as for `phase`.
             ValueError: a status in `final` is none from 200 to 499.
         """
+        if not isinstance(detail, bool):
+            raise TypeError(f"detail must be True or False, not {detail!r:.80}")
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
+        errors = _Errors(final, detail, transient, attempts)
         with self._step(name):
             point = self._reached(name, "call")
             if point is None or "out" not in point:
-                limited = functools.partial(within, check_timeout(timeout), call)
-                return self._external(name, limited, point, final, transient, provider, attempts)
+                limited = functools.partial(
+                    within, check_seconds("timeout", timeout, most=MOST_SECONDS), call
+                )
+                return self._external(name, limited, point, errors, provider)
             return point["out"]
 
     def _external(
@@ -213,10 +231,8 @@ class Flow:
         name: str,
         call: Callable[..., Any],
         point: dict[str, Any] | None,
-        final: Mapping[type[Exception], int],
-        transient: tuple[type[Exception], ...],
+        errors: _Errors,
         provider: Any,
-        attempts: int,
     ) -> Any:
         points = self._points
         if point is None:
@@ -229,9 +245,7 @@ class Flow:
         with self._lock.left() as left:
             self._change(lambda row: self._put_calling(row, points, locked=left.locked))
             left.begun()
-            out = self._call(
-                name, lambda: call(self._key_of(name), *arguments), final, transient, attempts
-            )
+            out = self._call(name, lambda: call(self._key_of(name), *arguments), errors)
             out = self._storable(name, out)
             before, after = self._points[: self._position - 1], self._points[self._position :]
             replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
@@ -307,27 +321,22 @@ class Flow:
 
     # --- calls ------------------------------------------------------------------------------
 
-    def _call(
-        self,
-        name: str,
-        call: Callable[[], Any],
-        final: Mapping[type[Exception], int],
-        transient: tuple[type[Exception], ...],
-        attempts: int,
-    ) -> Any:
-        pause = _FIRST_PAUSE
+    def _call(self, name: str, call: Callable[[], Any], errors: _Errors) -> Any:
+        pause, attempts = _FIRST_PAUSE, errors.attempts
         while True:
             attempts -= 1
             try:
                 return call()
             except Exception as error:
-                status = _status_of(error, final)
+                status = _status_of(error, errors.final)
                 if status is not None:
                     document = {"title": type(error).__name__, "status": status}
-                    answer = json_answer({**document, "detail": str(error)[:_MOST_DETAIL]}, status)
+                    if errors.detail:
+                        document["detail"] = str(error)[:_MOST_DETAIL]
+                    answer = json_answer(document, status)
                     self.finish(answer)
                     raise Finished(answer) from None
-                if not isinstance(error, (TimeoutError, *transient)):
+                if not isinstance(error, (TimeoutError, *errors.transient)):
                     raise
                 if attempts <= 0:
                     raise ExternalUnavailable(
@@ -437,13 +446,15 @@ class Flow:
         return lambda: self._mine(row.result())
 
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read, or a copy of the new one.
+        """Return the row as it was read, or a copy of the new one, with values of its own.
 
         Raises:
             FlowTakenOver: it names another attempt, or is gone.
         """
         if row is None and self._new is not None:
-            return copy.copy(self._new)
+            row = copy.copy(self._new)
+            row._values = {**row._values}
+            return row
         if row is None or row.token != self._token:
             raise self._taken_over()
         return row

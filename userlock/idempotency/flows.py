@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,16 +26,23 @@ from userlock.errors import (
     WriteViolation,
 )
 from userlock.events import LISTENERS, RequestServed
-from userlock.idempotency.answers import FIRST_UNSTORED, Answer
+from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
 from userlock.idempotency.request import Request, checked, request_of
-from userlock.idempotency.rows import DONE, OPEN, request_key, requests_before
+from userlock.idempotency.rows import (
+    DONE,
+    OPEN,
+    complete_after,
+    request_key,
+    requests_before,
+)
 from userlock.idempotency.runner import Run
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace
+from userlock.numbers import check_number, check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -89,13 +97,11 @@ class Flows:
         least, most = key_length
         if not 1 <= least <= most <= 1000:
             raise ValueError(f"key_length must be from 1 to 1000, not {key_length!r:.80}")
-        if not 0 < claim_seconds < math.inf:
-            raise ValueError(f"claim_seconds must be above 0, not {claim_seconds!r}")
         self._service = None if service is None else check_service(service)
         self._client = ClientOfProcess(client)
         self._keep_hours = check_keep_hours(keep_hours)
         self._key_length = least, most
-        self._claim_seconds = claim_seconds
+        self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._clock = clock
         self._registered: dict[str, _Registered] = {}
         note_made(self)
@@ -183,7 +189,9 @@ class Flows:
         key.delete(use_cache=False, use_global_cache=False)
         return True
 
-    def unfinished(self, *, older_than: float | None = None) -> Iterator[Request]:
+    def unfinished(
+        self, *, older_than: float | None = None, share: int | None = None
+    ) -> Iterator[Request]:
         """Yield the unfinished requests that the server can complete. In an ndb context.
 
         Those of functions that are not registered here, or whose parameters are not
@@ -193,11 +201,16 @@ class Flows:
             older_than: since they have begun, in seconds: younger ones may still be running. None:
                 those that are due, five minutes after their first attempt; after each further
                 one twice the time, at most an hour.
+            share: the most of one user; None: all.
         """
         now = self._now()
         begun_by = math.inf if older_than is None else now - round(older_than * 1e6)
         keys = requests_before(OPEN, now + 1) if older_than is None else requests_before(OPEN)
+        seen: Counter[Any] = Counter()
         for key in keys:
+            seen[key.parent()] += 1
+            if share is not None and seen[key.parent()] > share:
+                continue
             request = self._completable(key, begun_by)
             if request is not None:
                 yield request
@@ -215,6 +228,18 @@ class Flows:
         except Exception:  # whatever its bytes raise: it must not stop the others
             log.exception("the request %s is malformed", show_key(key))
             return None
+
+    def put_off(self, request: Request) -> bool:
+        """Let a request be due later, in the running transaction; return whether it is unfinished.
+
+        Somebody is about to complete it, or it has failed: the others have their turn.
+        """
+        row = request_key(request.user_id, request.key).get()
+        if row is None or row.is_finished:
+            return False
+        row.complete_at = self._now() + complete_after(row.attempts)
+        row.put()
+        return True
 
     def complete(
         self, *, older_than: float | None = None
@@ -247,9 +272,9 @@ class Flows:
         """
         return self._completable(request_key(check_lock_id(user_id), key), math.inf)
 
-    def context(self) -> contextlib.AbstractContextManager[None]:
-        """Open an ndb context, where none is open."""
-        return self._client.context("the flows are")
+    def context(self, *, own: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Open an ndb context where none is open; an own one in any case for a request."""
+        return self._client.context("the flows are", own=own)
 
     # --- a request --------------------------------------------------------------------------
 
@@ -309,7 +334,7 @@ class Flows:
             raise
         if answer.replayed:
             self._tell(request, "replayed", run, began)
-        elif answer.status >= FIRST_UNSTORED:
+        elif not is_kept(answer.status):
             self._tell(request, "unfinished", run, began, f"answered with {answer.status}")
         else:
             self._tell(request, "done" if run.attempt == 1 else "resumed", run, began)
@@ -359,10 +384,6 @@ def check_keep_hours(hours: float) -> float:
     """Return the time for which an answer is kept, in hours.
 
     Raises:
-        ValueError: it is out of its range.
+        TypeError, ValueError: it is no number, or out of its range.
     """
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        raise ValueError(f"keep_hours must be a number of hours, not {hours!r:.80}")
-    if not 0 < hours <= _MOST_KEPT_HOURS:
-        raise ValueError(f"keep_hours must be above 0, at most a year, not {hours!r}")
-    return hours
+    return check_number("keep_hours", hours, least=0.001, most=_MOST_KEPT_HOURS, unit="hours")

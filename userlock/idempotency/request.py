@@ -108,6 +108,8 @@ def request_of(row: Any) -> Request:
         TypeError, ValueError: the row is malformed.
     """
     params, arguments = json.loads(row.params)
+    if not isinstance(row.idempotency_key, str):
+        raise TypeError("it has no idempotency key")
     return Request(
         check_lock_id(row.user),
         row.idempotency_key,

@@ -9,6 +9,7 @@ transaction that stores the answer sets it.
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -94,8 +95,16 @@ class RequestRow(Model):
 #: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, one
 #: that its client alone can, a finished one.
 OPEN, LEFT, DONE = "open", "left", "done"
+#: When the server may complete a request, after its first attempt; doubles with each, up to that.
+_COMPLETE_SECONDS = (300.0, 3600.0)
 #: After all times.
 _LATEST = 10**16 - 1
+
+
+def complete_after(attempts: int) -> int:
+    """Return how long after an attempt the server may complete the request, in microseconds."""
+    first, most = _COMPLETE_SECONDS
+    return round(min(first * 2.0 ** min(attempts - 1, 30), most) * 1e6)
 
 
 def standing_of(row: Any) -> str:
@@ -106,15 +115,18 @@ def standing_of(row: Any) -> str:
 
 
 def requests_before(standing: str, micros: int = _LATEST) -> Iterator[Any]:
-    """Yield the keys of requests that stand so, and whose time is before that one.
+    """Yield the keys of requests that stand so, and whose time is before that one, by that time.
 
-    Of all namespaces. Those of a shard come in the order of that time.
+    Of all namespaces and shards, so that those of no user are always the first.
     """
-    for namespace in namespaces():
-        if _standing_so(namespace, f"{standing}|", f"{standing}}}").get(keys_only=True) is None:
-            continue
-        for shard in range(SHARDS):
-            yield from oldest(namespace, standing, shard, before=micros).iter(keys_only=True)
+    shards = [
+        oldest(namespace, standing, shard, before=micros).iter(projection=[RequestRow.standing])
+        for namespace in namespaces()
+        if _standing_so(namespace, f"{standing}|", f"{standing}}}").get(keys_only=True) is not None
+        for shard in range(SHARDS)
+    ]
+    for row in heapq.merge(*shards, key=lambda row: row.standing.rpartition("|")[2]):
+        yield row.key
 
 
 def oldest(namespace: str, standing: str, shard: int, *, before: int = _LATEST) -> Any:

@@ -21,11 +21,10 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
-from userlock.idempotency.answers import FIRST_UNSTORED, Answer, json_answer
+from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.in_flight import IN_FLIGHT, Other
 from userlock.idempotency.request import Request, check_same, stored_parameters
-from userlock.idempotency.rows import RequestRow, request_key
+from userlock.idempotency.rows import RequestRow, complete_after, request_key
 from userlock.idempotency.user_lock import UserLock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import LockScope, current_scope, scope
@@ -35,8 +34,6 @@ from userlock.ndb.transactions import is_conflict
 
 log = logging.getLogger(__name__)
 
-#: When the server may complete a request, after its first attempt; doubles with each, up to that.
-_COMPLETE_SECONDS = (300.0, 3600.0)
 #: How often the function is run in one attempt, if its last transaction conflicts.
 _MOST_RUNS = 4
 
@@ -96,21 +93,6 @@ class Run:
         check_same(row, self._request)
         refuse = self._refuse and row is not None
         waits = 0 if refuse else self._wait_timeout
-        began = self._clock.now()
-        longest = math.inf if waits is None else waits
-        with IN_FLIGHT.entered(self._key, 0 if self._refuse else longest) as other:
-            if other is Other.RUNNING and self._refuse:
-                raise self._running(1)
-            if other is Other.LEFT:
-                row = self._look_up()
-                if row is not None and row.is_finished:
-                    return self._replay(row)
-            if waits is not None:
-                waits = max(waits - (self._clock.now() - began), 0)
-            return self._run_locked(row, waits, refuse)
-
-    def _run_locked(self, row: Any, waits: float | None, refuse: bool) -> Answer:
-        """Run it under the user's lock."""
         with self._scope() as opened:
             try:
                 with UserLock(opened, self._key, self._request.user_id, waits) as lock:
@@ -139,7 +121,7 @@ class Run:
         except Exception:
             flow.give_back()
             raise
-        if answer.status >= FIRST_UNSTORED:
+        if not is_kept(answer.status):
             flow.give_back()
         elif flow.answer is None:
             flow.finish(answer)
@@ -240,8 +222,7 @@ class Run:
         row.claimed_locked, row.calling = not tenure.degraded, False
         now = self._now()
         row.claimed_until = now + round(self._claim_seconds * 1e6)
-        first, most = _COMPLETE_SECONDS
-        row.complete_at = now + round(min(first * 2 ** min(row.attempts - 1, 30), most) * 1e6)
+        row.complete_at = now + complete_after(row.attempts)
 
     # --- answers ----------------------------------------------------------------------------
 

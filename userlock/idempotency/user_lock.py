@@ -10,14 +10,20 @@
     gives the call's back           the user's: A
 
 The call's lock tells another attempt of the same request that this one lives.
+
+All waits of a user's requests count together, as waits for the user's lock do
+(`max_waiting`): for an attempt that is in a call, and for the other service too.
+So they occupy no more threads of a server than those of a locked view.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
+from userlock.errors import TooManyWaiting
 from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import LockScope
@@ -61,13 +67,50 @@ class UserLock:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _take(self, wait_timeout: float | None) -> None:
-        lock = self._lock(self._user_id, wait_timeout)
+    def _take(self, wait_timeout: float | None, *, max_waiting: int | None = None) -> None:
+        lock = self._lock(self._user_id, wait_timeout, max_waiting)
         self.held = self._stack.enter_context(lock)
 
-    def _lock(self, lock_id: str, wait_timeout: float | None) -> global_lock:
+    def _lock(
+        self, lock_id: str, wait_timeout: float | None, max_waiting: int | None = None
+    ) -> global_lock:
         heartbeat = not self._opened.service.requests_only
-        return global_lock(lock_id, wait_timeout=wait_timeout, heartbeat=heartbeat)
+        return global_lock(
+            lock_id, wait_timeout=wait_timeout, heartbeat=heartbeat, max_waiting=max_waiting
+        )
+
+    @contextlib.contextmanager
+    def _counted(self, *, more: int = 0) -> Iterator[None]:
+        """Count a wait for something else among those for the user's lock.
+
+        Args:
+            more: how many more of this kind may wait than for the lock.
+
+        Raises:
+            TooManyWaiting: enough requests of the user wait.
+        """
+        opened, place = self._opened, _Place()
+        admission = opened.service.admission
+        said = opened.defaults_of(opened.priority).max_waiting
+        most = opened.max_waiting if said is None else said
+        most = None if most is None else most + more
+        try:
+            try:
+                rejection = admission.enter(self._user_id, place, most)
+                if rejection is not None:
+                    raise TooManyWaiting(
+                        lock_id=self._user_id,
+                        waiting=rejection.waiting,
+                        waited_seconds=0.0,
+                        holder=rejection.holder,
+                        retry_after=1,
+                    )
+                yield
+            finally:
+                admission.leave(self._user_id, place)
+        finally:
+            # Once more: the thread may be stopped while it leaves.
+            admission.leave(self._user_id, place)
 
     @contextlib.contextmanager
     def left(self) -> Iterator[Call]:
@@ -77,13 +120,16 @@ class UserLock:
 
         Raises:
             LockTimeout: it was not free in time.
+            TooManyWaiting: enough requests of the user wait. Raised before the call.
         """
         if self._is_others:
             yield Call(self, self.held, leaves=False)
             return
         with self._lock(self._call_id, 0) as own:
-            yield Call(self, own, leaves=True)
-            self._take(self._wait_timeout)
+            with self._counted(more=1):  # this one: it had the lock, and no other one has it now
+                yield Call(self, own, leaves=True)
+            # It had the lock, and must get it back.
+            self._take(self._wait_timeout, max_waiting=sys.maxsize)
 
     def leave(self) -> None:
         """Leave the lock."""
@@ -96,13 +142,20 @@ class UserLock:
             False if no attempt is in a call for certain. The user's lock has been taken again.
 
         Raises:
-            LockTimeout: it was still in the call.
+            LockTimeout: it was still in the call, or enough requests of the user wait.
         """
         self._stack.close()
-        with self._lock(self._call_id, wait_timeout) as own:
+        waits = contextlib.nullcontext() if wait_timeout == 0 else self._counted()
+        with waits, self._lock(self._call_id, wait_timeout) as own:
             calling = own.degraded
         self._take(self._wait_timeout)
         return calling
+
+
+class _Place:
+    """A wait for something else than a lock: it has met no holder."""
+
+    holder = None
 
 
 class Call:

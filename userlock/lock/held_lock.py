@@ -50,11 +50,11 @@ from userlock.lock.lease import (
     Lease,
     Lost,
     Unavailable,
-    check_seconds,
     describe_loss,
 )
 from userlock.lock.service import LockService
 from userlock.lock.tasks import running_code
+from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class HeldLock:
         if seconds is None and by is None:
             raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
-        wanted = check_seconds(name, given, least=0.001, most=MAX_LEASE_SECONDS)
+        wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
         if self.scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
         with self.extending:
@@ -198,7 +198,7 @@ class HeldLock:
                 )
             if by is not None:
                 rest = self.remaining_seconds
-                wanted = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
+                wanted = check_seconds("by", rest + by, most=MAX_LEASE_SECONDS)
             outcome = self._extend(wanted)
         match outcome:
             case Granted():

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from userlock.fork import reset_in_child
 from userlock.ids import MAX_CHARACTERS, quoted, show_request
+from userlock.numbers import check_count, check_seconds
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
@@ -76,21 +77,9 @@ def check_lock_id(lock_id: object) -> str:
     return lock_id
 
 
-def check_seconds(name: str, value: object, *, least: float, most: float) -> float:
-    """Return `value` as a float from `least` to `most`; raise a clear error otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
-    # An int that no float can hold is out of bounds as well.
-    if not least <= value <= most:
-        raise ValueError(
-            f"{name} must be at least {least:g} and at most {most:,.0f} seconds, not {value!r}"
-        )
-    return float(value)
-
-
 def check_lock_timeout(value: object) -> float:
     """Return a usable lease length in seconds, or a clear error."""
-    return check_seconds("lock_timeout", value, least=0.001, most=MAX_LEASE_SECONDS)
+    return check_seconds("lock_timeout", value, most=MAX_LEASE_SECONDS)
 
 
 def check_wait_timeout(value: object) -> float:
@@ -100,11 +89,7 @@ def check_wait_timeout(value: object) -> float:
 
 def check_max_waiting(value: object) -> int:
     """Return a usable number of waiters (0: nobody waits), or a clear error."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"max_waiting must be a number of callers, not {type(value).__name__}")
-    if value < 0:
-        raise ValueError(f"max_waiting must be at least 0, not {value}")
-    return value
+    return check_count("max_waiting", value, least=0)
 
 
 class Holder(NamedTuple):

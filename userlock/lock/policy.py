@@ -11,9 +11,9 @@ from userlock.lock.lease import (
     Priority,
     check_lock_timeout,
     check_max_waiting,
-    check_seconds,
     check_wait_timeout,
 )
+from userlock.numbers import check_seconds
 from userlock.platforms import request_limits
 
 

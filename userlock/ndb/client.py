@@ -75,17 +75,19 @@ class ClientOfProcess:
         return client is not None and _place_of(get_context().client) != _place_of(client)
 
     @contextlib.contextmanager
-    def context(self, user: str) -> Iterator[None]:
+    def context(self, user: str, *, own: bool = False) -> Iterator[None]:
         """Open an ndb context, where none of its database is open.
 
         Args:
             user: the object that needs it, in words.
+            own: whether to open one in any case, if there is a client.
 
         Raises:
             ConfigurationError: there is no client.
         """
         current, client = get_context(False), self.get()
-        if current is not None and not self.is_elsewhere():
+        adopts = current is not None and not self.is_elsewhere()
+        if adopts and not (own and client is not None):
             yield
             return
         if client is None:
@@ -97,13 +99,23 @@ class ClientOfProcess:
                 f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
                 f"client=ndb.Client"
             )
-        if current is None:
-            with client.context():
-                yield
-        else:  # of another database: ndb's own function refuses a second one
-            with Context(client).use() as context:
+        with own_context(client):
+            yield
+
+
+@contextlib.contextmanager
+def own_context(client: Any, **options: Any) -> Iterator[None]:
+    """Open an ndb context of its own, also where one is open. Options: those of ndb's."""
+    if get_context(False) is None:
+        with client.context(**options):
+            yield
+    else:  # ndb's own function refuses a second one
+        with Context(client, **options).use() as context:
+            try:
                 yield
                 context.eventloop.run()
+            finally:
+                context.clear_cache()  # ndb would put it into the one around
 
 
 def _place_of(client: Any) -> tuple[Any, Any]:

@@ -38,6 +38,8 @@ _SKEW_SECONDS = 30
 _MOST_TOKEN = 8_000
 #: In place of a signature.
 _REMOVED_BY_CLOUD_RUN = ".SIGNATURE_REMOVED_BY_GOOGLE"
+#: Cloud Run verifies this header where a request has it, and `Authorization` elsewhere.
+_SERVERLESS = "X-Serverless-Authorization"
 _LEAST_SECRET = 16
 
 
@@ -112,7 +114,7 @@ class OidcToken:
     def check(self, header: Header) -> None:
         """Return if the request has such a token."""
         try:
-            claims = self._claims(_bearer(header))
+            claims = self._claims(_bearer(header, self._header(header)))
         except CertificatesUnavailable as error:
             raise Refused(503, f"the token cannot be verified: {error}") from error
         except Refused:
@@ -123,6 +125,10 @@ class OidcToken:
             raise Refused(401, "the token has another issuer")
         if claims.get("email") not in self._accounts or claims.get("email_verified") is not True:
             raise Refused(403, "the token is of another account")
+
+    def _header(self, header: Header) -> str:
+        """Return the name of the header with the token."""
+        return "Authorization"
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         """Return the claims of a token whose signature, expiry and audience are right."""
@@ -153,10 +159,16 @@ class CloudRunToken(OidcToken):
     **Only for a service that IAM guards** (`--no-allow-unauthenticated`): on a
     public one anybody can write a token without a signature. Outside of Cloud Run
     (`K_SERVICE`) such a token is refused. The arguments are those of `OidcToken`.
+
+    Of a request with `X-Serverless-Authorization` Cloud Run verifies that header alone, so it
+    alone counts: anybody could write the other.
     """
 
     def __repr__(self) -> str:
         return f"CloudRun{super().__repr__().removeprefix('Oidc')}"
+
+    def _header(self, header: Header) -> str:
+        return "Authorization" if header(_SERVERLESS) is None else _SERVERLESS
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         if not token.endswith(_REMOVED_BY_CLOUD_RUN) or not on_cloud_run():
@@ -261,9 +273,9 @@ class Callers:
         raise max(refusals, key=lambda refused: refused.status)
 
 
-def _bearer(header: Header) -> str:
-    """Return the token of a request."""
-    scheme, _, token = (header("Authorization") or "").partition(" ")
+def _bearer(header: Header, name: str = "Authorization") -> str:
+    """Return the token of a request in that header."""
+    scheme, _, token = (header(name) or "").partition(" ")
     token = token.strip(" ")
     if scheme.lower() != "bearer" or not token:
         raise Refused(401, "there is no bearer token")

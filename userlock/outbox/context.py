@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from userlock.errors import JobTimeLimit
+from userlock.numbers import check_seconds
 
 #: The longest time before a job runs, in seconds.
 MOST_DELAY = 30 * 86_400
@@ -40,13 +41,8 @@ class RetryAfter(Exception):
     """
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not number or not 0 <= seconds <= MOST_DELAY:
-            raise ValueError(
-                f"RetryAfter takes a number of seconds from 0 to 30 days, not {seconds!r:.80}"
-            )
+        self.seconds = check_seconds("RetryAfter", seconds, least=0, most=MOST_DELAY)
         super().__init__(reason or f"to run again after {seconds:g} s")
-        self.seconds = float(seconds)
 
 
 class _TimeIsOver(BaseException):
@@ -87,7 +83,8 @@ def _limited(seconds: float) -> Iterator[None]:
     def interrupt() -> None:
         with mutex:
             if not over[0]:
-                _raise_in(thread, _TimeIsOver)
+                raised = ctypes.py_object(_TimeIsOver)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
     timer = threading.Timer(seconds, interrupt)
     timer.daemon = True
@@ -95,13 +92,13 @@ def _limited(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with mutex:
-            over[0] = True
-            _raise_in(thread, None)  # that which has not come through yet
+        try:
+            with mutex:
+                over[0] = True
+            # One that is on its way comes at the next jump or call. It is not taken back: Python
+            # 3.11 would look for it for ever, in all threads.
+            for _ in range(2):
+                pass
+        except _TimeIsOver:  # too late: the block has ended
+            pass
         timer.cancel()
-
-
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error at the next line of a thread; None: none any more."""
-    raised = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)

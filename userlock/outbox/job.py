@@ -25,6 +25,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.transactions import after_commit
+from userlock.numbers import check_seconds
 from userlock.outbox import arguments
 from userlock.outbox.context import MOST_DELAY
 from userlock.outbox.retry import Retry
@@ -138,13 +139,12 @@ class Job(Generic[_P, _R]):
                 f"job {name} needs a first parameter that names its owner, the lock id, as in "
                 f"`def {self.function.__name__}(user_id, …)`"
             )
-        for option, value, least in (("time_limit", self.time_limit, 0), ("every", self.every, 60)):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 < value <= _MOST_PERIOD and value >= least):
-                bound = f"at least {least}" if least else "above 0"
-                raise ConfigurationError(
-                    f"job {name}: {option} is a number of seconds {bound}, not {value!r:.80}"
-                )
+        for option, value, least in (
+            ("time_limit", self.time_limit, 0.001),
+            ("every", self.every, 60),
+        ):
+            if value is not None:
+                check_seconds(f"job {name}: {option}", value, least=least, most=_MOST_PERIOD)
         if self.every is not None and (self.has_owner or parameters):
             raise ConfigurationError(
                 f"job {name} is periodic: nobody gives it arguments. To fix it: give owner=None, "
@@ -279,11 +279,8 @@ class Job(Generic[_P, _R]):
             delay = delay.total_seconds()
         if delay is None:
             return 0
-        if isinstance(delay, bool) or not isinstance(delay, int | float):
-            raise TypeError(f"job {self.name}: delay must be seconds, not {delay!r:.80}")
-        if not 0 <= delay <= MOST_DELAY:
-            raise ValueError(f"job {self.name}: delay must be from 0 to 30 days, not {delay!r:.80}")
-        return round(delay * 1e6)
+        given = check_seconds(f"job {self.name}: delay", delay, least=0, most=MOST_DELAY)
+        return round(given * 1e6)
 
     def _name(self, row: Any, dedupe: str) -> Any:
         """Take the name for a row; return the key of the job that has it."""

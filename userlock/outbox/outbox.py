@@ -18,6 +18,7 @@ from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import OwnerRow
+from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
 from userlock.outbox.engines.registry import open_engine
@@ -259,6 +260,7 @@ class Outbox:
         Raises:
             GoogleAPIError: Datastore does not answer.
         """
+        check_seconds("seconds", seconds, least=0, most=86_400)
         relay = self._new_relay()
         with self.context():
             relayed = relay.run_once(seconds=seconds)

@@ -13,10 +13,15 @@ that was paused, and has lost its lease, cannot commit (`spec/relay.pml`).
 
 Waking comes first: a relay that dies in between leaves jobs that are woken twice.
 It deletes nothing.
+
+Shards take turns, in random order, and those of all namespaces: one user with many
+jobs, or one tenant, holds up nobody else for longer than a turn. What no engine takes
+stays due, and does not keep a turn from what is behind it.
 """
 
 from __future__ import annotations
 
+import collections
 import logging
 import os
 import random
@@ -37,6 +42,8 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 #: With the lease, a batch has as many entity groups as the oldest mode of Datastore allows.
 _BATCH = 24
+#: The batches of a shard before the others have their turn.
+_TURN = 4
 #: For the messages of a batch, in seconds.
 _WAKE_SECONDS = 10.0
 #: When a job is looked after again, if it is still there: after a minute, then later and later.
@@ -45,6 +52,10 @@ _AGAIN_SECONDS = (60.0, 120.0, 240.0, 480.0, 900.0)
 _CHORES_SECONDS = 60.0
 #: The pause between two rounds of a relay that runs on: short after work, longer when idle.
 IDLE_SECONDS = (1.0, 20.0)
+
+
+#: Of rows that others change.
+_FRESH = {"use_cache": False, "use_global_cache": False}
 
 
 class Relayed(NamedTuple):
@@ -63,6 +74,19 @@ class Relayed(NamedTuple):
 
 class _LeaseLost(Exception):
     """Another relay has the shard."""
+
+
+class _Turn(NamedTuple):
+    """The work of a turn of a shard.
+
+    Attributes:
+        woken, refused: as `Relayed` has them.
+        cursor: behind the jobs that were looked at; None if there are no more.
+    """
+
+    woken: int = 0
+    refused: int = 0
+    cursor: Any = None
 
 
 class Relay:
@@ -96,35 +120,45 @@ class Relay:
             GoogleAPIError: Datastore does not answer.
         """
         ends = self._clock.now() + seconds
-        woken = refused = worked = 0
-        found = namespaces()
-        for namespace in random.sample(found, len(found)):
-            with in_namespace(namespace):
-                if not has_jobs(self._outbox):
-                    continue
-                for shard in random.sample(list(shards), len(shards)):
-                    if self._clock.now() >= ends:
-                        return Relayed(woken, refused, worked)
-                    took, left, got = self._run_shard(shard, ends)
-                    woken, refused, worked = woken + took, refused + left, worked + got
-        return Relayed(woken, refused, worked)
-
-    def _run_shard(self, shard: int, ends: float) -> tuple[int, int, bool]:
-        """Wake for what is due in a shard. Returns how many were taken and not, and whether this
-        relay had the lease."""
         woken = refused = 0
-        if not self._due(shard, 1, keys_only=True) or not self._take(shard):
-            return 0, 0, False
+        worked: set[tuple[str, int]] = set()
+        now, found = self._now(), namespaces()  # (a cursor is for one query)
+        #: A namespace, a shard of it, and where in that; first the namespaces alone.
+        turns: collections.deque[tuple[str, int | None, Any]] = collections.deque(
+            (each, None, None) for each in random.sample(found, len(found))
+        )
+        while turns and self._clock.now() < ends:
+            namespace, shard, cursor = turns.popleft()
+            with in_namespace(namespace):
+                if shard is None:
+                    if has_jobs(self._outbox):
+                        own = random.sample(list(shards), len(shards))
+                        turns.extendleft((namespace, each, None) for each in own)
+                    continue
+                turn = self._run_shard(due_jobs(self._outbox, shard, now), shard, cursor, ends)
+            if turn is None:
+                continue
+            worked.add((namespace, shard))
+            woken, refused = woken + turn.woken, refused + turn.refused
+            if turn.cursor is not None:
+                turns.append((namespace, shard, turn.cursor))
+        return Relayed(woken, refused, len(worked))
+
+    def _run_shard(self, jobs: Any, shard: int, cursor: Any, ends: float) -> _Turn | None:
+        """Wake for some of what is due in a shard; None if there is nothing, or no lease."""
+        if not jobs.get(keys_only=True, **_FRESH) or not self._take(shard):
+            return None
+        turn = _Turn(cursor=cursor)
         try:
-            while self._clock.now() < ends:
-                took, left, more = self._batch(shard)
-                woken, refused = woken + took, refused + left
-                if not more or left:
+            for _ in range(_TURN):
+                turn = self._batch(jobs, shard, turn)
+                if turn.cursor is None or self._clock.now() >= ends:
                     break
             self._give_back(shard)
         except _LeaseLost:
             log.info("relay %s has lost shard %d to another one", self._process, shard)
-        return woken, refused, True
+            return turn._replace(cursor=None)
+        return turn
 
     def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
         """Run on, with pauses when there is nothing to do, until `stopped()`."""
@@ -155,21 +189,21 @@ class Relay:
 
     # --- a shard ----------------------------------------------------------------------------
 
-    def _due(self, shard: int, most: int, **options: Any) -> list[Any]:
-        query = due_jobs(self._outbox, shard, self._now())
-        found: list[Any] = query.fetch(most, use_cache=False, use_global_cache=False, **options)
-        return found
-
-    def _batch(self, shard: int) -> tuple[int, int, bool]:
-        """Wake for a batch, and push it back. Returns how many were taken and not, and if there
-        may be more."""
-        rows = self._due(shard, _BATCH)
+    def _batch(self, jobs: Any, shard: int, turn: _Turn) -> _Turn:
+        """Wake for a batch, and push it back. Returns the turn with it."""
+        rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=turn.cursor, **_FRESH)
         due = [Due(row.key, row.tier) for row in rows]
         taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row, took in zip(rows, taken, strict=True) if took]
         if woken:
             self._push_back(shard, woken)
-        return len(woken), len(rows) - len(woken), len(rows) == _BATCH
+        elif len(self._waker.engines) == 1:
+            more = False  # it takes none now
+        return _Turn(
+            turn.woken + len(woken),
+            turn.refused + len(rows) - len(woken),
+            cursor if more else None,
+        )
 
     def _push_back(self, shard: int, rows: list[Any]) -> None:
         seen = {row.key: row.due for row in rows}

@@ -6,6 +6,8 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping
 
+from userlock.numbers import check_count, check_number
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
@@ -26,7 +28,7 @@ class Retry:
         tiers: the tier from so many failures on.
 
     Raises:
-        ValueError: a number out of its range.
+        TypeError, ValueError: a number is none, or out of its range.
     """
 
     attempts: int = 12
@@ -45,11 +47,8 @@ class Retry:
             "jitter": (0, 1),
         }
         for name, (least, most) in ranges.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"Retry: {name} must be a number, not {value!r:.80}")
-            if not least <= value <= most:
-                raise ValueError(f"Retry: {name} must be from {least} to {most}, not {value!r}")
+            check = check_count if name == "attempts" else check_number
+            check(f"Retry: {name}", getattr(self, name), least=least, most=most)
         for failures, tier in self.tiers.items():
             if not isinstance(failures, int) or failures < 1 or not isinstance(tier, str):
                 raise ValueError(

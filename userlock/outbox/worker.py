@@ -47,6 +47,7 @@ from userlock.ndb import transactions
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.transactions import is_conflict
+from userlock.numbers import check_seconds
 from userlock.outbox import arguments
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
@@ -210,7 +211,7 @@ class Worker:
         self._waker = waker
         self._clock = clock
         self._service = service
-        self._claim_seconds = claim_seconds
+        self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self.within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = []
 
     def run(self, key: Any) -> Outcome:

@@ -20,6 +20,7 @@ from userlock_emulator.datastore import legacy_messages
 from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
 from userlock_emulator.datastore.log_files import LogFileError, LogWriter, records
 from userlock_emulator.private_files import create_file, make_folder, make_new_folder
+from userlock_emulator.regular_files import open_regular, read_regular
 
 OVERALL = ".overall_export_metadata"
 _PART = ".export_metadata"
@@ -140,7 +141,7 @@ def outputs(overall: Path) -> list[Path]:
     for part in parts:
         path = _inside(root, overall, part.path)
         try:
-            listed = _parsed("Files", path.read_bytes(), path)
+            listed = _parsed("Files", read_regular(path), path)
         except OSError as error:
             raise _unreadable(path, error) from None
         files += [_inside(root, path, f"{path.parent}/{each.file}") for each in listed.output]
@@ -164,7 +165,7 @@ def read(path: Path) -> Iterator[bytes]:
         DatastoreError: NOT_FOUND; INVALID_ARGUMENT with the position of the damage.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield from records(file)
     except LogFileError as error:
         raise invalid(f"{path}: {error}") from None

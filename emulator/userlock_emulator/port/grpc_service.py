@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from userlock_emulator.port.relay import PORT_OF_CLIENT
@@ -48,8 +49,7 @@ def _handlers(
         service,
         {
             name: grpc.unary_unary_rpc_method_handler(
-                _behaviour(run, most_seconds.get(name)),
-                request_deserializer=request_class.FromString,
+                _behaviour(run, request_class, most_seconds.get(name)),
                 response_serializer=_serialize,
             )
             for name, (run, request_class) in rpcs.items()
@@ -63,14 +63,18 @@ def _serialize(response: Message) -> bytes:
 
 
 def _behaviour(
-    run: Run, most_seconds: float | None
-) -> Callable[[Message, grpc.ServicerContext], Message]:
-    def call(request: Message, context: grpc.ServicerContext) -> Message:
+    run: Run, request_class: type[Message], most_seconds: float | None
+) -> Callable[[bytes, grpc.ServicerContext], Message]:
+    def call(data: bytes, context: grpc.ServicerContext) -> Message:
         token = CLIENT.set(lambda: _client_of(context))
         try:
+            # Here: gRPC would log a traceback for each malformed message.
+            request = request_class.FromString(data)
             if most_seconds is not None:
                 _check_deadline(context.time_remaining(), most_seconds)
             return run(request)
+        except DecodeError:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is malformed.")
         except RpcError as error:
             context.abort(_STATUS[error.code], error.message)
         finally:

@@ -59,7 +59,7 @@ COMMANDS = {
 #: Runs each in one process of its own, so that only the app's objects are there.
 PROGRAM = """
 import sys
-from userlock.cli.entry import main
+from userlock.cli import main
 for line in sys.argv[1:]:
     print(main(line.split()), flush=True)
 """

@@ -194,6 +194,17 @@ def test_a_busy_owner_is_reported(service: userlock.LockService) -> None:
         assert problem.repaired, "the lock is held here"
 
 
+def test_a_busy_owner_is_waited_for_once(service: userlock.LockService, clock: ManualClock) -> None:
+    """Or one owner with many entities would hold up the audit of all others."""
+    for name in ("Summer", "Autumn", "Winter"):
+        raw(name)
+    service.acquire("ann")
+    before = clock.now()
+    problems = list(Audit(repair=True, wait_timeout=10).run(Campaign))
+    assert kinds(problems) == ["failed"] * 3
+    assert 9 < clock.now() - before < 12
+
+
 def test_other_policies() -> None:
     seat = Seat(id="a", row="A", number=1, code="x")
     seat.put()

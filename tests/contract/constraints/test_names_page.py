@@ -26,9 +26,8 @@ CHECK = PAGE.take("console", "unique check")
 
 
 @pytest.fixture
-def names(context: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def names(context: Any) -> dict[str, Any]:
     """Run the page's code."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     names = PROJECTS.run({"__name__": "projects"})
     return SCREENS.run(names)
 

@@ -13,7 +13,7 @@ from tests.documents import Page
 
 PAGE = Page("docs/cookbook/put.md")
 CODE = PAGE.take("python", "def put_project")
-PATH = f"/users/ann/projects/{uuid.uuid4()}"
+PATH = f"/projects/{uuid.uuid4()}"
 
 
 @pytest.fixture
@@ -22,11 +22,16 @@ def names(cook: Cook) -> dict[str, Any]:
 
 
 def put(names: dict[str, Any], title: str = "Summer") -> int:
-    status: int = names["app"].test_client().put(PATH, json={"title": title}).status_code
+    names["app"].secret_key = "test"
+    client = names["app"].test_client()
+    with client.session_transaction() as session:
+        session["user_id"] = "ann"
+    status: int = client.put(PATH, json={"title": title}).status_code
     return status
 
 
 def test_twice(names: dict[str, Any]) -> None:
+    assert names["app"].test_client().put(PATH, json={"title": "Summer"}).status_code == 401
     assert [put(names) for _ in range(3)] == [201, 200, 200]
     assert put(names, "Winter") == 409
     assert names["Project"].query().count() == 1

@@ -24,7 +24,6 @@ def names(
     ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[dict[str, Any]]:
     """Run the page's code."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     monkeypatch.setattr(tree_module, "_trees", {})  # kinds of other pages have the same names
     userlock.configure(service=userlock.LockService(MemoryStore()))
     names = PROGRESS.run(TREE.run({"__name__": "deletions"}))

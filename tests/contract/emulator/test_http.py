@@ -279,6 +279,17 @@ class TestBeside:
         assert post(connection, "/reset", b"", "")[0] == 200
         assert not any(map(stub.get, keys))
 
+    def test_a_malformed_message_is_no_traceback(
+        self, stub: Stub, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in ("Lookup", "Commit"):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.channel.unary_unary(f"/google.datastore.v1.Datastore/{name}")(
+                    b"\xff\xff", timeout=20
+                )
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "Traceback" not in caplog.text
+
     def test_each_rpc_is_in_the_log(self, stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, "userlock_emulator"):
             stub.put(KEY)

@@ -75,7 +75,8 @@ def ride(provider: Provider) -> Callable[[Flow], Any]:
             return int(made.put().id())
 
         ride_id = flow.phase("ride", begin)
-        charge = flow.external("charge", provider.charge, final={CardDeclined: 402})
+        final: dict[type[Exception], int] = {CardDeclined: 402}
+        charge = flow.external("charge", provider.charge, final=final, detail=True)
         with flow.last() as end:
             found = Ride.get_by_id(ride_id)
             found.charge = charge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from typing import Any
 
 import fastapi
@@ -25,8 +26,9 @@ from userlock.contrib.flask import Flows as FlaskFlows
 from userlock.contrib.flask import UserLock
 from userlock.errors import ExternalUnavailable
 from userlock.events import LISTENERS, Event, RequestServed
-from userlock.idempotency import Flow, Flows, Request, complete_by_relay
+from userlock.idempotency import Flow, Flows, Request, complete_by_relay, completion
 from userlock.outbox import Outbox
+from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
 
 
@@ -144,7 +146,7 @@ def test_a_view_is_not_completed_within_another_request(
         ran.append(flow.attempt)
         if len(ran) == 1:
             raise Gone
-        flask.abort(403)
+        flask.abort(404)
 
     client = completable_app(ndb_client, flows, view)
     with pytest.raises(Gone):
@@ -158,7 +160,7 @@ def test_a_view_is_not_completed_within_another_request(
     with ndb_client.context():
         ((_, answer),) = flows.complete()  # its abort is an answer, without an app as well
     assert answer is not None
-    assert (ran, answer.status) == ([1, 3], 403)
+    assert (ran, answer.status) == ([1, 3], 404)
 
 
 def test_refused_at_decoration(
@@ -362,6 +364,43 @@ def test_a_malformed_row_does_not_stop_the_others(
     mailbox.deliver_all()
     assert [row.user for row in rows() if row.is_finished] == ["user-7"]
     assert outbox.dead.list() == []
+
+
+@pytest.mark.parametrize(
+    ("share", "first", "second"),
+    [(2, {"ann": 2, "bob": 1}, {"ann": 2}), (9, {"ann": 3}, {"ann": 1, "bob": 1})],
+    ids=["", "the control"],
+)
+def test_one_user_leaves_room_for_others(
+    flows: Flows,
+    outbox: Outbox,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    share: int,
+    first: dict[str, int],
+    second: dict[str, int],
+) -> None:
+    """And those that wait for their turn are not asked for again before it."""
+    monkeypatch.setattr(completion, "_MOST", 3)
+    monkeypatch.setattr(completion, "_MOST_OF_ONE", share)
+
+    @flows.function(name="crowd")
+    def fails(flow: Flow) -> None:
+        raise RuntimeError("a bug")
+
+    complete_by_relay(flows, outbox)
+    for user, number in (("ann", 4), ("bob", 1)):
+        for each in range(number):
+            with pytest.raises(RuntimeError):
+                fails(user, f"{KEY}-{each}")
+            clock.advance(1)
+    clock.advance(301)
+    staged: list[Counter[str]] = []
+    for _ in range(2):
+        outbox.relay()
+        staged.append(Counter(row.owner for row in JobRow.query(namespace="")))
+        clock.advance(60)
+    assert (staged[0], staged[1] - staged[0]) == (first, second)
 
 
 # --- events -----------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request
 from tests.contract.idempotency.paid import Paid, once
 from userlock.errors import FlowTakenOver
-from userlock.idempotency import Flows, runner
-from userlock.idempotency.in_flight import InFlight
+from userlock.idempotency import Flows
 from userlock.ndb import commits
 from userlock.ndb.capabilities import honours_base_version
 from userlock.stores import MemoryStore
@@ -98,7 +97,6 @@ def test_another_one_acts_at_each_point(
     paid: Paid,
     clock: ManualClock,
     store: MemoryStore,
-    monkeypatch: pytest.MonkeyPatch,
     point: str,
     other: str,
     lock: str,
@@ -109,7 +107,6 @@ def test_another_one_acts_at_each_point(
 
     def act() -> None:
         clock.advance(30 * DAY)
-        monkeypatch.setattr(runner, "IN_FLIGHT", InFlight())  # in another process
         OTHERS[other](paid)
 
     paid.on = once(point, act)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import userlock
 from tests.contract.idempotency.conftest import (
     KEY,
     CardDeclined,
@@ -17,6 +18,7 @@ from tests.contract.idempotency.conftest import (
     rows,
 )
 from userlock.errors import (
+    EntityExistsError,
     ExternalUnavailable,
     FlowChanged,
     IdempotencyKeyRefused,
@@ -171,6 +173,26 @@ def test_an_answer_after_a_step_that_has_failed(flows: Flows, step: str, complet
     asked = request(completable=completable)
     assert [flows.run(asked, refuse).value for _ in range(2)] == ["sold out"] * 2
     assert [row.is_finished for row in rows()] == [True]
+
+
+@pytest.mark.parametrize("completable", [True, False], ids=["stored", "by its first commit"])
+def test_a_last_transaction_that_is_refused(flows: Flows, completable: bool) -> None:
+    """Nothing of it is stored, and its answer is not either: the same again is done."""
+    seats = ["taken", "free"]
+
+    def book(flow: Flow) -> None:
+        with flow.last() as end:
+            Ride(id=seats.pop(0), user_id=flow.user_id).put()
+            end.respond("booked")
+
+    with userlock.global_lock("ann"):
+        Ride(id="taken", user_id="ann").put()
+    asked = request(completable=completable)
+    with pytest.raises(EntityExistsError):
+        flows.run(asked, book)
+    assert [row.is_finished for row in rows()] == [False]
+    assert not flows.run(asked, book).replayed
+    assert len(rides()) == 2
 
 
 def test_a_function(flows: Flows) -> None:

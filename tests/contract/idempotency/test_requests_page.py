@@ -8,6 +8,8 @@ import types
 from typing import Any
 
 import pytest
+import requests
+from flask.testing import FlaskClient
 from google.cloud import ndb
 from werkzeug.serving import make_server
 
@@ -26,18 +28,26 @@ FUNCTION = PAGE.take("python", "def refund_payment")
 @pytest.fixture
 def names(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the page's module."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     monkeypatch.setitem(sys.modules, "rides", types.ModuleType("rides"))
     monkeypatch.setenv("USERLOCK_STORE", "memory:")
-    return APP.run({"__name__": "rides"})
+    found = APP.run({"__name__": "rides"})
+    found["app"].secret_key = "test"
+    return found
+
+
+def signed_in(names: dict[str, Any], user_id: str = "ann") -> FlaskClient:
+    client: FlaskClient = names["app"].test_client()
+    with client.session_transaction() as session:
+        session["user_id"] = user_id
+    return client
 
 
 def test_a_ride_is_begun_once(names: dict[str, Any], ndb_client: ndb.Client) -> None:
-    client = names["app"].test_client()
+    client = signed_in(names)
 
     def send() -> Any:
         headers = {"Idempotency-Key": KEY}
-        return client.post("/users/ann/rides", json={"to": "home"}, headers=headers)
+        return client.post("/rides", json={"to": "home"}, headers=headers)
 
     first, again = send(), send()
     assert (first.status_code, again.status_code, first.data) == (201, 201, again.data)
@@ -47,6 +57,11 @@ def test_a_ride_is_begun_once(names: dict[str, Any], ndb_client: ndb.Client) -> 
         (audit,) = names["Audit"].query()
     assert ride.charge.startswith("charge-")
     assert (audit.action, audit.entity) == ("ride", ride.key)
+    headers, ride = {"Idempotency-Key": KEY}, {"to": "home"}
+    stranger = names["app"].test_client()
+    assert stranger.post("/rides", json=ride, headers=headers).status_code == 401
+    other = signed_in(names, "ben").post("/rides", json=ride, headers=headers)
+    assert "Idempotent-Replayed" not in other.headers, "ben's own request, with ann's key"
 
 
 def test_a_client_sends_it_again(names: dict[str, Any], ndb_client: ndb.Client) -> None:
@@ -64,8 +79,14 @@ def test_a_client_sends_it_again(names: dict[str, Any], ndb_client: ndb.Client) 
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     order_ride = CLIENT.run({})["order_ride"]
+    cookie = signed_in(names).get_cookie("session")
+    assert cookie is not None
+    browser = requests.Session()
+    browser.cookies.set("session", cookie.value)
     try:
-        answers = [order_ride(f"http://127.0.0.1:{server.port}", "order-17") for _ in range(2)]
+        answers = [
+            order_ride(f"http://127.0.0.1:{server.port}", "order-17", browser) for _ in range(2)
+        ]
     finally:
         server.shutdown()
         thread.join()
@@ -77,8 +98,8 @@ def test_a_client_sends_it_again(names: dict[str, Any], ndb_client: ndb.Client) 
 
 
 def test_a_form_is_sent_twice(names: dict[str, Any]) -> None:
-    client = FORM.run(names)["app"].test_client()
-    first, again = (client.post("/users/ann/tips", data={"request": KEY}) for _ in range(2))
+    client = signed_in(FORM.run(names))
+    first, again = (client.post("/tips", data={"request": KEY}) for _ in range(2))
     assert (first.status_code, first.data) == (again.status_code, again.data)
     assert again.headers["Idempotent-Replayed"] == "true"
 
@@ -99,17 +120,13 @@ def test_a_refund_is_completed_by_the_server(names: dict[str, Any], ndb_client: 
 
     def send() -> Any:
         headers = {"Idempotency-Key": KEY}
-        return (
-            names["app"]
-            .test_client()
-            .post("/users/ann/refunds/17", json={"cents": 5}, headers=headers)
-        )
+        return signed_in(names).post("/refunds/17", json={"cents": 5}, headers=headers)
 
     names["charge_card"] = unreachable
     assert send().status_code == 500
     names["charge_card"] = reached
     with ndb_client.context(), userlock.scope(names["service"]):
         ((asked, answer),) = names["flows"].complete(older_than=0)
-    assert asked.arguments == {"user_id": "ann", "payment": "17"}
+    assert asked.arguments == {"payment": "17"}
     assert send().data == answer.body
     assert list(found["outbox"].jobs) == ["userlock.complete_request"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -11,6 +12,7 @@ import fastapi
 import flask
 import pytest
 import werkzeug.test
+from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 from fastapi import Request
@@ -63,6 +65,7 @@ def flask_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Sen
     view("last", last)
     view("stream", lambda flow: flask.Response(iter(["a", "b"])))
     view("form", lambda flow: ran(flow), key=lambda: flask.request.form.get("request"))
+    view("small", lambda flow: ran(flow), max_bytes=100)
     yield sender(app)
 
 
@@ -91,8 +94,14 @@ def wsgi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send
         start_response("200 OK", [])
         return [ran(environ["userlock.flow"]).encode()]
 
+    @flows.idempotent(user=lambda environ: "ann", max_bytes=100)
+    def small(environ: dict[str, Any], start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [ran(environ["userlock.flow"]).encode()]
+
     def both(environ: dict[str, Any], start_response: Any) -> Any:
-        return (form if environ["PATH_INFO"] == "/form" else app)(environ, start_response)
+        views = {"/form": form, "/small": small}
+        return views.get(environ["PATH_INFO"], app)(environ, start_response)
 
     yield sender(wsgi.UserLockMiddleware(both, client=client, service=service))
 
@@ -100,9 +109,27 @@ def wsgi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send
 def sender(app: Any) -> Send:
     browser = werkzeug.test.Client(app, use_cookies=False)
 
-    def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
-        headers = {} if key is None else {"Idempotency-Key": key}
-        answer = browser.post(f"/{where}", data=body, headers=headers, content_type=content_type)
+    def send(
+        where: str,
+        body: bytes,
+        content_type: str = JSON,
+        key: str | None = KEY,
+        *,
+        chunked: bool = False,
+    ) -> Any:
+        headers = {"X-User": "ann", **({} if key is None else {"Idempotency-Key": key})}
+        environ = werkzeug.test.create_environ(
+            f"/{where}",
+            "http://testserver/",
+            method="POST",
+            data=body,
+            headers=headers,
+            content_type=content_type,
+        )
+        if chunked:
+            del environ["CONTENT_LENGTH"]
+            environ["wsgi.input_terminated"] = True
+        answer = browser.open(environ)
         found = answer.status_code, dict(answer.headers), answer.data
         answer.close()
         return found
@@ -132,22 +159,18 @@ def django_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Se
     def form(request: HttpRequest, flow: Flow) -> HttpResponse:
         return HttpResponse(ran(flow))
 
+    @flows.idempotent(user=lambda request: "ann", max_bytes=100)
+    def small(request: HttpRequest, flow: Flow) -> HttpResponse:
+        return HttpResponse(ran(flow))
+
     views = [("rides", rides), ("last", last), ("stream", stream), ("form", form)]
+    views.append(("small", small))
     with django_client(
         ROOT_URLCONF=type("urls", (), {"urlpatterns": [path(*each) for each in views]}),
         MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
         USERLOCK={"client": client, "service": service},
-    ) as browser:
-
-        def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
-            headers = {"X-User": "ann", **({} if key is None else {"Idempotency-Key": key})}
-            answer = browser.generic("POST", f"/{where}", body, content_type, headers=headers)
-            sent = dict(answer.items())
-            if answer.cookies:
-                sent["Set-Cookie"] = str(answer.cookies)
-            return answer.status_code, sent, answer.content
-
-        yield send
+    ):
+        yield sender(WSGIHandler())
 
 
 def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
@@ -181,10 +204,19 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
     view("last", last)
     view("stream", lambda flow: StreamingResponse(iter(["a", "b"])))
     view("form", form, key=key_in_form)
+    view("small", form, max_bytes=100)
     with served(app) as ask:
 
-        def send(where: str, body: bytes, content_type: str = JSON, key: str | None = KEY) -> Any:
+        def send(
+            where: str,
+            body: Any,
+            content_type: str = JSON,
+            key: str | None = KEY,
+            *,
+            chunked: bool = False,
+        ) -> Any:
             headers = {"Content-Type": content_type}
+            body = iter([body[:60], body[60:]]) if chunked else body
             if key is not None:
                 headers["Idempotency-Key"] = key
             answer = ask(f"/{where}", headers=headers, body=body)
@@ -265,6 +297,52 @@ def test_fields_and_files_count_and_not_the_boundaries_between_them(send: Send) 
     assert [upload("one", "y", "file"), upload("one", "x", "other")] == [422, 422]
 
 
+def upload_of(file: bytes) -> tuple[bytes, str]:
+    """Return the body of a form with a file, and its type."""
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    return b"".join([head, file, b"\r\n--x--\r\n"]), "multipart/form-data; boundary=x"
+
+
+@pytest.mark.parametrize("kind", ["json", "form", "upload"])
+def test_a_body_has_a_bound(send: Send, framework: str, kind: str) -> None:
+    """In chunks it is refused as soon as it is too long. Django takes none in chunks."""
+
+    def body_of(size: int) -> tuple[bytes, str]:
+        if kind == "upload":
+            return upload_of(b"x" * size)
+        if kind == "form":
+            return urlencode({"text": "x" * (size - 5)}).encode(), FORM
+        return json.dumps("x" * (size - 2)).encode(), JSON
+
+    least = 1 if kind == "upload" else 70  # with all around it
+    for chunked in ({},) if framework == "django" else ({}, {"chunked": True}):
+        for size, status in ((least, 200), (101, 413), (100_000, 413)):
+            answer = send("small", *body_of(size), f"{KEY}-{size}", **chunked)
+            assert answer[0] == status
+            if status == 413 and not (chunked and framework == "flask"):  # it is werkzeug's
+                assert json.loads(answer[2])["error"] == "RequestTooLarge"
+
+
+@pytest.mark.parametrize(
+    ("framework", "whole"),
+    [
+        *((each, False) for each in ("flask", "django", "fastapi")),
+        *((each, True) for each in ("flask", "fastapi")),  # Django refuses it by itself
+    ],
+)
+def test_a_file_is_not_in_memory(send: Send, whole: bool) -> None:
+    """It is on disk, by the framework, and hashed in pieces. The control: another body."""
+    body, media = upload_of(b"x" * 9_000_000)
+    tracemalloc.start()
+    try:
+        status, _, _ = send("rides", body, "application/x-picture" if whole else media)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert status == 201
+    assert (peak > 9_000_000) is whole, peak
+
+
 @FORMS
 def test_streams_are_refused(send: Send) -> None:
     assert send("stream", b"{}")[0] == 500
@@ -304,7 +382,9 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/rides")
     @flows.idempotent(user=user)
     def create_ride(flow: Flow) -> Any:
-        return {"charge": flow.external("charge", provider.charge, final={CardDeclined: 402})}
+        final: dict[type[Exception], int] = {CardDeclined: 402}
+        detail = "detail" in flask.request.args
+        return {"charge": flow.external("charge", provider.charge, final=final, detail=detail)}
 
     @app.route("/echo", methods=["POST", "PATCH", "GET"])
     @flows.idempotent(user=user)
@@ -320,7 +400,10 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/aborts/<int:status>")
     @flows.idempotent(user=user)
     def aborts(flow: Flow, status: int) -> Any:
-        flask.abort(status, f"attempt {flow.attempt}")
+        text = f"attempt {flow.attempt}"
+        if status in (407, 425):  # werkzeug has no class for them
+            flask.abort(flask.Response(text, status))
+        flask.abort(status, text)
 
     @app.post("/fails")
     @flows.idempotent(user=user)
@@ -340,9 +423,10 @@ def test_a_service_that_fails_or_refuses(client: FlaskClient, provider: Provider
     trouble = post(client)
     assert (trouble.status_code, trouble.headers["Retry-After"]) == (503, "5")
     provider.trouble = CardDeclined("too poor")
-    for _ in range(2):
-        declined = post(client)
-        assert (declined.status_code, declined.get_json()["detail"]) == (402, "too poor")
+    for where, shown in (("/rides", {}), ("/rides?detail=1", {"detail": "too poor"})):
+        for _ in range(2):
+            declined = post(client, where, key=KEY + where[6:8])
+            assert declined.get_json() == {"title": "CardDeclined", "status": 402, **shown}
     assert declined.headers["Idempotent-Replayed"] == "true"
     provider.trouble = None
     assert post(client, headers={"X-User": "bob"}).status_code == 200
@@ -382,25 +466,29 @@ def test_equal_parameters(
 
 
 def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
-    """Else each refusal would leave an unfinished request. Above 499 it is none."""
-    first, again = post(client, "/aborts/403"), post(client, "/aborts/403")
-    assert (first.status_code, again.status_code, first.data) == (403, 403, again.data)
+    """Else each refusal would leave an unfinished request. One about the sender, or the time, does,
+    and so do those above 499."""
+    first, again = post(client, "/aborts/404"), post(client, "/aborts/404")
+    assert (first.status_code, again.status_code, first.data) == (404, 404, again.data)
     assert b"attempt 1" in again.data
     assert again.headers["Idempotent-Replayed"] == "true"
     assert post(client, "/refuses/402").status_code == 422
     assert post(client, "/refuses/402", key=KEY + "-3").status_code == 500, "it has no handler"
-    for attempt in (1, 2):
-        assert f"attempt {attempt}".encode() in post(client, "/aborts/503", key=KEY + "-2").data
+    for status in (401, 403, 407, 408, 425, 429, 503):
+        for attempt in (1, 2):
+            answer = post(client, f"/aborts/{status}", key=f"{KEY}-{status}")
+            assert answer.status_code == status
+            assert f"attempt {attempt}".encode() in answer.data, "another sender, or time, may pass"
 
 
 def test_the_app_s_handlers_answer(app: flask.Flask, client: FlaskClient) -> None:
     """Aborts, and errors that are declared final."""
-    app.register_error_handler(403, lambda error: ({"error": error.description}, 418))
+    app.register_error_handler(404, lambda error: ({"error": error.description}, 418))
     app.register_error_handler(
         CardDeclined, lambda error: ({"error": str(error)}, int(str(error)[:3]))
     )
     for _ in range(2):
-        answer = post(client, "/aborts/403")
+        answer = post(client, "/aborts/404")
         assert (answer.status_code, answer.json) == (418, {"error": "attempt 1"})
         answer = post(client, "/refuses/402", key=KEY + "-4")
         assert (answer.status_code, answer.json) == (402, {"error": "402 attempt 1"})
@@ -438,7 +526,7 @@ def stream(flow: Flow) -> Iterator[str]:
         (None, {"on_busy": "hope"}, ValueError, "on_busy"),
         *((None, {"wait_timeout": number}, (TypeError, ValueError), "wait_timeout")
           for number in (float("nan"), -1, "5")),
-        *((None, {"keep_hours": hours}, ValueError, "keep_hours")
+        *((None, {"keep_hours": hours}, (TypeError, ValueError), "keep_hours")
           for hours in (0, -1, 24 * 366, True, "24")),
         *((None, wrong, TypeError, ".")
           for wrong in ({"final": (7,)}, {"final": (BaseException,)}, {"other": 1})),

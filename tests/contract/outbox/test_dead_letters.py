@@ -132,7 +132,7 @@ def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
 
 
 def test_a_job_that_nobody_knows_is_dead_after_days(
-    outbox: Outbox, mailbox: Mailbox, clock: ManualClock
+    outbox: Outbox, mailbox: Mailbox, clock: ManualClock, runs: list[tuple[str, str, int]]
 ) -> None:
     other = Outbox(Mailbox(), clock=clock)
     other.job(name="gone")(lambda user_id: None).stage_now("ann")
@@ -142,7 +142,8 @@ def test_a_job_that_nobody_knows_is_dead_after_days(
         clock.advance(86_400)
     (letter,) = outbox.dead.list()
     assert letter.cause == "gone UnknownJob"
-    assert letter.attempts == 0
+    assert letter.attempts == 0, "no code has run that could fail"
+    assert runs == [*[("gone", "failed", 1)] * 3, ("gone", "dead", 1)], "each is a first attempt"
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])

@@ -25,7 +25,6 @@ NIGHTLY = PAGE.take("python", "def read_file")
 @pytest.fixture
 def shop(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Provide the page's module, with a lock service as an app has one."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     monkeypatch.setitem(sys.modules, "shop", types.ModuleType("shop"))
     userlock.configure(service=userlock.LockService.from_url("memory:"))
     names = SHOP.run({"__name__": "shop"})

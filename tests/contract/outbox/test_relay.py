@@ -14,7 +14,7 @@ from google.cloud import ndb
 
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Died, Mailbox, rows
-from userlock.ndb.owners import shard_of
+from userlock.ndb.owners import in_namespace, owner_key, shard_of
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox import relay as relay_module
 from userlock.outbox.relay import Relay
@@ -99,6 +99,68 @@ def test_all_shards_and_many_batches(
     assert (relayed.woken, relayed.refused) == (12, 0)
     assert len({each.key for each in mailbox.messages}) == 12
     assert outbox.relay().woken == 0
+
+
+@pytest.mark.parametrize("turn", [1, 100], ids=["in turns", "the control"])
+@pytest.mark.parametrize("elsewhere", ["another shard", "another namespace"])
+def test_one_user_with_many_jobs_does_not_hold_up_others(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    note: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: str,
+    turn: int,
+) -> None:
+    """Even if the shard of the many comes first. Without turns all of them would come first."""
+    monkeypatch.setattr(relay_module, "_BATCH", 2)
+    monkeypatch.setattr(relay_module, "_TURN", turn)
+    owners = sorted((f"learner-{number}" for number in range(100)), key=_shard)
+    many, few = owners[0], owners[-1]
+    of_few = "tenant" if elsewhere == "another namespace" else ""
+    ndb.transaction(lambda: [note.stage(many, number) for number in range(12)])
+    with in_namespace(of_few):
+        note.stage_now(few)
+    mailbox.messages.clear()
+
+    def in_order(found: Sequence[Any], count: int) -> list[Any]:
+        return sorted(found, reverse=not isinstance(found[0], str))  # shards are put in on the left
+
+    monkeypatch.setattr("userlock.outbox.relay.random.sample", in_order)
+    assert outbox.relay().woken == 13
+    place = [ndb.Key(urlsafe=each.key).root().id() for each in mailbox.messages].index(f"={few}")
+    assert place == (2 if turn == 1 else 12)
+
+
+def _shard(owner: str) -> int:
+    return shard_of(owner_key(owner))
+
+
+def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
+    ndb_client: ndb.Client, mailbox: Mailbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jobs are due before, and stay due."""
+    monkeypatch.setattr(relay_module, "_BATCH", 2)
+    down = Mailbox()
+    down.down = True
+    outbox = Outbox(mailbox, client=ndb_client, clock=clock, tiers={"slow": down})
+
+    @outbox.job(tier="slow")
+    def slow(user_id: str) -> None:
+        pass
+
+    @outbox.job
+    def fast(user_id: str) -> None:
+        pass
+
+    with ndb_client.context():
+        ndb.transaction(lambda: [slow.stage("ann") for _ in range(6)])
+        fast.stage_now("ann")
+        mailbox.messages.clear()
+        for _ in range(2):
+            relayed = outbox.relay()
+            assert relayed.refused == 6
+        assert len(mailbox.messages) == 1
+    outbox.close()
 
 
 def test_an_engine_that_takes_a_part_or_none(

@@ -14,7 +14,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.documents import Page
-from userlock.cli.entry import main
+from userlock.cli import main
 from userlock.stores import MemoryStore
 
 PAGE = Page("docs/adoption.md")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.pytest_plugin.conftest import FINISH, Project
-from userlock.cli.entry import main
+from userlock.cli import main
 
 CREATE = "app/learners.py::create CreatedWithoutLock Learner"
 AWARD = "app/points.py::award PutWithoutLock Learner"

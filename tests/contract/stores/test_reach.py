@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import google.auth
 import google.auth.exceptions
@@ -32,6 +33,7 @@ from userlock import LockService, LockServiceUnavailable
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
+from userlock.stores.redis.url import parse
 from userlock.stores.registry import open_store
 from userlock.testing import WakeContract
 
@@ -295,6 +297,21 @@ def test_an_unsafe_server_is_refused(
     assert not caught.value.sent
 
 
+@pytest.mark.parametrize(
+    ("url", "checked"),
+    [
+        ("rediss://host", True),
+        ("valkeys://host?ssl_cert_reqs=optional", True),
+        ("rediss://host?ssl_check_hostname=false", False),
+        ("rediss://host?ssl_cert_reqs=none", False),
+        ("redis://host", False),
+    ],
+)
+def test_the_name_is_checked_whatever_the_client_s_default(url: str, checked: bool) -> None:
+    """redis-py 5 would check none."""
+    assert ("ssl_check_hostname=true" in parse(urlsplit(url)).client_url) is checked
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["its authority", "another authority"])
 def test_a_certificate_without_the_address(
     redis_over_tls: SecuredRedis, tmp_path: Path, known: bool
@@ -475,6 +492,9 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
         ("rediss://host?wake_ups=maybe", "wake_ups is yes or no"),
         ("rediss://host?ssl_ca_certs=/nonexistent.pem", "must be a readable file"),
         ("redis://:s3cret@host?credentials=google", "and credentials= as well"),
+        ("redis://host?credentials=google", "needs rediss://"),
+        ("valkey://10.0.0.3?credentials=google", "needs valkeys://"),
+        ("rediss://host?credentials=google&ssl_cert_reqs=none", "and the server's certificate"),
         ("redis://host?prefix=", "prefix must not be empty"),
         ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
         ("redis://host/zero", "database must be a number"),

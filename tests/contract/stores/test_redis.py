@@ -113,6 +113,58 @@ class TestAsStored:
         assert found(store.read("ann")).lapsed
 
 
+class TestReleases:
+    """A release looks for the first waiter on the server, which serves nobody else meanwhile."""
+
+    @staticmethod
+    def waiters(many: int) -> bytes:
+        """Return a record with so many that have left, and batch ones behind them."""
+        lines = [b"+i gone-%d" % number for number in range(many)]
+        lines += [b"= gone-%d" % number for number in range(many)]
+        lines += [b"+b batch-%d" % number for number in range(many)]
+        return b"\n".join([b"[]", *lines, b"^ batch-7"])
+
+    def test_the_first_waiter_is_woken(self, store: RedisStore, client: Any, prefix: str) -> None:
+        """Batch waiters that have aged come before others; those that have left are none."""
+        rows = [
+            (b"", b""),
+            (b"\n+b b1\n+b b2", b"b1"),
+            (b"\n+b b1\n+b b2\n^ b2", b"b2"),
+            (b"\n+b b1\n+i i1\n~i i2", b"i1"),
+            (b"\n+i i1\n~i i2\n= i1 1.5", b"i2"),
+            (b"\n+i i1 x\n+i i11\n= i1", b"i11"),
+            (b"\n+i i1\n= i1", b""),
+        ]
+        with contextlib.closing(client.pubsub()) as heard:
+            heard.psubscribe(f"{prefix}:wake:*")
+            assert heard.get_message(timeout=5)["type"] == "psubscribe"
+            for waiters, first in rows:
+                lock_id = uuid.uuid4().hex
+                store.create(lock_id, b"[]" + waiters, 60)
+                store.append_and_wake(lock_id, b"\n- holder")
+                client.publish(f"{prefix}:wake:end", b"")
+                found = heard.get_message(timeout=5)
+                if first:
+                    assert found["data"].split(b" ")[0] == first
+                    found = heard.get_message(timeout=5)
+                assert found["channel"] == f"{prefix}:wake:end".encode()
+
+    def test_its_time_grows_with_the_waiters_not_with_their_square(
+        self, store: RedisStore, client: Any
+    ) -> None:
+        """Of 16 times as many: not 256 times as long, by the server's own count."""
+
+        def microseconds(many: int) -> float:
+            store.create(str(many), self.waiters(many), 60)
+            store.append_and_wake(str(many), b"\n- holder")  # the script is known from here on
+            client.config_resetstat()
+            for _ in range(5):
+                store.append_and_wake(str(many), b"\n- holder")
+            return float(client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
+
+        assert microseconds(8_000) < 100 * microseconds(500)
+
+
 class TestForeignValues:
     @pytest.mark.parametrize(
         "value",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from django.urls import re_path
 from werkzeug.datastructures import Headers
 
 from tests.contract.web.djangos import django_client
+from userlock.contrib import asgi
 from userlock.contrib.flask import UserLock
 from userlock.contrib.wsgi import UserLockMiddleware
 
@@ -87,11 +89,42 @@ def django_site(stack: ExitStack, view: View, **options: Any) -> Ask:
     return functools.partial(ask_wsgi, WSGIHandler())
 
 
+def asgi_site(stack: ExitStack, view: View, **options: Any) -> Ask:
+    """Each request has an event loop of its own, in the thread that asks."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = view(scope["path"]).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    served = asgi.UserLockMiddleware(app, **options)
+
+    def ask(path: str) -> Answer:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def serve() -> None:
+            scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+            await served(scope, receive, send)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        asyncio.run(serve())
+        return Answer(sent[0]["status"], Headers(), sent[1]["body"].decode())
+
+    return ask
+
+
+#: Those that open an ndb context, which ASGI's does not.
 SITES = {"flask": flask_site, "wsgi": wsgi_site, "django": django_site}
+ALL_SITES = {**SITES, "asgi": asgi_site}
 
 
 @contextmanager
 def site(kind: str, view: View, **options: Any) -> Iterator[Ask]:
     """Open a site of one kind."""
     with ExitStack() as stack:
-        yield SITES[kind](stack, view, **options)
+        yield ALL_SITES[kind](stack, view, **options)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import dataclasses
 import json
 from typing import Any
 
 import fastapi
+import itsdangerous
 import pydantic
 import pytest
 from google.cloud import ndb
+from starlette.middleware.sessions import SessionMiddleware
 
 import userlock
 from tests.contract.web.test_asgi import Serve, serve  # noqa: F401  (a fixture)
@@ -22,6 +26,15 @@ PAGE = Page("docs/async.md")
 COROUTINE = PAGE.take("python", "asyncio.to_thread(save")
 APP = PAGE.take("python", "add_middleware")
 RIDES = PAGE.take("python", "def create_ride")
+
+
+SECRET = "test"
+
+
+def cookie_of(user_id: str) -> dict[str, str]:
+    """Return the header of a session, as Starlette signs it."""
+    session = base64.b64encode(json.dumps({"user_id": user_id}).encode())
+    return {"Cookie": f"session={itsdangerous.TimestampSigner(SECRET).sign(session).decode()}"}
 
 
 @pytest.fixture
@@ -47,9 +60,7 @@ def test_fastapi(
     service: userlock.LockService,
     serve: Serve,  # noqa: F811
     ndb_client: ndb.Client,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
     class Learner(userlock.UserModel):
         _lock_id_from_key = userlock.key_id
@@ -65,10 +76,11 @@ def test_fastapi(
             "Learner": Learner,
         }
     )
-    ask = serve(names["app"])
-    assert [ask("/exercises/ann").json for _ in range(2)] == [10, 20]
+    ask = serve(SessionMiddleware(names["app"], SECRET))
+    assert [ask("/exercises", headers=cookie_of("ann")).json for _ in range(2)] == [10, 20]
     lease = service.acquire("ann")
-    assert ask("/exercises/bob").json == 10
+    assert ask("/exercises", headers=cookie_of("bob")).json == 10
+    assert ask("/exercises").status == 401
     service.release(lease)
 
 
@@ -83,9 +95,7 @@ def test_a_ride_is_paid_once(
     service: userlock.LockService,
     serve: Serve,  # noqa: F811
     ndb_client: ndb.Client,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
     charges: list[int] = []
 
     class Rides(userlock.UserModel):
@@ -98,8 +108,10 @@ def test_a_ride_is_paid_once(
 
     app = fastapi.FastAPI()
     app.add_middleware(UserLockMiddleware, service=service)
+    signed_in = APP.text[APP.text.index("def signed_in") : APP.text.index("@app.post")]
     RIDES.run(
         {
+            **dataclasses.replace(APP, text=signed_in).run({"fastapi": fastapi}),
             "app": app,
             "Flows": Flows,
             "ndb_client": ndb_client,
@@ -109,14 +121,15 @@ def test_a_ride_is_paid_once(
             "__name__": "rides",
         }
     )
-    ask = serve(app)
+    ask = serve(SessionMiddleware(app, SECRET))
     headers = {"Content-Type": "application/json", "Idempotency-Key": "order-17"}
+    headers |= cookie_of("ann")
     body = json.dumps({"to": "home", "cents": 2000}).encode()
-    first, again = (ask("/users/ann/rides", headers=headers, body=body) for _ in range(2))
+    first, again = (ask("/rides", headers=headers, body=body) for _ in range(2))
     assert (first.status, again.status) == (201, 201)
     assert first.json == again.json == {"to": "home", "charge": "charge-1"}
     assert again.headers["idempotent-replayed"] == "true"
     assert charges == [2000]
     with ndb_client.context():
         assert Rides.get_by_id("ann").charges == ["charge-1"]
-    assert ask("/users/ann/rides", headers=headers, body=b"{}").status == 422
+    assert ask("/rides", headers=headers, body=b"{}").status == 422

@@ -45,9 +45,15 @@ def run(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
 
 
 def test_flask(run: Any) -> None:
-    client = run(FLASK)["app"].test_client()
+    names = run(FLASK)
+    names["app"].secret_key = "test"
+    client = names["app"].test_client()
+    with client.session_transaction() as session:
+        session["user_id"] = "ann"
     assert client.post("/wallets/ann/points").get_json() == {"points": 5}
     assert client.post("/wallets/ann/points").get_json() == {"points": 10}
+    assert client.post("/wallets/ben/points").status_code == 403
+    assert names["app"].test_client().post("/wallets/ann/points").status_code == 403
 
 
 def test_an_app_factory(run: Any, service: userlock.LockService) -> None:

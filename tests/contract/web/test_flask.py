@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import flask
 import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
+from google.cloud.ndb.context import get_context
 
 import userlock
 from userlock.contrib.flask import UserLock
@@ -125,6 +127,33 @@ def test_without_a_service_it_says_how_to_get_one() -> None:
         app.test_client().get("/")
 
 
+@pytest.mark.parametrize("in_thread", [True, False], ids=["another thread", "this thread"])
+def test_a_copy_of_its_context_does_not_end_a_request(
+    app: flask.Flask, service: userlock.LockService, in_thread: bool
+) -> None:
+    @app.get("/copies")
+    def copies() -> dict[str, object]:
+        with userlock.global_lock("ann") as lock:
+            scope, context = userlock.current_scope(), get_context()
+            work = flask.copy_current_request_context(lambda: flask.request.path)
+            if in_thread:
+                with ThreadPoolExecutor(1) as pool:
+                    done = pool.submit(work).result()
+            else:
+                done = work()
+            return {
+                "done": done,
+                "held": lock.held and service.holder("ann") is not None,
+                "scope": userlock.current_scope() is scope,
+                "context": get_context() is context,
+            }
+
+    answer = app.test_client().get("/copies").get_json()
+    assert answer == {"done": "/copies", "held": True, "scope": True, "context": True}
+    assert (userlock.current_scope(), get_context(False)) == (None, None)
+    assert service.holder("ann") is None
+
+
 class TestRequestsWithinRequests:
     @pytest.fixture
     def nested(self, app: flask.Flask) -> FlaskClient:
@@ -158,14 +187,6 @@ class TestRequestsWithinRequests:
         }
         assert service.holder("ann") is None
         assert userlock.current_scope() is None
-
-
-def test_a_context_that_is_open_already_is_used(
-    ndb_client: ndb.Client, client: FlaskClient
-) -> None:
-    with ndb_client.context():
-        assert client.post("/users/ann/points").get_json() == {"points": 5}
-        assert Account.get_by_id("ann", use_cache=False).points == 5
 
 
 def test_an_address_is_no_service() -> None:

@@ -11,6 +11,7 @@ import flask
 import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
+from werkzeug.exceptions import Unauthorized
 
 import userlock
 from userlock import ids
@@ -120,7 +121,7 @@ def test_the_routes_of_the_tables_below(
     assert not {"outbox", "requests"} & set(bare.test_client().get("/userlock/").text.split())
 
 
-@pytest.mark.parametrize("answer", [False, None, "", "olga"])
+@pytest.mark.parametrize("answer", [False, None, "", 1, object(), "olga"])
 def test_each_route_refuses_others(
     ndb_client: ndb.Client, service: userlock.LockService, answer: Any
 ) -> None:
@@ -129,22 +130,29 @@ def test_each_route_refuses_others(
     app = whole(ndb_client, service, lambda request: answer)
     for endpoint, method, path in routes(app):
         response = app.test_client().open(path, method=method)
-        assert (response.status_code == 403) is not bool(answer), (endpoint, method)
-        assert answer or "ann" not in response.text
+        assert (response.status_code == 403) is not (answer == "olga"), (endpoint, method)
+        assert answer == "olga" or "ann" not in response.text
         private(response)
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(LookupError("no session"), 403), (ValueError("a forged token"), 403), (Unauthorized(), 401)],
+    ids=repr,
+)
 def test_a_function_that_fails_refuses_everybody(
-    ndb_client: ndb.Client, service: userlock.LockService
+    ndb_client: ndb.Client, service: userlock.LockService, error: Exception, status: int
 ) -> None:
+    """An answer of its own goes out."""
+
     def fail(request: flask.Request) -> str:
-        raise LookupError("no session")
+        raise error
 
     service.acquire("ann")
     app = whole(ndb_client, service, fail)
     for _, method, path in routes(app):
         answer = app.test_client().open(path, method=method)
-        assert (answer.status_code, "ann" in answer.text) == (500, False)
+        assert (answer.status_code, "ann" in answer.text) == (status, False)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost"}, *OTHER_SITES], ids=str)

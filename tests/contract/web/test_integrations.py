@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -34,6 +35,10 @@ def add_points() -> str:
         account.points += 5
         account.put()
     return str(account.points)
+
+
+def show_points() -> str:
+    return str(Account.get_by_id("ann").points)
 
 
 def facts() -> str:
@@ -92,6 +97,7 @@ def in_a_transaction() -> str:
 
 WORK: dict[str, Callable[[], str]] = {
     "/points": add_points,
+    "/show": show_points,
     "/forget": forget_the_future,
     "/forget-and-time-out": forget_and_time_out,
     "/fail": fail_locked,
@@ -158,6 +164,21 @@ def test_no_lock_and_no_scope_outlive_the_request(ask: Ask, service: userlock.Lo
         ask(path)
         assert service.holder("ann") is None, path
         assert userlock.current_scope() is None, path
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["", "the control"])
+def test_a_request_has_an_ndb_context_of_its_own(
+    open_: Open, ndb_client: ndb.Client, own: bool
+) -> None:
+    """Whatever context another request, or a test, has left open in the thread."""
+    ask = open_() if own else open_(client=None)
+    with ndb_client.context():
+        ask("/points")
+        before = Account.get_by_id("ann")
+        with ThreadPoolExecutor(1) as other:
+            other.submit(open_(), "/points").result()
+        assert before.points == 5
+        assert ask("/show").text == ("10" if own else "5")
 
 
 def test_other_errors_are_the_frameworks_and_the_lock_is_released(

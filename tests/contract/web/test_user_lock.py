@@ -71,6 +71,36 @@ def test_the_id_comes_from_a_function(app: flask.Flask, client: FlaskClient) -> 
     assert list(client.get("/me?who=ben").get_json()) == ["ben"]
 
 
+@pytest.mark.parametrize("guarded", [True, False], ids=["", "the control"])
+def test_strangers_take_no_place_in_the_queue(
+    app: flask.Flask, client: FlaskClient, service: userlock.LockService, guarded: bool
+) -> None:
+    def is_hers(user_id: str) -> bool:
+        return flask.request.headers.get("X-User") == user_id
+
+    @app.get("/users/<user_id>")
+    @user_lock("user_id", wait_timeout=0, allowed=is_hers if guarded else None)
+    def view(user_id: str) -> dict[str, Any]:
+        return held() if is_hers(user_id) else flask.abort(403)
+
+    lease = service.acquire("ann")
+    assert client.get("/users/ann").status_code == (403 if guarded else 503)
+    service.release(lease)
+    assert list(client.get("/users/ann", headers={"X-User": "ann"}).get_json()) == ["ann"]
+
+
+@pytest.mark.parametrize("answer", [False, None, 1, "ann", object()])
+def test_only_true_lets_in(app: flask.Flask, client: FlaskClient, answer: Any) -> None:
+    """An object may be a coroutine, which has decided nothing."""
+
+    @app.get("/users/<user_id>")
+    @user_lock("user_id", allowed=lambda user_id: answer)
+    def view(user_id: str) -> str:
+        return "in"
+
+    assert client.get("/users/ann").status_code == 403
+
+
 class Method(MethodView):
     @user_lock("user_id")
     def get(self, user_id: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from unittest import mock
 
-from userlock.cli.console import Console
-from userlock.cli.entry import main
+from userlock.admin.console import Console
+from userlock.cli import main
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock import service as service_module

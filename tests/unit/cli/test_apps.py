@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.cli.entry import main
+from userlock.cli import main
 from userlock.errors import ConfigurationError
 from userlock.outbox.apps import find_outbox
 

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from userlock.admin.tables import Column, timestamp
-from userlock.cli.console import table, time_of_day
+from userlock.admin.rendering import Column, table, time_of_day, timestamp
 from userlock.words import escaped
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.documents import Block, Page
 from tests.unit.cli.terminal import Outcome, Terminal
-from userlock.cli import command
-from userlock.cli.entry import COMMANDS, command_of, parser
+from userlock.admin import command
+from userlock.cli import COMMANDS, command_of, parser
 
 PAGE = Page("docs/cli.md")
 SETTING = PAGE.take("sh", "export USERLOCK_STORE")

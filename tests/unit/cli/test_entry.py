@@ -10,9 +10,9 @@ import pytest
 
 import userlock
 from tests.unit.cli.terminal import Terminal
-from userlock.cli.command import Parser, seconds
-from userlock.cli.console import Console
-from userlock.cli.entry import COMMANDS, main, parser
+from userlock.admin.command import Parser, seconds
+from userlock.admin.console import Console
+from userlock.cli import COMMANDS, main, parser
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

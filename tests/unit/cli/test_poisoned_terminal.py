@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.poison import TEXTS, unhurried, values
 from tests.unit.cli.terminal import Outcome, Terminal
-from userlock.admin import locks as reading
-from userlock.cli import locks
+from userlock.admin import locks, rendering
 from userlock.lock import lease
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -65,15 +64,14 @@ def test_lock_ids_are_harmless(lock_id: str) -> None:
 
 
 def test_unescaped_values_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control, with both protections off."""
+    """The negative control, with all protections off."""
     claim = make_claim("ann", request="\x1b[2J")
     record = json.dumps([*claim.holder[:5], "\x1b[2J"]).encode()
     commands = COMMANDS[:2]
     assert all(printed(terminal_on(record).run(*command)) for command in commands)
     monkeypatch.setattr(lease, "printable", str)
     assert all(printed(terminal_on(record).run(*command)) for command in commands)
-    for module in (locks, reading):
+    for module in (locks, rendering):
         monkeypatch.setattr(module, "escaped", str)
-    monkeypatch.setattr(locks, "show_request", str)
     monkeypatch.setattr("userlock.ids.show_request", str)
     assert not any(printed(terminal_on(record).run(*command)) for command in commands)

@@ -69,3 +69,11 @@ def test_other_names(name: str, base: str) -> None:
 @given(st.text())
 def test_no_name_becomes_empty(name: str) -> None:
     assert bool(image_name(name)) is bool(caseless(name))
+
+
+def test_a_long_text_is_refused_before_any_work() -> None:
+    accents = "\N{COMBINING ACUTE ACCENT}\N{COMBINING CEDILLA}" * 10**6
+    for fold in (caseless, image_name):
+        with pytest.raises(ValueError, match="2,000,001 characters"):
+            fold(f"a{accents}")
+    assert len(caseless("a" * 1_500)) == 1_500

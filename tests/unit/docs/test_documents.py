@@ -9,7 +9,6 @@ import subprocess
 import tomllib
 
 import pytest
-from google.cloud import ndb
 
 from tests.documents import ROOT, Block, Page, pages
 from tools.site_pages import FROM_ELSEWHERE
@@ -67,7 +66,6 @@ def _kinds_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     Those of the library and of the sample app stay: modules are imported once.
     """
     importlib.import_module("sample_app.app")
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
 
 
 def first_line(block: Block) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,6 @@ import userlock
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock.lease import (
     check_lock_id,
-    check_lock_timeout,
-    check_max_waiting,
-    check_wait_timeout,
 )
 from userlock.stores import MemoryStore
 
@@ -49,9 +45,6 @@ def test_a_longer_one_is_refused_by_all_that_take_one(take: Callable[[Any], obje
 
 def test_usable_arguments_are_returned() -> None:
     assert check_lock_id(17) == "17"
-    assert (check_max_waiting(0), check_max_waiting(3)) == (0, 3)
-    with pytest.raises(ValueError, match="max_waiting must be at least 0, not -1"):
-        check_max_waiting(-1)
 
 
 def test_an_empty_lock_id_is_refused() -> None:
@@ -63,26 +56,6 @@ def test_an_empty_lock_id_is_refused() -> None:
 def test_what_is_no_string_is_refused(lock_id: Any) -> None:
     with pytest.raises(TypeError, match="a lock id must be a non-empty str"):
         userlock.global_lock(lock_id)
-
-
-@pytest.mark.parametrize("seconds", [-0.001, math.nan, math.inf, 1e9])
-def test_waits_that_make_no_sense_are_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="wait_timeout must be at least 0"):
-        userlock.global_lock("learner", wait_timeout=seconds)
-
-
-@pytest.mark.parametrize("seconds", [0, math.nan, math.inf, 30 * 86400])
-def test_leases_that_make_no_sense_are_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="lock_timeout must be at least"):
-        userlock.global_lock("learner", lock_timeout=seconds)
-
-
-@pytest.mark.parametrize("seconds", ["5", None, True, [5]])
-def test_times_that_are_no_numbers_are_refused(seconds: Any) -> None:
-    with pytest.raises(TypeError, match="must be a number of seconds"):
-        check_lock_timeout(seconds)
-    with pytest.raises(TypeError, match="must be a number of seconds"):
-        check_wait_timeout(seconds)
 
 
 def test_a_priority_that_does_not_exist_is_refused() -> None:

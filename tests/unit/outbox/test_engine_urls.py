@@ -26,6 +26,9 @@ def test_the_parts_of_an_rq_s_url() -> None:
     full = rq.parse("rqs://ann:p%40ss%2F@10.0.0.1:6390/7?queue=slow")
     assert full == ("10.0.0.1", 6390, 7, "ann", "p@ss/", True, "slow")
     assert rq.parse("rq://:secret@[::1]:6390/").password == "secret"
+    with rq._client(rq.parse("rqs://redis.example")) as client:
+        checks = client.connection_pool.connection_kwargs
+        assert checks["ssl_check_hostname"] is True, "redis-py 5 would check no name"
 
 
 SECRET = "sesame"

@@ -15,6 +15,7 @@ import flask
 import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
+from werkzeug.datastructures import Authorization
 
 import userlock
 import userlock_emulator
@@ -25,6 +26,8 @@ from userlock.outbox import Outbox
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
 
+#: Who asks the API, if a test does not say so; the pages look at their cookie.
+ADA: dict[str, str | None] = {"username": "ada", "password": ""}
 NOW = datetime.datetime.fromisoformat("2024-03-14 09:30")
 
 
@@ -95,7 +98,7 @@ class Site:
         return client
 
     def learner(self, learner_id: str = "ada") -> dict[str, object]:
-        answer = self.client.get(f"/api/learners/{learner_id}")
+        answer = self.client.get(f"/api/learners/{learner_id}", auth=(learner_id, ""))
         assert answer.status_code == 200, answer.text
         told: dict[str, object] = answer.get_json()["learner"]
         return told
@@ -159,6 +162,7 @@ def open_site(datastore: userlock_emulator.Emulator, tmp_path: Path) -> OpenSite
             }
         )
         site = Site(app, app.test_client(), service, clock, time)
+        site.client.environ_base["HTTP_AUTHORIZATION"] = str(Authorization("basic", ADA))
         answer = site.client.post("/api/learners", json={"id": "ada", "name": "Ada Lindqvist"})
         assert answer.status_code == 201, answer.text
         return site

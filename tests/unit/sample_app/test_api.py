@@ -10,6 +10,8 @@ FINISH = "/api/learners/ada/exercises/primes/finish"
 ANSWER = "/api/learners/ada/exercises/primes/answers"
 RIGHT = [2, 1, 1]
 BEGIN = "/api/learners/ada/videos/tides/begin"
+CERTIFICATE = "/api/learners/ada/certificates/numbers"
+ORDER = "/api/learners/ada/courses/stars/orders"
 READ = "/api/learners/ada/videos/tides/parts/{}/finish"
 
 
@@ -61,19 +63,18 @@ def test_no_part_is_passed_over(site: Site) -> None:
 
 
 def test_a_certificate_costs_points_once(site: Site) -> None:
-    path = "/api/learners/ada/certificates/numbers"
     for _ in range(5):
         site.client.post(FINISH)
     key = {"Idempotency-Key": new_key()}
-    first = site.client.post(path, headers=key)
+    first = site.client.post(CERTIFICATE, headers=key)
     assert first.status_code == 201, first.text
     assert first.get_json()["learner"]["points"] == 15
-    again = site.client.post(path, headers=key)
+    again = site.client.post(CERTIFICATE, headers=key)
     assert (again.status_code, again.data) == (201, first.data), "the same request"
-    other = site.client.post(path, headers={"Idempotency-Key": new_key()})
+    other = site.client.post(CERTIFICATE, headers={"Idempotency-Key": new_key()})
     assert other.status_code == 200, "another one, for the same certificate"
     assert other.get_json()["learner"]["points"] == 15
-    assert site.client.post(path).status_code == 400, "a request without a key"
+    assert site.client.post(CERTIFICATE).status_code == 400, "a request without a key"
     assert site.learner()["points"] == 15
 
 
@@ -87,9 +88,25 @@ def test_a_missing_entity_is_a_404(site: Site) -> None:
         ("GET", "/api/nothing", "not_found"),
     ):
         key = {"Idempotency-Key": new_key()}
-        answer = site.client.open(path, method=method, json={}, headers=key)
+        asks = ("nobody" if "/nobody" in path else "ada", "")
+        answer = site.client.open(path, method=method, json={}, headers=key, auth=asks)
         assert answer.status_code == 404, answer.text
         assert answer.get_json()["error"] == error
+
+
+def test_learners_act_for_themselves_alone(site: Site) -> None:
+    """Refused before the lock and the idempotency key: while it is held they do not wait."""
+    bruno = {"auth": ("bruno", "")}
+    stranger = site.app.test_client()
+    with site.somebody_else_holds("ada"):
+        for path in (FINISH, ANSWER, BEGIN, READ.format(0), CERTIFICATE, ORDER):
+            key = {"Idempotency-Key": "0123456789abcdef"}
+            for asks, status in (({}, 401), (bruno, 403)):
+                answer = stranger.post(path, json={}, headers=key, **asks)
+                assert answer.status_code == status, path
+    assert stranger.get("/api/learners/ada", **bruno).status_code == 403
+    assert site.sign_in().post(FINISH).status_code == 200, "by the cookie of the pages"
+    assert site.client.post(CERTIFICATE, headers=key).status_code == 409, "not a stored 403"
 
 
 def test_bad_answers_are_a_400_with_a_reason(site: Site) -> None:

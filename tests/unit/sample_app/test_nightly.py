@@ -102,7 +102,7 @@ def test_a_run_that_failed_goes_on_where_it_was(
 def test_a_locked_learner_is_skipped(site: Site) -> None:
     site.client.post("/api/learners", json={"id": "bruno", "name": "Bruno"})
     for each in ("ada", "bruno"):
-        site.client.post(FINISH.format(each))
+        site.client.post(FINISH.format(each), auth=(each, ""))
     with site.somebody_else_holds("ada"):
         report = site.nightly()
     assert (report["learners"], report["badges_awarded"], report["skipped"]) == (2, 1, 1)

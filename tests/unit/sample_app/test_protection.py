@@ -44,7 +44,7 @@ def race(monkeypatch: pytest.MonkeyPatch) -> Race:
 
 
 def finish(site: Site) -> Request:
-    return lambda: site.app.test_client().post(FINISH)
+    return lambda: site.app.test_client().post(FINISH, auth=("ada", ""))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from flask.testing import FlaskClient
 from google.api_core.exceptions import NotFound
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
+from sample_app import pictures
 from sample_app.storage import BucketStorage, FolderStorage, new_name
 from tests.unit.sample_app.conftest import Site
 from tests.unit.sample_app.test_projects import create
@@ -67,6 +70,29 @@ def test_files_that_are_refused(site: Site, ada: FlaskClient, path: str) -> None
         assert page.request.path == path
         assert message in page.text
         assert files(site) == []
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["", "the control"])
+def test_two_pictures_are_decoded_at_once(
+    ada: FlaskClient, path: str, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """A third one is refused: each takes 160 MB at most, and its thread is for others."""
+    if not refused:
+        monkeypatch.setattr(pictures, "_DECODED", threading.BoundedSemaphore(3))
+    decoding: list[object] = []
+    pages: list[str] = []
+
+    def decode(image: object) -> None:
+        decoding.append(image)
+        if len(decoding) < 3:
+            pages.append(upload(ada, path, f"{len(decoding)}.png").text)
+
+    monkeypatch.setattr(PngImageFile, "load", decode)
+    upload(ada, path, "0.png")
+    third, second = pages
+    assert ("Other pictures are being looked at" in third) is refused
+    assert "Other pictures are being looked at" not in second
+    assert len(decoding) == (2 if refused else 3)
 
 
 def test_others_screens_are_not_to_be_had(site: Site, ada: FlaskClient, path: str) -> None:

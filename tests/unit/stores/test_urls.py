@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import userlock
-from userlock.cli.console import Console
-from userlock.cli.entry import main
+from userlock.admin.console import Console
+from userlock.cli import main
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore

@@ -6,10 +6,13 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.documents import ROOT
 from userlock_emulator.cli import _parser
@@ -46,6 +49,12 @@ def test_the_workflow_names_targets_and_the_tested_pythons() -> None:
     for run in runs:
         assert made_in(run)
         assert made_in(run) <= TARGETS
+    for job in jobs.values():
+        checkout = job["steps"][0]
+        assert checkout["uses"].startswith("actions/checkout@")
+        assert checkout["with"]["persist-credentials"] is False
+        assert "permissions" not in job
+    assert yaml_of(".github/workflows/test.yml")["permissions"] == {"contents": "read"}
     pythons = jobs["check"]["strategy"]["matrix"]["python"]
     assert PROJECTS["."]["requires-python"] == f">={pythons[0]}"
 
@@ -80,6 +89,7 @@ def test_the_container_for_development() -> None:
     program, *targets = shlex.split(container["postCreateCommand"])
     assert program == "make"
     assert set(targets) <= TARGETS
+    assert container["remoteUser"] == "vscode"
 
 
 def test_the_servers_of_the_compose_file() -> None:
@@ -96,3 +106,90 @@ def test_the_servers_of_the_compose_file() -> None:
     assert options.host == "0.0.0.0"  # of the container
     assert steps["EXPOSE"] == str(options.port)
     assert services["datastore"]["ports"] == [f"127.0.0.1:{options.port}:{options.port}"]
+
+
+# --- what is fetched is named exactly -----------------------------------------------------------
+
+IMAGE = r"[\w./:-]+@sha256:[0-9a-f]{64}"
+#: By file: what it fetches, and how that has to be named.
+FETCHED = [
+    (".github/workflows/test.yml", r"uses: (\S+)", r"[\w/-]+@[0-9a-f]{40}"),
+    (".devcontainer/devcontainer.json", r'"image": "(.+)"', IMAGE),
+    ("compose.yaml", r"image: (\S+)", IMAGE),
+    ("emulator/Dockerfile", r"^FROM (.+)", IMAGE),
+    ("emulator/Dockerfile", r"pip install (.+)", r".* --(require-hashes|no-build-isolation) .*"),
+    ("examples/cloudrun/Dockerfile", r"^FROM (.+)", IMAGE),
+    ("examples/cloudrun/requirements.txt", r"^([^#].+)", r"\./wheels/\S+|[\w-]+==[\d.]+"),
+    ("examples/appengine/requirements.txt", r"^([^#].+)", r"\./wheels/\S+|[\w-]+==[\d.]+"),
+    ("tools/setup.sh", r"-m pip (\S+ .+) 2>", r".* --(require-hashes|no-build-isolation)"),
+    ("tools/need-servers.sh", r"npm (\w+)", "ci"),
+    (
+        "Makefile",
+        r"pip install --quiet --disable-pip-version-check (?:\\\n)?\s*(.+)",
+        r"-r \$<|(\S+==\S+ ?)+",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "fetched", "exact"), FETCHED)
+def test_what_is_fetched_is_named_exactly(name: str, fetched: str, exact: str) -> None:
+    found = re.findall(fetched, (ROOT / name).read_text(), re.MULTILINE)
+    assert found
+    assert [each for each in found if not re.fullmatch(exact, each)] == []
+
+
+def test_examples_name_the_wheel_of_this_version() -> None:
+    version = re.search(r'"(.+)"', (ROOT / "userlock/_version.py").read_text().split("\n\n")[1])
+    assert version is not None
+    for name in ("appengine", "cloudrun"):
+        text = (ROOT / "examples" / name / "requirements.txt").read_text()
+        assert f"./wheels/userlock-{version[1]}-py3-none-any.whl[" in text
+
+
+def locked(name: str) -> dict[str, str]:
+    """Return the versions of a lock file, in which each has hashes."""
+    found: dict[str, str] = {}
+    for line in (ROOT / name).read_text().replace("\\\n", " ").splitlines():
+        if line and not line.startswith("#"):
+            said, *hashes = line.split(" --hash=")
+            assert hashes, line
+            assert all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", each) for each in hashes)
+            requirement = Requirement(said)
+            (pin,) = requirement.specifier
+            assert pin.operator == "=="
+            found[canonicalize_name(requirement.name)] = pin.version
+    return found
+
+
+def wanted(group: str) -> Iterator[Requirement]:
+    """Yield what a group needs by pyproject.toml, with that of the two packages."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    yield from map(
+        Requirement, PROJECTS["."]["dependencies"] + PROJECTS["emulator"]["dependencies"]
+    )
+    for each in groups[group]:
+        if isinstance(each, dict):
+            yield from wanted(each["include-group"])
+        elif (requirement := Requirement(each)).name == "userlock":
+            for extra in requirement.extras:
+                yield from map(Requirement, PROJECTS["."]["optional-dependencies"][extra])
+        else:
+            yield requirement
+
+
+@pytest.mark.parametrize("group", ["run", "dev", "bench", "oldest"])
+def test_the_lock_file_of_a_group_has_all_that_it_needs(group: str) -> None:
+    """To write them: make lock."""
+    found = locked(f"requirements/{group}.txt")
+    for each in wanted(group):
+        assert each.specifier.contains(found[canonicalize_name(each.name)]), each
+    if group == "oldest":
+        for each in map(Requirement, PROJECTS["."]["dependencies"][:2]):
+            assert f">={found[each.name].removesuffix('.0')}" in str(each.specifier)
+
+
+def test_the_lock_file_of_the_emulator_s_image() -> None:
+    found = locked("emulator/requirements.txt")
+    for each in map(Requirement, PROJECTS["emulator"]["dependencies"]):
+        assert each.specifier.contains(found[canonicalize_name(each.name)]), each
+    assert "hatchling" in found

@@ -14,40 +14,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.documents import ROOT
-from tools import audit, dist, release, structure, timelines
+from tools import dist, release, structure, timelines
 from tools.load.memory import LEAK_BYTES, Sample, leak_bytes
 from tools.traffic.__main__ import main as traffic
 from tools.traffic.lock import SimulatedLock
 from tools.traffic.profile import Profile
 from tools.traffic.users import Arrival
-
-# --- make audit: a package that could not be looked up never counts as safe ----------------------
-
-PINS = ["Flask-Thing==1.0", "redis==5.0"]
-FINE = {"name": "redis", "version": "5.0", "vulns": []}
-THING = {"name": "flask_thing", "version": "1.0", "vulns": []}
-VULNERABLE = THING | {"vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
-SKIPPED = {"name": "flask-thing", "skip_reason": "not found on PyPI"}
-
-
-@pytest.mark.parametrize(
-    ("found", "code", "text"),
-    [
-        ([THING, FINE], 0, "2 packages were looked up; none has"),
-        ([VULNERABLE, FINE], 1, "Flask-Thing==1.0: PYSEC-1 (fixed in: 1.1)"),
-        ([SKIPPED, FINE], 2, "NOT AUDITED: 1 of 2 packages"),
-        ([FINE], 2, "missing in the report of pip-audit"),
-        (None, 2, "NOT AUDITED: 2 of 2 packages"),
-    ],
-    ids=["safe", "vulnerable", "skipped", "missing", "no-report"],
-)
-def test_audit(
-    capsys: pytest.CaptureFixture[str], found: list[object] | None, code: int, text: str
-) -> None:
-    document = "" if found is None else json.dumps({"dependencies": found, "fixes": []})
-    assert audit.report(PINS, audit.findings(PINS, document)) == code
-    assert text in capsys.readouterr().out
-
 
 # --- make release -------------------------------------------------------------------------------
 
@@ -62,6 +34,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in release.VERSION_FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text('__version__ = "0.1.0"\n')
+    for name in release.WHEEL_FILES:
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("./wheels/userlock-0.1.0-py3-none-any.whl[flask]\n")
     for name in release.URL_FILES:
         (root / name).write_text('Homepage = "https://github.com/acme/userlock"\n')
     (root / "CHANGELOG.md").write_text(CHANGELOG)
@@ -82,6 +57,8 @@ def test_a_release(repository: Path, tmp_path: Path) -> None:
     release.release(repository, "0.2.0", DAY, tmp_path / "dist")
     for name in release.VERSION_FILES:
         assert '__version__ = "0.2.0"' in (repository / name).read_text()
+    for name in release.WHEEL_FILES:
+        assert "/userlock-0.2.0-py3-none-any.whl[flask]" in (repository / name).read_text()
     changelog = (repository / "CHANGELOG.md").read_text()
     assert "## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n- A change.\n" in changelog
     head = release.git(repository, "rev-parse", "HEAD")
@@ -118,7 +95,7 @@ def test_a_release_that_is_refused(
 
 
 def test_this_repository_has_what_a_release_changes() -> None:
-    for name in (*release.VERSION_FILES, *release.URL_FILES):
+    for name in (*release.VERSION_FILES, *release.WHEEL_FILES, *release.URL_FILES):
         assert (ROOT / name).exists()
     assert release.section((ROOT / "CHANGELOG.md").read_text())
 

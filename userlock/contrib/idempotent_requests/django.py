@@ -14,7 +14,9 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_length,
     check_options,
+    digest_of,
     headers_of,
     key_of,
     parameters_of,
@@ -59,7 +61,9 @@ class Flows(idempotency.Flows):
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
                 known.check_method(request.method)
                 known.check_arguments(args)
-                body = request.body  # first, so that the form can be read as well
+                check_length(request.META.get("CONTENT_LENGTH"), known.max_bytes)
+                # First, so that the form can be read as well. Of one with files not at all.
+                body = b"" if _is_upload(request) else request.body
                 found = request.headers.get(HEADER) if key is None else key(request)
                 user_id = check_lock_id(user(request))
                 asked = _request(known, user_id, key_of(found), request, body, kwargs)
@@ -84,6 +88,11 @@ class Flows(idempotency.Flows):
         return decorate
 
 
+def _is_upload(request: HttpRequest) -> bool:
+    """Return whether Django reads a form whose files are not in memory."""
+    return (request.method, request.content_type) == ("POST", "multipart/form-data")
+
+
 def _request(
     view: IdempotentView,
     user_id: str,
@@ -93,9 +102,9 @@ def _request(
     arguments: dict[str, Any],
 ) -> Request:
     media = request.content_type or ""
-    is_form = media in FORMS
+    is_form = media in FORMS and request.method == "POST"  # of others Django reads none
     files = [
-        (field, file.name or "", file.read())
+        (field, file.name or "", digest_of(file.read))
         for field, several in (request.FILES.lists() if is_form else ())
         for file in several
     ]

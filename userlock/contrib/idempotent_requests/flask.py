@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import flask
 from werkzeug import Response
 from werkzeug.exceptions import HTTPException
+from werkzeug.wsgi import LimitedStream
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
@@ -16,7 +17,9 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_length,
     check_options,
+    digest_of,
     headers_of,
     key_of,
     parameters_of,
@@ -48,7 +51,8 @@ class Flows(idempotency.Flows):
         The view gets a `Flow` before its other arguments. It answers in
         `flow.last()`, or by what it returns. An answer below 500 is stored with
         the headers that are not of one request alone, and given again with
-        `Idempotent-Replayed: true`.
+        `Idempotent-Replayed: true`. Not those about the sender or the time: 401, 403, 407,
+        408, 425, 429.
 
         Args:
             user: returns the user, the owner of the key, in the request.
@@ -65,6 +69,7 @@ class Flows(idempotency.Flows):
         - `keep_hours`: how long the answer is kept, by default as long as the others.
         - `methods`: those that need a key, by default POST and PATCH. A request of another one
           is an error.
+        - `max_bytes`: the longest body of a request (10 MB). One that is no form is in memory.
         - `completable`: whether the server may complete a request whose client does not come
           again. Its parameters are stored. The view takes all it needs from its flow and
           the arguments of its route, since there is no request then, and answers in
@@ -76,6 +81,7 @@ class Flows(idempotency.Flows):
                 errors in `final`, whose handlers need a request. Raised at once.
             IdempotencyKeyRefused: the key is missing or malformed (400). In the request.
             IdempotencyKeyReused: the key belongs to another request (422). In the request.
+            RequestTooLarge: the body is longer than `max_bytes` (413). In the request.
             RequestRunning: the same request is running (409). In the request.
             NotStorable: the answer is a stream, or too long (500). In the request.
         """
@@ -113,6 +119,7 @@ class Flows(idempotency.Flows):
             def once(*args: Any, **kwargs: Any) -> flask.Response:
                 known.check_method(flask.request.method)
                 known.check_arguments(args)
+                _bound(known.max_bytes)
                 found = flask.request.headers.get(HEADER) if key is None else key()
                 request = _request(known, check_lock_id(user()), key_of(found), kwargs)
                 made: list[Response | None] = []
@@ -131,17 +138,27 @@ class Flows(idempotency.Flows):
         return decorate
 
 
+def _bound(most: int) -> None:
+    """Refuse a body that is too long, before it is read; one in chunks, when it is."""
+    asked = flask.request
+    check_length(asked.content_length, most)
+    if asked.content_length is None:
+        stream = asked.environ["wsgi.input"]
+        asked.environ["wsgi.input"] = LimitedStream(stream, most, is_max=True)
+
+
 def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
     asked = flask.request
-    body = asked.get_data(cache=True, parse_form_data=False)
     is_form = asked.mimetype in FORMS
+    # The files of a form are not in memory, as its bytes would be.
+    body = b"" if is_form else asked.get_data(cache=True, parse_form_data=False)
     found = parameters_of(
         asked.query_string,
         asked.mimetype,
-        b"" if is_form else body,
+        body,
         form=list(asked.form.items(multi=True)) if is_form else (),
         files=[
-            (field, file.filename or "", file.read())
+            (field, file.filename or "", digest_of(file.read))
             for field, file in asked.files.items(multi=True)
         ],
     )

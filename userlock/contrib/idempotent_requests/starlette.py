@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import hashlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Unpack
 
 try:
+    from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.requests import Request as HttpRequest
     from starlette.responses import JSONResponse, Response
@@ -19,9 +20,11 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
     FORMS,
     HEADER,
+    PIECE_BYTES,
     IdempotentView,
     Parameters,
     ViewOptions,
+    check_length,
     check_options,
     headers_of,
     key_of,
@@ -98,6 +101,7 @@ class Flows(idempotency.Flows):
                     arguments["request"] = request
                 request = request or arguments["request"]
                 known.check_method(request.method)
+                _bound(request, known.max_bytes)
                 found = request.headers.get(HEADER) if key is None else await _value(key(request))
                 user_id = check_lock_id(await _value(user(request)))
                 # Of a path's parameters the values that the view gets: FastAPI converts them.
@@ -112,11 +116,12 @@ class Flows(idempotency.Flows):
                     return _stored(made[0])
 
                 def work() -> Answer:
-                    with self.context():
+                    with self.context(own=True):
                         return known.run(self, asked, run)
 
                 try:
-                    answer = await asyncio.to_thread(work)
+                    # Of 40 threads. asyncio's own are few: one user's requests would take all.
+                    answer = await run_in_threadpool(work)
                 finally:
                     await request.close()  # the files of a form
                 if made and made[0] is not None and not answer.replayed:
@@ -130,6 +135,29 @@ class Flows(idempotency.Flows):
             return once
 
         return decorate
+
+
+def _bound(request: HttpRequest, most: int) -> None:
+    """Refuse a body that is too long, before it is read; one in chunks, when it is."""
+    check_length(request.headers.get("content-length"), most)
+    receive, seen = request.receive, 0
+
+    async def receive_bounded() -> Any:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        check_length(seen, most)
+        return message
+
+    request._receive = receive_bounded
+
+
+async def _digest_of(file: Any) -> str:
+    digest = hashlib.sha256()
+    while piece := await file.read(PIECE_BYTES):
+        digest.update(piece)
+    await file.seek(0)
+    return digest.hexdigest()
 
 
 async def _value(given: Any) -> Any:
@@ -163,8 +191,7 @@ async def _parameters(asked: HttpRequest) -> Parameters:
         if isinstance(value, str):
             form.append((field, value))
         else:
-            files.append((field, value.filename or "", await value.read()))
-            await value.seek(0)
+            files.append((field, value.filename or "", await _digest_of(value)))
     return parameters_of(query, media, b"", form=form, files=files)
 
 

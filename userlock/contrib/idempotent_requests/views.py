@@ -12,17 +12,22 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
 
-from userlock.errors import ConfigurationError, NotStorable
+from userlock.errors import ConfigurationError, NotStorable, RequestTooLarge
 from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
 from userlock.lock.lease import check_wait_timeout
+from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 METHODS = ("POST", "PATCH")
 #: The media types of forms.
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+#: The longest body, unless a view takes more. A body that is no form is in memory.
+MOST_BYTES = 10_000_000
+#: How much of a file is in memory.
+PIECE_BYTES = 65_536
 #: The longest parameters that are stored, so that the server can complete the request.
 _MOST_STORED_BYTES = 200_000
 
@@ -49,7 +54,7 @@ def parameters_of(
     body: bytes,
     *,
     form: Iterable[tuple[str, str]] = (),
-    files: Iterable[tuple[str, str, bytes]] = (),
+    files: Iterable[tuple[str, str, str]] = (),
 ) -> Parameters:
     """Return the parameters of a request.
 
@@ -58,29 +63,48 @@ def parameters_of(
         content_type: its media type, without parameters.
         body: the body; empty for forms.
         form: the fields of a form.
-        files: the files of a form: field, name and content.
+        files: the files of a form: field, name and the digest of the content.
     """
     value: Any = None
     if content_type == "application/json" or content_type.endswith("+json"):
         value = _json(body)
     fields = [list(each) for each in form]
-    stored_files = [
-        [name, file, hashlib.sha256(content).hexdigest()] for name, file, content in files
-    ]
-    if fields and not stored_files:
+    sent_files = [list(each) for each in files]
+    if fields and not sent_files:
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
-    counted: list[Any] = [query.decode("latin-1"), fields, stored_files]
+    counted: list[Any] = [query.decode("latin-1"), fields, sent_files]
     if value is None or fields:
-        counted.append({"type": content_type, "bytes": body.hex()})
+        counted.append({"type": content_type, "bytes": hashlib.sha256(body).hexdigest()})
     else:
         counted.append({"json": value})
     digest = hashlib.sha256(written(counted, sort_keys=True)).hexdigest()
-    storable = value is not None or not (body or stored_files)
+    storable = value is not None or not (body or sent_files)
     if storable and len(written(value)) > _MOST_STORED_BYTES:
         storable = False
     return Parameters(value, digest, storable)
+
+
+def digest_of(read: Callable[[int], bytes]) -> str:
+    """Return the digest of a file, which is read in pieces."""
+    digest = hashlib.sha256()
+    while piece := read(PIECE_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def check_length(length: int | str | None, most: int) -> None:
+    """Refuse a body by its header Content-Length, before it is read.
+
+    Raises:
+        RequestTooLarge: it is too long.
+    """
+    # (Of another text its server, or framework, takes no body.)
+    if isinstance(length, str):
+        length = int(length) if length.isdecimal() else 0
+    if length is not None and length > most:
+        raise RequestTooLarge(most)
 
 
 def _json(body: bytes) -> Any:
@@ -116,6 +140,7 @@ class ViewOptions(TypedDict, total=False):
     methods: Iterable[str]
     completable: bool
     name: str | None
+    max_bytes: int
 
 
 class CheckedOptions(NamedTuple):
@@ -127,6 +152,7 @@ class CheckedOptions(NamedTuple):
     methods: tuple[str, ...]
     completable: bool
     name: str | None
+    max_bytes: int
 
 
 def check_options(
@@ -136,6 +162,7 @@ def check_options(
     methods: Iterable[str] = METHODS,
     completable: bool = False,
     name: str | None = None,
+    max_bytes: int = MOST_BYTES,
 ) -> CheckedOptions:
     """Return the options of a view, checked.
 
@@ -149,8 +176,11 @@ def check_options(
         check_keep_hours(keep_hours)
     if wait_timeout is not None:
         check_wait_timeout(wait_timeout)
+    check_count("max_bytes", max_bytes, least=0)
     found = _checked_methods(methods)
-    return CheckedOptions(on_busy == "refuse", wait_timeout, keep_hours, found, completable, name)
+    return CheckedOptions(
+        on_busy == "refuse", wait_timeout, keep_hours, found, completable, name, max_bytes
+    )
 
 
 class IdempotentView:
@@ -169,6 +199,7 @@ class IdempotentView:
         self.methods = options.methods
         self.completable = options.completable
         self.keep_hours = options.keep_hours
+        self.max_bytes = options.max_bytes
         self._refuse = options.refuse
         self._wait_timeout = options.wait_timeout
         check_function(self.name, view)

@@ -13,6 +13,7 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_length,
     check_options,
     headers_of,
     key_of,
@@ -67,7 +68,7 @@ class Flows(idempotency.Flows):
             def once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
                 if environ["REQUEST_METHOD"] not in known.methods:
                     return app(environ, start_response)
-                body = _body(environ)
+                body = _body(environ, known.max_bytes)
                 environ["wsgi.input"] = io.BytesIO(body)
                 user_id = check_lock_id(user(environ))
                 found = environ.get(_HEADER) if key is None else key(environ)
@@ -86,13 +87,15 @@ class Flows(idempotency.Flows):
         return decorate
 
 
-def _body(environ: WSGIEnvironment) -> bytes:
+def _body(environ: WSGIEnvironment, most: int) -> bytes:
     length = environ.get("CONTENT_LENGTH") or ""
+    check_length(length, most)
     body = b""
     if length.isdecimal():
         body = environ["wsgi.input"].read(int(length))
     elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
-        body = environ["wsgi.input"].read()
+        body = environ["wsgi.input"].read(most + 1)
+        check_length(len(body), most)
     return body
 
 

@@ -14,7 +14,7 @@ from werkzeug.routing import RequestRedirect
 
 import userlock.ids as ids
 from userlock.admin import locks as reading
-from userlock.admin.tables import Column, timestamp, utc
+from userlock.admin.rendering import Column, Moment, utc
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.contrib.inspector.tally import Tally, Waits
 from userlock.lock.lease import check_lock_id, process_label
@@ -152,18 +152,18 @@ class LockPages(Pages):
             since=utc(self._tally.since),
         )
 
-    def _document(self, name: str) -> flask.Response:
+    def _document(self, name: str) -> Row:
         rows, notes = self._rows(name)
         for row in rows:
             row.pop(_OF_FORM, None)
-        return flask.jsonify(
-            view=name,
-            process=process_label(),
-            since=timestamp(self._tally.since),
-            of_this_process_only=name != "locks",
-            notes=notes,
-            rows=rows,
-        )
+        return {
+            "view": name,
+            "process": process_label(),
+            "since": Moment(self._tally.since),
+            "of_this_process_only": name != "locks",
+            "notes": notes,
+            "rows": rows,
+        }
 
     def _rows(self, name: str) -> tuple[list[Row], list[str]]:
         """Return the rows of a table, and what is missing."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 import flask
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import HTTPException, NotFound
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.jobs import JobPages
@@ -22,6 +23,8 @@ from userlock.lock.configuration import default_service
 from userlock.lock.lease import process_label
 from userlock.lock.service import LockService
 from userlock.outbox.outbox import Outbox
+
+log = logging.getLogger(__name__)
 
 #: Decides who may see the pages. Returns the operator's name, for the log, or True.
 Authorise = Callable[[flask.Request], bool | str | None]
@@ -52,7 +55,7 @@ class Inspector:
 
     Args:
         authorise: called with each request for these pages. The answer is 403 unless it
-            returns the operator's name (for the log), or True.
+            returns the operator's name (for the log), or True; also if it fails.
         url_prefix: the address of the pages.
         outbox: the app's outbox, for the pages of its jobs. None: there are none, unless
             `UserLock` has an outbox.
@@ -118,10 +121,18 @@ class Inspector:
     def _check(self) -> None:
         if flask.request.endpoint == f"{_NAME}.static":
             return  # a style sheet
-        operator = self._authorise(flask.request)
-        if not operator:
+        operator: object = None
+        try:
+            operator = self._authorise(flask.request)
+        except HTTPException:  # an answer of its own
+            raise
+        except Exception:
+            log.exception("whether somebody may see the inspector is not known: refused")
+        if operator is True:
+            operator = process_label()
+        if not (operator and isinstance(operator, str)):  # nor a coroutine
             flask.abort(403)
-        flask.g.userlock_operator = operator if isinstance(operator, str) else process_label()
+        flask.g.userlock_operator = operator
         request = flask.request
         if request.method == "POST" and not is_of_this_site(
             request.headers, request.scheme, request.host

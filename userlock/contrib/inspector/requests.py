@@ -16,11 +16,11 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import requests as reading
-from userlock.admin.tables import utc
+from userlock.admin.rendering import Facts, utc
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
-from userlock.idempotency.answers import FIRST_UNSTORED
+from userlock.idempotency.answers import is_kept
 from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
@@ -85,18 +85,18 @@ class RequestPages(Pages):
             plain=plain,
         )
 
-    def _document(self) -> flask.Response:
+    def _document(self) -> Facts:
         listing = self._listing()
         shown, user = listing["shown"], listing["user"]
-        return flask.jsonify(
-            view="requests",
-            process=process_label(),
-            user=ids.show(user) if user else None,
-            counts=listing["counts"],
-            notes=listing["notes"],
-            unfinished=[shown.facts(each) for each in listing["unfinished"]],
-            finished=[shown.facts(each) for each in listing["finished"]],
-        )
+        return {
+            "view": "requests",
+            "process": process_label(),
+            "user": ids.show(user) if user else None,
+            "counts": listing["counts"],
+            "notes": listing["notes"],
+            "unfinished": [shown.facts(each) for each in listing["unfinished"]],
+            "finished": [shown.facts(each) for each in listing["finished"]],
+        }
 
     def _listing(self) -> dict[str, Any]:
         """Return the requests of a user, or of all, with their counts."""
@@ -107,8 +107,8 @@ class RequestPages(Pages):
         if len(user) > ids.MAX_CHARACTERS:
             notes.append("No user has so long an id.")
         else:
-            unfinished = reading.unfinished(_MOST_LISTED, user)
-            finished = reading.finished(_MOST_LISTED, user)
+            unfinished = reading.listed(_MOST_LISTED, user, done=False)
+            finished = reading.listed(_MOST_LISTED, user, done=True)
         shown = self._shown()
         states = [shown.state(each) for each in unfinished]
         counts = {
@@ -177,11 +177,11 @@ class RequestPages(Pages):
             "stamp": found.stamp,
         }
 
-    def _show_document(self) -> flask.Response:
+    def _show_document(self) -> Facts:
         found = self._named()
         if found is None:
             flask.abort(404)
-        return flask.jsonify(self._shown().facts(found))
+        return self._shown().facts(found)
 
     @staticmethod
     def _named() -> reading.Found | None:
@@ -225,7 +225,7 @@ class RequestPages(Pages):
         if answer is None:
             text = "It has failed again, and is unfinished. The log of this process says why."
             return self.message("Request not complete", text)
-        if answer.status >= FIRST_UNSTORED:
+        if not is_kept(answer.status):
             text = f"It was answered with {answer.status}, and is unfinished."
             return self.message("Request not complete", text)
         text = f"It was answered with {answer.status}. Its client gets that answer if it comes."

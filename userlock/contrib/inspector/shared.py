@@ -8,6 +8,7 @@ from typing import Any
 
 import flask
 
+from userlock.admin.rendering import Facts, document
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.words import legible
@@ -15,7 +16,8 @@ from userlock.words import legible
 _SHOWN = 300
 
 Render = Callable[..., str]
-Answer = str | tuple[str, int]
+#: A page, with its status unless that is 200; or the facts of a JSON document.
+Answer = str | tuple[str, int] | Facts
 
 
 class Pages:
@@ -64,7 +66,8 @@ class Pages:
         def answered(**arguments: str) -> Any:
             try:
                 with self._context():
-                    return view(**arguments)
+                    answer = view(**arguments)
+                return flask.jsonify(document(answer)) if isinstance(answer, dict) else answer
             except LockServiceUnavailable as error:
                 return self.message("The lock store does not answer", error.reason), 503
             except LockTimeout:

@@ -2,9 +2,14 @@
 
     rq://[USER:PASSWORD@]HOST:PORT/DATABASE?queue=NAME        rqs:// with TLS
 
-    USERLOCK_OUTBOX=shop.jobs:outbox rq worker --with-scheduler --serializer json userlock
+    USERLOCK_OUTBOX=shop.jobs:outbox rq worker --with-scheduler \
+        --worker-class userlock.outbox.engines.rq.Worker userlock
 
-A message is an RQ job of `run_job`, with the key as its argument, as JSON. Its id is
+A worker of RQ runs any function that is named in Redis. Those here run one: `Job`
+reads the key, as JSON, and RQ's notes of its own progress. It knows no callbacks,
+webhooks, retries or results. In RQ's own workers a message fails.
+
+A message is an RQ job that names `RUN_JOB`, with the key as its argument. Its id is
 the message's name, so Redis takes a name once while the job is there: until it has
 run, or, failed, for an hour. A delayed message is kept by RQ's scheduler. Where no
 worker runs with one, the relay sends the job when it is due.
@@ -25,15 +30,18 @@ from urllib.parse import SplitResult, unquote
 
 try:
     import redis
+    import rq.job
+    import rq.worker
     from redis.backoff import NoBackoff
     from redis.retry import Retry
     from rq import Queue
-    from rq.exceptions import DuplicateJobError
+    from rq.exceptions import DuplicateJobError, NoSuchJobError
     from rq.serializers import JSONSerializer
 except ImportError as error:
     raise ImportError("rq:// needs RQ 2.9 or later: pip install 'userlock[rq]'") from error
 
 from userlock.clock import SYSTEM_CLOCK, Clock
+from userlock.errors import ConfigurationError
 from userlock.outbox.apps import outbox_of_environment
 from userlock.outbox.engines import Wake
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
@@ -41,12 +49,18 @@ from userlock.stores import urls
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import AddressError, options_of
 
-#: The function that a worker calls, as text: this process need not be able to run jobs.
-RUN_JOB = f"{__name__}.run_job"
+#: The function that messages name. RQ's own workers would call it.
+RUN_JOB = f"{__name__}.refuse_job"
 #: After that time RQ ends a job, which runs all that are due of an owner. In seconds.
 _MOST_SECONDS = 3600
 #: For how long RQ keeps a message that ended with an error of Datastore. In seconds.
 _KEEP_FAILED_SECONDS = 3600
+_DESCRIPTION = "a job of userlock.outbox"
+#: All that a worker reads of a message; the rest of a record in Redis has no effect.
+_READ = frozenset(
+    b"data created_at origin status worker_name enqueued_at started_at ended_at "
+    b"last_heartbeat".split()
+)
 #: RQ counts in whole seconds. A message that comes early finds nothing to do.
 _WHOLE_SECONDS = 1.0
 SCHEMES = ("rq", "rqs")
@@ -54,16 +68,12 @@ _DATABASE = re.compile(r"(?:/[0-9]{0,5})?")
 _QUEUE = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
-def run_job(key: str) -> None:
-    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names.
-
-    RQ calls it.
-
-    Raises:
-        ConfigurationError: the environment names no outbox.
-        GoogleAPIError: Datastore does not answer. The relay sends the job again.
-    """
-    outbox_of_environment().run(key)
+def refuse_job(_key: str) -> None:
+    """Raise: a worker that calls a function by its name would call any other one, too."""
+    raise ConfigurationError(
+        f"this worker runs any function that is named in Redis. To fix it: rq worker "
+        f"--worker-class {__name__}.Worker"
+    )
 
 
 class Address(NamedTuple):
@@ -121,7 +131,7 @@ class RQEngine(BoundedEngine):
             "job_timeout": _MOST_SECONDS,
             "result_ttl": 0,
             "failure_ttl": _KEEP_FAILED_SECONDS,
-            "description": "a job of userlock.outbox",
+            "description": _DESCRIPTION,
         }
         if message.delay > 0:
             moment = self.clock.wall() + message.delay + _WHOLE_SECONDS
@@ -149,11 +159,73 @@ def _client(address: Address) -> Any:
         username=address.username,
         password=address.password,
         ssl=address.tls,
+        ssl_check_hostname=address.tls,  # redis-py 5 would check no name
         socket_connect_timeout=CONNECT_TIMEOUT,
         socket_timeout=REPLY_TIMEOUT,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
     )
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+class Job(rq.job.Job):
+    """A message, as our workers read it: whatever Redis says, one function with one key."""
+
+    def restore(self, raw_data: Any) -> None:
+        """Take over a record of Redis.
+
+        Raises:
+            NoSuchJobError: it is malformed. A worker passes on to the next one.
+        """
+        self.serializer = JSONSerializer
+        try:
+            super().restore({name: raw_data[name] for name in raw_data if name in _READ})
+        except NoSuchJobError:
+            raise
+        except Exception as error:
+            raise NoSuchJobError("the record is malformed") from error
+        self.description, self.timeout = _DESCRIPTION, _MOST_SECONDS
+        self.result_ttl, self.failure_ttl = 0, _KEEP_FAILED_SECONDS
+
+    @property
+    def func(self) -> Any:
+        """Return the function to call.
+
+        Raises:
+            ValueError: the message names another one.
+        """
+        if self.func_name != RUN_JOB or self.instance is not None:
+            raise ValueError("the message is none of userlock.outbox: its function is not run")
+        return _run_job
+
+
+def _run_job(key: str) -> None:
+    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names.
+
+    Raises:
+        ConfigurationError: the environment names no outbox.
+        GoogleAPIError: Datastore does not answer. The relay sends the job again.
+    """
+    outbox_of_environment().run(key)
+
+
+class _OurJobs(rq.worker.BaseWorker):
+    """A worker that reads messages as `Job`, whatever its options say."""
+
+    def __init__(self, queues: Any, name: str | None = None, **options: Any) -> None:
+        names = [each if isinstance(each, str) else each.name for each in queues]
+        ours = {"job_class": Job, "serializer": JSONSerializer}
+        super().__init__(names, name, **{**options, **ours})
+
+
+class Worker(_OurJobs, rq.worker.Worker):
+    """Forks for each job: the app is imported in the child."""
+
+
+class SimpleWorker(_OurJobs, rq.worker.SimpleWorker):
+    """Runs jobs in its own process: the app is imported once."""
 
 
 # --- URLs ---------------------------------------------------------------------------------------

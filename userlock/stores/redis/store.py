@@ -142,12 +142,13 @@ if size > {_MOST_BYTES} then
 end
 local record, left = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])
 local first, text = nil, record .. '\\n'
-local function has(line)
-    return text:find(line .. '\\n', 1, true) or text:find(line .. ' ', 1, true)
+local gone, aged = {{}}, {{}}
+for mark, token in text:gmatch('\\n([=%^]) (%S+)') do
+    if mark == '=' then gone[token] = true else aged[token] = true end
 end
 for rank, token in text:gmatch('\\n[+~]([ib]) (%S+)') do
-    if not has('\\n= ' .. token) then
-        if rank == 'i' or has('\\n^ ' .. token) then first = token break end
+    if not gone[token] then
+        if rank == 'i' or aged[token] then first = token break end
         first = first or token
     end
 end

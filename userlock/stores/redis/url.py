@@ -35,6 +35,7 @@ _FORMS = {
     "ssl_check_hostname": _TRUTH,
     "timeout": _NUMBER,
 }
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: For pools and retries of redis-py's, which the store does not use.
 _IGNORED = (
     *("health_check_interval", "max_connections", "protocol", "retry_on_error"),
@@ -86,8 +87,17 @@ def parse(parts: SplitResult) -> Named:
     ca = options.get("ssl_ca_certs", "")
     if ca and not os.access(ca, os.R_OK):
         raise AddressError("ssl_ca_certs= must be a readable file")
+    if over_tls and options.get("ssl_cert_reqs") != "none":
+        options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
+    verified = over_tls and options.get("ssl_cert_reqs") != "none"
+    if credentials == "google" and not verified and parts.hostname not in _LOOPBACK:
+        scheme = parts.scheme if over_tls else f"{parts.scheme}s"
+        raise AddressError(
+            f"credentials=google needs {scheme}:// and the server's certificate: else whoever is "
+            f"in between has an access token of Google Cloud"
+        )
     wakes = options.pop("wake_ups")
     if wakes not in ("yes", "no"):
         raise AddressError("wake_ups is yes or no")

@@ -18,9 +18,8 @@ NIGHTLY = PAGE.take("python", "def nightly")
 
 
 @pytest.fixture
-def names(ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def names(ndb_client: ndb.Client) -> Iterator[dict[str, Any]]:
     """Run the page's code."""
-    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
     userlock.configure(service=userlock.LockService(MemoryStore()))
     names = NIGHTLY.run(QUOTA.run({"__name__": "quotas"}))
     with ndb_client.context(cache_policy=False):

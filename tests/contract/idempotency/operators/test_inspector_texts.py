@@ -160,7 +160,7 @@ def test_a_malformed_row_hides_no_other(
 @pytest.mark.parametrize(
     ("function", "method", "path"),
     [
-        ("unfinished", "GET", "/userlock/requests"),
+        ("listed", "GET", "/userlock/requests"),
         ("count", "GET", "/userlock/requests.json"),
         ("read", "POST", "/userlock/requests/show"),
         ("read", "POST", "/userlock/requests/complete"),

@@ -53,10 +53,10 @@ class Anybody:
 class Shop:
     """An outbox with a job that notes its runs."""
 
-    def __init__(self, client: ndb.Client, service: userlock.LockService) -> None:
+    def __init__(self, client: ndb.Client, service: userlock.LockService, name: str = "") -> None:
         self.client = client
         self.service = service
-        self.outbox = Outbox("inline://?threads=0")
+        self.outbox = Outbox("inline://?threads=0", name=name)
         self.ran: list[str] = []
         self.outbox.job(name="note")(self.note)
 

@@ -115,6 +115,31 @@ def test_tokens(issuer: Issuer, monkeypatch: pytest.MonkeyPatch, name: str) -> N
         assert status(oidc(issuer, form, CloudRunToken), headers) == known
 
 
+#: Of the header that Cloud Run verifies, and of the one that anybody can write beside it.
+BESIDE = {
+    "forged beside an eve's": (
+        token(**CLAIMS["other account"][0]),
+        f"{_HEAD}.{_BODY}.{_REMOVED}",
+        403,
+    ),
+    "forged beside an empty one": ("", f"{_HEAD}.{_BODY}.{_REMOVED}", 401),
+    "an app's own beside ours": (_VALID, "an-app-s-own", 200),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_header_that_cloud_run_has_verified(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    verified, other, expected = BESIDE[name]
+    monkeypatch.setenv("K_SERVICE", "shop")
+    headers: dict[str, str | None] = {
+        "Authorization": f"Bearer {other}",
+        "X-Serverless-Authorization": f"Bearer {verified}",
+    }
+    assert status(oidc(issuer, kind=CloudRunToken), headers) == expected
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

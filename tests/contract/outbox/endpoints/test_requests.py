@@ -277,6 +277,24 @@ def test_the_endpoints_can_be_elsewhere(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("name", SITES)
+def test_several_outboxes(shop: Shop, name: str) -> None:
+    """Each has addresses of its own, and runs its own jobs alone."""
+    billing = Shop(shop.client, shop.service, name="billing")
+    first = OutboxEndpoints(shop.outbox, callers=[Anybody()])
+    second = OutboxEndpoints(billing.outbox, callers=[Anybody()], url_prefix="/billing")
+    options = {"client": shop.client, "service": shop.service, "outbox": [first, second]}
+    with SITES[name](**options) as call:
+        assert call("POST", JOBS, {}, billing.stage()).status == 200
+        assert call("POST", JOBS, {}, shop.stage()).status == 200
+        assert (len(shop.ran), len(billing.ran)) == (1, 0)
+        assert call("POST", "/billing/jobs", {}, billing.stage()).status == 200
+        assert (len(shop.ran), len(billing.ran)) == (1, 2)
+    same = [first, OutboxEndpoints(billing.outbox, callers=[Anybody()])]
+    with pytest.raises(userlock.ConfigurationError, match="same addresses"):
+        UserLock(outbox=same)
+
+
+@pytest.mark.parametrize("name", SITES)
 def test_an_engine_that_names_no_caller(shop: Shop, name: str) -> None:
     """It runs jobs in processes of its own: the app has no endpoints, and its own routes go on."""
     options = {"client": shop.client, "service": shop.service, "outbox": shop.outbox}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import redis
 
 from userlock.outbox import Outbox, Outcome
 
-#: The list in Redis, and the variable with the Redis's URL.
+#: The lists in Redis, and the variable with the Redis's URL.
 DELIVERED = "delivered"
+FOREIGN = "foreign"
 REDIS = "TEST_REDIS"
 
 
@@ -21,6 +23,12 @@ class RecordingOutbox(Outbox):
         with redis.Redis.from_url(os.environ[REDIS]) as client:
             client.rpush(DELIVERED, key)
         return Outcome.RAN
+
+
+def foreign(*arguments: Any) -> None:
+    """Note that a function was called which is none of the outbox; RQ gives callbacks a job."""
+    with redis.Redis.from_url(os.environ[REDIS]) as client:
+        client.rpush(FOREIGN, getattr(arguments[0], "id", arguments[0]))
 
 
 outbox = RecordingOutbox("inline://?threads=0")

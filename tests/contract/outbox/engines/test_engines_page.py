@@ -66,9 +66,12 @@ def test_the_worker_s_options_exist() -> None:
     variable, program, *arguments = shlex.split(WORKER.text.replace("\\\n", ""))
     assert (variable, program) == ("USERLOCK_OUTBOX=shop.jobs:outbox", "rq")
     from rq.cli.cli import main
+    from rq.utils import import_worker_class
 
     known = {name for each in main.commands[arguments[0]].params for name in each.opts}
     assert {each for each in arguments if each.startswith("--")} <= known
+    (worker,) = (each for each in arguments if each.startswith("userlock."))
+    assert import_worker_class(worker).__module__ == "userlock.outbox.engines.rq"
 
 
 Contract: Any = CONTRACT.run({"__name__": __name__})["TestMyEngine"]

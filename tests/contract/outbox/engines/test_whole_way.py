@@ -87,16 +87,15 @@ def test_cloud_tasks_and_the_endpoint(
         assert outbox.relay().woken == 0, "the rows are gone"
 
 
-@pytest.mark.parametrize("kind", ["Worker", pytest.param("SpawnWorker", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["Worker", pytest.param("SimpleWorker", marks=pytest.mark.slow)])
 def test_rq_and_its_worker(
     ndb_client: ndb.Client,
     own_redis: RedisServer,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    """RQ's own worker forks for each job, and imports the app in the child."""
+    """One forks for each job, and imports the app in the child."""
     monkeypatch.setenv("TEST_RQ", own_redis.address)
-    monkeypatch.setattr(ndb.Model, "_kind_map", dict(ndb.Model._kind_map))
     monkeypatch.delitem(sys.modules, "tests.contract.outbox.engines.rq_app", raising=False)
     app: Any = importlib.import_module("tests.contract.outbox.engines.rq_app")
     with ndb_client.context():
@@ -104,8 +103,7 @@ def test_rq_and_its_worker(
             app.count.stage_now(user_id)
     worker = [
         *(sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", own_redis.url),
-        *("--serializer", "rq.serializers.JSONSerializer"),
-        *("--worker-class", f"rq.worker.{kind}", "userlock"),
+        *("--worker-class", f"userlock.outbox.engines.rq.{kind}", "userlock"),
     ]
     environment = {"USERLOCK_OUTBOX": f"{app.__name__}:outbox", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -49,8 +49,8 @@ def _recipe(name: str) -> Any:
 KINDS = {
     "rq": Kind(
         lambda address: open_engine(f"rq://{address}/0"),
-        "-m rq.cli worker --with-scheduler --serializer rq.serializers.JSONSerializer "
-        "--worker-class rq.worker.SimpleWorker --url redis://ADDRESS/0 userlock",
+        "-m rq.cli worker --with-scheduler "
+        "--worker-class userlock.outbox.engines.rq.SimpleWorker --url redis://ADDRESS/0 userlock",
         "Listening on userlock",
         "UNUSED",
         knows_names=True,

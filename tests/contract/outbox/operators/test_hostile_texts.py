@@ -12,7 +12,7 @@ from tests.poison import TEXTS
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock import ids
 from userlock.admin import jobs as reading
-from userlock.cli import jobs as cli_jobs
+from userlock.admin import rendering
 from userlock.outbox import Outbox
 from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
@@ -90,6 +90,7 @@ def test_the_control_unescaped_texts_are_found(
     key = shop.kill(shop.pay, "ann", error=RuntimeError("\x1b[2J"))
     assert printed(terminal.run("outbox", "show", key))
     monkeypatch.setattr(reading, "legible", lambda text, most: text)
+    monkeypatch.setattr(rendering, "escaped", str)
     assert not printed(terminal.run("outbox", "show", key))
 
 
@@ -134,8 +135,8 @@ def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_an
         ids.use(ids.form_of("masked"))
         return find_outbox(name)
 
-    app = dataclasses.replace(cli_jobs._APP, find=load_and_configure)
-    monkeypatch.setattr(cli_jobs, "_APP", app)
+    app = dataclasses.replace(reading._APP, find=load_and_configure)
+    monkeypatch.setattr(reading, "_APP", app)
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"

@@ -332,7 +332,7 @@ def test_datastore_does_not_answer(
     def fail(*args: object, **options: object) -> None:
         raise ServiceUnavailable("connection <refused>")
 
-    monkeypatch.setattr("userlock.admin.jobs.take_status", fail)
+    monkeypatch.setattr("userlock.outbox.listing.take_status", fail)
     answer = web.get("/userlock/outbox")
     assert answer.status_code == 503
     assert "Datastore does not answer" in answer.text

@@ -10,11 +10,10 @@ import pytest
 
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.test_opentelemetry import Backend
-from userlock.admin import jobs as reading
 from userlock.contrib import opentelemetry
 from userlock.contrib.opentelemetry import LAG_BUCKETS, RUN_BUCKETS, instrument
 from userlock.events import LISTENERS, JobRan, Listeners
-from userlock.outbox import Outbox
+from userlock.outbox import Outbox, listing
 
 MARK = "zoe.marker+7@example.org"
 
@@ -29,14 +28,14 @@ def rounds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Provide the times at which the outbox is read, by the shop's clock."""
     monkeypatch.setattr(opentelemetry, "SYSTEM_CLOCK", shop.clock)
     found: list[float] = []
-    take = reading.take_status
+    take = listing.take_status
 
-    def counted(*args: Any, **options: Any) -> reading.Status:
+    def counted(*args: Any, **options: Any) -> listing.Status:
         found.append(shop.clock.now())
         assert options["timeout"] <= 5
         return take(*args, **options)
 
-    monkeypatch.setattr(reading, "take_status", counted)
+    monkeypatch.setattr(listing, "take_status", counted)
     return found
 
 
@@ -150,18 +149,18 @@ def test_an_outage_leaves_a_gap_and_is_not_asked_again_at_once(
 ) -> None:
     observe(shop, backend)
     assert "lag" in gauges(backend)
-    take = reading.take_status
+    take = listing.take_status
 
     def fail(*args: Any, **options: Any) -> None:
         rounds.append(shop.clock.now())
         raise ConnectionError("no")
 
-    monkeypatch.setattr(reading, "take_status", fail)
+    monkeypatch.setattr(listing, "take_status", fail)
     shop.clock.advance(61)
     for _ in range(3):
         assert set(gauges(backend)) == {"refused"}, "nothing old is reported"
     assert len(rounds) == 2
-    monkeypatch.setattr(reading, "take_status", take)
+    monkeypatch.setattr(listing, "take_status", take)
     shop.clock.advance(61)
     assert "lag" in gauges(backend)
 

@@ -13,6 +13,7 @@ from tests.unit.cli.terminal import Terminal
 from tests.unit.cli.test_docs import OUTBOX, run
 from userlock.admin import jobs as reading
 from userlock.ndb.owners import SHARDS, shard_of
+from userlock.outbox import listing
 from userlock.outbox.rows import Standing, due_jobs
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -34,8 +35,8 @@ def counted_by_hand(shop: Shop) -> dict[str, int]:
     return found
 
 
-def status(shop: Shop) -> reading.Status:
-    return reading.take_status(shop.outbox, shop.clock.wall())
+def status(shop: Shop) -> listing.Status:
+    return listing.take_status(shop.outbox, shop.clock.wall())
 
 
 def test_the_counts_are_those_of_the_rows(shop: Shop) -> None:
@@ -58,7 +59,7 @@ def test_the_counts_are_those_of_the_rows(shop: Shop) -> None:
 
 
 def test_a_job_that_a_worker_has_claimed_is_running(shop: Shop) -> None:
-    seen: list[reading.Status] = []
+    seen: list[listing.Status] = []
 
     @shop.outbox.job(name="look")
     def look(user_id: str) -> None:
@@ -73,15 +74,15 @@ def test_a_job_that_a_worker_has_claimed_is_running(shop: Shop) -> None:
 def test_a_job_that_stops_running_between_the_queries_is_listed_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[reading.Listing] = []
+    found: list[listing.Listing] = []
 
     @shop.outbox.job(name="look")
     def look(user_id: str) -> None:
-        found.append(reading.search(shop.outbox, reading.Search()))
+        found.append(listing.search(shop.outbox, listing.Search()))
 
-    query = reading._Place.standing
+    query = listing._Place.standing
     monkeypatch.setattr(
-        reading._Place, "standing", lambda place, _, shard: query(place, Standing.RUNNING, shard)
+        listing._Place, "standing", lambda place, _, shard: query(place, Standing.RUNNING, shard)
     )
     shop.stage(look, "ann")
     shop.engine.deliver()
@@ -131,7 +132,7 @@ def test_dead_jobs_by_cause(shop: Shop) -> None:
 
 
 def test_many_causes_are_bounded_and_said(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MOST_CAUSES", 5)
+    monkeypatch.setattr(listing, "_MOST_CAUSES", 5)
     for number in range(6):
         shop.put_dead(["ann"], cause=f"pay Error{number}")
     found = status(shop)
@@ -143,8 +144,8 @@ def test_many_causes_are_bounded_and_said(shop: Shop, monkeypatch: pytest.Monkey
 
 
 def names(shop: Shop, most: int = 100, **wanted: object) -> list[tuple[str, str]]:
-    search = reading.Search(**wanted)  # type: ignore[arg-type]
-    found = reading.search(shop.outbox, search, most=most)
+    search = listing.Search(**wanted)  # type: ignore[arg-type]
+    found = listing.search(shop.outbox, search, most=most)
     return [(each.job, each.owner) for each in found.letters]
 
 
@@ -171,15 +172,15 @@ def test_lists(shop: Shop) -> None:
 def test_a_list_is_bounded_and_says_so(shop: Shop) -> None:
     for number in range(12):
         shop.stage(shop.pay, f"user{number}")
-    found = reading.search(shop.outbox, reading.Search(), most=10)
+    found = listing.search(shop.outbox, listing.Search(), most=10)
     assert (len(found.letters), found.note) == (10, "there are more than 10 jobs")
-    exact = reading.search(shop.outbox, reading.Search(), most=12)
+    exact = listing.search(shop.outbox, listing.Search(), most=12)
     assert (len(exact.letters), exact.note) == (12, "")
 
 
 def test_long_arguments_are_not_kept_in_lists(shop: Shop) -> None:
     shop.stage(shop.pay, "ann", "x" * 800_000)
-    (letter,) = reading.search(shop.outbox, reading.Search()).letters
+    (letter,) = listing.search(shop.outbox, listing.Search()).letters
     assert len(letter.arguments) < 10_000
     with shop.outbox.context():
         whole = reading.read(reading.key_of(letter.key))

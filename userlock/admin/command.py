@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from userlock.cli.console import Console
+from userlock.admin.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.ids import are_plain
@@ -186,17 +186,15 @@ class Invocation:
 Run = Callable[[argparse.Namespace, Invocation], int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Argument:
-    """An argument of a command, as for argparse."""
-
-    names: tuple[str, ...]
-    options: Mapping[str, Any]
+#: The names of an argument of a command, and the keywords with which argparse takes it.
+Argument = tuple[tuple[str, ...], Mapping[str, Any]]
+#: Arguments; a list of them excludes each other.
+Arguments = tuple[Argument | list[Argument], ...]
 
 
 def argument(*names: str, **options: Any) -> Argument:
     """Return an argument."""
-    return Argument(names, options)
+    return names, options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +206,7 @@ class Command:
         run: runs it; returns the exit code.
         doc: the help; its first line is the summary.
         no: the meaning of exit code 1; empty if it has none.
-        arguments: its arguments; a tuple of them excludes each other.
+        arguments: its arguments.
         actions: the commands below it.
     """
 
@@ -216,7 +214,7 @@ class Command:
     run: Run | None
     doc: str
     no: str = ""
-    arguments: tuple[Argument | tuple[Argument, ...], ...] = ()
+    arguments: Arguments = ()
     actions: tuple[Command, ...] = ()
 
     @property
@@ -232,12 +230,13 @@ class Command:
         parser.epilog = f"{details}\n\n{exit_codes(self.no)}"
         add_common(parser)
         for each in self.arguments:
-            if isinstance(each, tuple):
+            if isinstance(each, list):
                 group = parser.add_mutually_exclusive_group()
-                for one in each:
-                    group.add_argument(*one.names, **one.options)
+                for names, options in each:
+                    group.add_argument(*names, **options)
             else:
-                parser.add_argument(*each.names, **each.options)
+                names, options = each
+                parser.add_argument(*names, **options)
         if self.actions:
             actions = parser.add_subparsers(
                 title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
@@ -248,7 +247,7 @@ class Command:
             parser.set_defaults(run=self.run)
 
 
-def command(*arguments: Argument | tuple[Argument, ...], no: str = "") -> Callable[[Run], Command]:
+def command(*arguments: Argument | list[Argument], no: str = "") -> Callable[[Run], Command]:
     """Make a command of a function, with its name and its docstring."""
 
     def make(run: Run) -> Command:

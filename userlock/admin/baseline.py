@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.cli.command import CommandError, Invocation, argument, command
-from userlock.cli.console import Console
+from userlock.admin.command import CommandError, Invocation, argument, command
+from userlock.admin.console import Console
 from userlock.sites import (
     DEFAULT_NAME,
     FACTS_KEY,

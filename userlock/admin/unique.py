@@ -7,8 +7,8 @@ import itertools
 import re
 from typing import Any
 
-from userlock.cli.app import AppObject, Stop
-from userlock.cli.command import (
+from userlock.admin.app import AppObject, Stop
+from userlock.admin.command import (
     CommandError,
     Invocation,
     argument,

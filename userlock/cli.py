@@ -1,4 +1,7 @@
-"""Choose the command, run it, and return its exit code."""
+"""Run the command line: choose a command, run it, return its exit code.
+
+The commands are modules of `userlock.admin`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 
 import userlock.ids as ids
 from userlock._version import __version__
-from userlock.cli.command import (
+from userlock.admin.command import (
     BUG,
     INTERRUPTED,
     NO_MEANS,
@@ -32,7 +35,7 @@ from userlock.cli.command import (
     connect,
     exit_codes,
 )
-from userlock.cli.console import Console
+from userlock.admin.console import Console
 from userlock.words import escaped
 
 #: The environment variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
@@ -50,13 +53,14 @@ COMMANDS = {
     "reap": ("requests", "remove answers of requests that are no longer kept"),
     "unique": ("unique", "compare entities with the claims of their unique values, repair those"),
     "quota": ("quotas", "check the flags of a quota, and count again"),
-    "completion": ("entry", "print a script for a shell that completes commands and options"),
+    "completion": ("cli", "print a script for a shell that completes commands and options"),
 }
 
 
 def command_of(name: str) -> Command:
     """Return a command by its name."""
-    module = importlib.import_module(f"userlock.cli.{COMMANDS[name][0]}")
+    package = "userlock" if name == "completion" else "userlock.admin"
+    module = importlib.import_module(f"{package}.{COMMANDS[name][0]}")
     found: Command = getattr(module, "break_" if name == "break" else name)
     return found
 

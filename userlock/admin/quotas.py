@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from userlock.cli.app import AppObject, Stop
-from userlock.cli.command import (
+from userlock.admin.app import AppObject, Stop
+from userlock.admin.command import (
     Invocation,
     argument,
     command,

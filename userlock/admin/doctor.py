@@ -6,14 +6,14 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from userlock.admin.health import Finding, Findings, Verdict, examine
-from userlock.cli.command import (
+from userlock.admin.command import (
     UNREACHABLE,
     Invocation,
     argument,
     command,
     plain_reason,
 )
+from userlock.admin.health import Finding, Findings, Verdict, examine
 from userlock.words import escaped
 
 _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import userlock.apps as apps
 import userlock.ids as ids
-from userlock.cli.command import (
+from userlock.admin.command import (
     UNREACHABLE,
     Argument,
     CommandError,
@@ -23,7 +23,7 @@ from userlock.cli.command import (
     plain_reason,
     unreachable,
 )
-from userlock.cli.console import Console
+from userlock.admin.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults

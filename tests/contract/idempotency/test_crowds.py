@@ -1,0 +1,190 @@
+"""One user's requests, wherever they wait, leave threads of the server to others."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import fastapi
+import flask
+import pytest
+import werkzeug.test
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from google.cloud import ndb
+
+import userlock
+from tests.contract.web.djangos import django_client
+from tests.contract.web.test_asgi import served
+from tests.waiting import wait_until
+from userlock.contrib import asgi, django, wsgi
+from userlock.contrib.flask import Flows, UserLock
+from userlock.idempotency import Flow
+from userlock.stores import MemoryStore
+
+#: So many requests of one user come while the first one runs.
+MANY = 12
+#: Sends a request with a user and a key; returns the status.
+Send = Callable[[str, str], int]
+Serve = Callable[[Flow], Any]
+
+
+def flask_app(serve: Serve, **options: Any) -> Iterator[Send]:
+    flows, app = Flows(), flask.Flask(__name__)
+    UserLock(app, **options)
+    app.post("/")(flows.idempotent(user=lambda: flask.request.headers["X-User"])(serve))
+    yield wsgi_sender(app)
+
+
+def wsgi_app(serve: Serve, **options: Any) -> Iterator[Send]:
+    @wsgi.Flows().idempotent(user=lambda environ: environ["HTTP_X_USER"])
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        text = str(serve(environ["userlock.flow"])).encode()
+        start_response("200 OK", [])
+        return [text]
+
+    yield wsgi_sender(wsgi.UserLockMiddleware(app, **options))
+
+
+def wsgi_sender(app: Any) -> Send:
+    def send(user: str, key: str) -> int:
+        browser = werkzeug.test.Client(app, use_cookies=False)
+        with browser.post("/", headers={"X-User": user, "Idempotency-Key": key}) as answer:
+            return answer.status_code
+
+    return send
+
+
+def django_app(serve: Serve, **options: Any) -> Iterator[Send]:
+    @django.Flows().idempotent(user=lambda request: request.headers["X-User"])
+    def view(request: HttpRequest, flow: Flow) -> HttpResponse:
+        return HttpResponse(str(serve(flow)))
+
+    with django_client(
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("", view)]}),
+        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
+        USERLOCK=options,
+    ) as browser:
+        yield lambda user, key: int(
+            browser.generic(
+                "POST", "/", headers={"X-User": user, "Idempotency-Key": key}
+            ).status_code
+        )
+
+
+def fastapi_app(serve: Serve, **options: Any) -> Iterator[Send]:
+    flows, app = asgi.Flows(client=options["client"]), fastapi.FastAPI()
+    app.add_middleware(asgi.UserLockMiddleware, **options)
+
+    def view(flow: Flow) -> Any:
+        return serve(flow)
+
+    app.post("/")(flows.idempotent(user=lambda request: request.headers["X-User"])(view))
+    with served(app) as ask:
+        yield lambda user, key: ask("/", headers={"X-User": user, "Idempotency-Key": key}).status
+
+
+APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app, "fastapi": fastapi_app}
+
+
+class Held:
+    """Hold a user's requests until all may go on."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.inside = 0
+        self._mutex = threading.Lock()
+
+    def wait(self, *_: object) -> str:
+        with self._mutex:
+            self.inside += 1
+        assert self.go_on.wait(60)
+        return "fine"
+
+
+def in_a_phase(held: Held, flow: Flow) -> Any:
+    return flow.phase("wait", held.wait)
+
+
+def in_a_call(held: Held, flow: Flow) -> Any:
+    return flow.external("wait", held.wait, timeout=60)
+
+
+class Site:
+    """A site whose requests of `ann` do not end; those of others do."""
+
+    def __init__(self, kind: str, wait: Callable[[Held, Flow], Any], **options: Any) -> None:
+        self.service = options["service"]
+        self.held = Held()
+        self.stack = contextlib.ExitStack()
+        self.pool = self.stack.enter_context(ThreadPoolExecutor(MANY + 1))
+        self.stack.callback(self.held.go_on.set)
+        serve = lambda flow: wait(self.held, flow) if flow.user_id == "ann" else "fine"  # noqa: E731
+        self.send: Send = self.stack.enter_context(
+            contextlib.contextmanager(APPS[kind])(serve, **options)
+        )
+
+    def come(self, *, equal: bool) -> list[Future[int]]:
+        """Send many requests of ann's, by one key or each by its own, after the first is inside."""
+
+        def send(number: int) -> Future[int]:
+            return self.pool.submit(self.send, "ann", "key" if equal else f"key-{number}")
+
+        first = send(0)
+        wait_until(lambda: self.held.inside)
+        return [first, *(send(number) for number in range(1, MANY))]
+
+
+@pytest.fixture(params=APPS)
+def open_site(request: pytest.FixtureRequest, ndb_client: ndb.Client) -> Iterator[Any]:
+    service = userlock.LockService(MemoryStore())
+    with contextlib.ExitStack() as stack:
+
+        def open_(wait: Callable[[Held, Flow], Any], **options: Any) -> Site:
+            site = Site(request.param, wait, client=ndb_client, service=service, **options)
+            stack.enter_context(site.stack)
+            return site
+
+        yield open_
+
+
+#: What the first one is in; whether the others have its key; how many go on at most, and how the
+#: others are refused.
+PLACES = {
+    "the lock, equal": (in_a_phase, True, 6, {429}),
+    "the lock": (in_a_phase, False, 6, {429}),
+    "an equal one's call": (in_a_call, True, 5, {409, 429}),
+    "calls": (in_a_call, False, 6, {429}),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_user_occupies_so_many_threads(open_site: Any, place: str) -> None:
+    wait, equal, most, refusals = PLACES[place]
+    site = open_site(wait)
+    coming = site.come(equal=equal)
+    wait_until(lambda: sum(each.done() for each in coming) >= MANY - most)
+    assert site.send("bob", "key") == 200
+    refused = [each.result() for each in coming if each.done()]
+    assert len(refused) - (MANY - most) in (0, 1), "one fewer, if all came while nobody had it"
+    assert set(refused) <= refusals
+    site.held.go_on.set()
+    assert sorted(each.result(60) for each in coming)[: MANY - len(refused)] == [200] * (
+        MANY - len(refused)
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_a_bound_all_wait(open_site: Any, place: str) -> None:
+    """The negative control."""
+    wait, equal, _, _ = PLACES[place]
+    site = open_site(wait, max_waiting=None)
+    coming = site.come(equal=equal)
+    others = MANY if wait is in_a_call else MANY - 1  # the call is waited for, too
+    wait_until(lambda: site.service.admission.waiting("ann") == others)
+    assert not any(each.done() for each in coming)
+    site.held.go_on.set()
+    assert [each.result(60) for each in coming] == [200] * MANY

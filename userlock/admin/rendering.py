@@ -1,0 +1,174 @@
+"""Render facts: as a table or fields of text, as a document for JSON, as cells of a page.
+
+A noun (locks, jobs, requests, …) has one mapping of facts. Each renderer takes what it shows from
+that. In facts, a moment is a `Moment`: a document has it in RFC 3339, a terminal in local time, a
+page in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from userlock.words import escaped, span
+
+Facts = dict[str, Any]
+#: Writes a moment, in seconds since 1970, for people.
+Write = Callable[[float], str]
+
+
+class Moment(float):
+    """A moment, in seconds since 1970."""
+
+    @classmethod
+    def of(cls, wall: float) -> Moment | None:
+        """Return the moment; None for 0, which stands for none."""
+        return cls(wall) if wall else None
+
+
+class Column(NamedTuple):
+    """A column of a table whose rows are facts.
+
+    Attributes:
+        key: the name of the fact.
+        title: the heading.
+        kind: `text`, `code`, `count`, `duration` (in seconds, or in words) or `moment`.
+        most: the characters of a cell on a terminal; None: it is not cut.
+    """
+
+    key: str
+    title: str
+    kind: str = "text"
+    most: int | None = None
+
+    @property
+    def right(self) -> bool:
+        """Return whether the cells are aligned right."""
+        return self.kind in ("count", "duration")
+
+    def text(self, row: Facts) -> str:
+        """Return the cell of a row, with unprintable characters escaped."""
+        value = row.get(self.key)
+        if value is None or isinstance(value, str):
+            return escaped(value or "")
+        match self.kind:
+            case "count":
+                return f"{value:,}"
+            case "duration":
+                return span(value)
+            case "moment":
+                return utc(value)
+        return str(value)
+
+    def short(self, row: Facts) -> str:
+        """Return the cell of a row as a terminal shows it."""
+        text = self.text(row)
+        if self.most is None or len(text) <= self.most:
+            return text
+        return f"{text[: self.most]}…"
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
+    """Return the lines of a table, with a heading."""
+    lines = [[each.title.upper() for each in columns]]
+    lines += [[each.short(row) for each in columns] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in lines]
+
+
+def _padded(text: str, size: int, column: Column) -> str:
+    return text.rjust(size) if column.right else text.ljust(size)
+
+
+def labelled(facts: Facts, labels: Sequence[str], write: Write) -> dict[str, str]:
+    """Return facts in words, by their labels, without those that are empty.
+
+    Args:
+        facts: the facts; the name of each is its label, with `_` for spaces.
+        labels: the labels of those to show, in their order.
+        write: writes moments.
+    """
+    words = {label: _in_words(facts.get(label.replace(" ", "_")), write) for label in labels}
+    return {label: text for label, text in words.items() if text}
+
+
+def _in_words(value: Any, write: Write) -> str:
+    match value:
+        case None:
+            return ""
+        case Moment():
+            return write(value)
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(value)
+        case {"text": str(text), "at": Moment() as at}:
+            return f"{write(at)}\n{text}"
+    return str(value)
+
+
+def fields(facts: Mapping[str, str], size: int = 12) -> list[str]:
+    """Return facts by their labels, with the further lines of each below it, all escaped."""
+    return [
+        f"  {label if number == 0 else '':{size}} {escaped(line)}"
+        for label, text in facts.items()
+        for number, line in enumerate(text.split("\n"))
+    ]
+
+
+# --- documents ----------------------------------------------------------------------------------
+
+
+def document(value: Any) -> Any:
+    """Return facts for JSON, which lacks moments, infinities and NaN. Foreign records have both."""
+    match value:
+        case Moment():
+            return timestamp(value)
+        case float():
+            return round(value, 6) if math.isfinite(value) else None
+        case Mapping():
+            return {key: document(each) for key, each in value.items()}
+        case list() | tuple():
+            return [document(each) for each in value]
+    return value
+
+
+# --- moments ------------------------------------------------------------------------------------
+
+
+def timestamp(wall: float) -> str | None:
+    """Return a moment for programs: RFC 3339, in UTC."""
+    try:
+        moment = datetime.datetime.fromtimestamp(wall, datetime.UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc(wall: float) -> str:
+    """Return a moment for people, in UTC."""
+    return (timestamp(wall) or "?")[:19].replace("T", " ") + " UTC"
+
+
+def time_of_day(wall: float) -> str:
+    """Return a moment in local time, with the date if that is not today."""
+    try:
+        moment = datetime.datetime.fromtimestamp(wall).astimezone()
+        today = datetime.datetime.now().astimezone().date()
+    except (OverflowError, OSError, ValueError):
+        return "?"
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def local(now: float) -> Write:
+    """Return a function that writes a moment in local time, and how far from now it is."""
+
+    def write(at: float) -> str:
+        return f"{time_of_day(at)}, {span(abs(now - at))} {'ago' if at <= now else 'from now'}"
+
+    return write

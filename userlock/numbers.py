@@ -1,0 +1,42 @@
+"""Check the numbers that callers give."""
+
+from __future__ import annotations
+
+import math
+
+
+def check_number(name: str, value: object, *, least: float, most: float, unit: str = "") -> float:
+    """Return a number from `least` to `most`.
+
+    Args:
+        name: what it is, for the error, such as `"wait_timeout"`.
+        value: the number. True and False are none.
+        least: the least.
+        most: the most.
+        unit: what it counts, such as `"seconds"`.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is out of bounds, or NaN.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        counts = f" of {unit}" if unit else ""
+        raise TypeError(f"{name} must be a number{counts}, not {value!r:.80}")
+    if not least <= value <= most:
+        counts = f" {unit}" if unit else ""
+        bounds = f"at least {least:,g}" + ("" if most == math.inf else f" and at most {most:,g}")
+        raise ValueError(f"{name} must be {bounds}{counts}, not {value!r:.80}")
+    return value
+
+
+def check_count(name: str, value: object, *, least: int, most: float = math.inf) -> int:
+    """Return a whole number from `least` to `most`; see `check_number`."""
+    check_number(name, value, least=least, most=most)
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r:.80}")
+    return value
+
+
+def check_seconds(name: str, value: object, *, least: float = 0.001, most: float) -> float:
+    """Return a number of seconds as a float; see `check_number`."""
+    return float(check_number(name, value, least=least, most=most, unit="seconds"))
