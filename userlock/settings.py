@@ -56,10 +56,10 @@ class Settings:
         TypeError: `fencing` or `capture_places` is not a bool.
     """
 
-    enforcement: Enforcement = Enforcement.RAISE
+    enforcement: Enforcement | str = Enforcement.RAISE
     fencing: bool = True
     capture_places: bool = True
-    blind_overwrites: Reaction = Reaction.RAISE
+    blind_overwrites: Reaction | str = Reaction.RAISE
 
     def __post_init__(self) -> None:
         for name, modes in (("enforcement", Enforcement), ("blind_overwrites", Reaction)):

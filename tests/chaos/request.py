@@ -287,7 +287,7 @@ class Request:
             failures: the number of its first runs that fail.
             dedupe, delay: as in `Job.stage`.
         """
-        write = self.write(None, None, suppressed=True)  # a job needs no lock
+        write = self.write(None, None, unguarded=True)  # a job needs no lock
         jobs = self.surroundings.jobs
         staged = jobs.of_kind[kind].stage(
             user, write.id, pause=lasts, failures=failures, dedupe=dedupe, delay=delay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -178,8 +179,9 @@ class TestOneObjectInTwoAttempts:
     def run(self, datastore: userlock_emulator.Emulator, work: Callable[[Learner], None]) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
+            assert learner is not None
             datastore.faults.abort()
-            ndb.transaction(lambda: work(learner))
+            ndb.transaction(functools.partial(work, learner))
 
     def test_changed_twice(self, datastore: userlock_emulator.Emulator) -> None:
         def work(learner: Learner) -> None:

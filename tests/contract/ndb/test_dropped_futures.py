@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -235,8 +236,8 @@ def test_a_put_multi_reports_all_its_errors_at_once(
         ann, bob = Learner.get_by_id("ann"), Learner(id="bob")
         bob.put()
         for each in (ann, bob):
-            elsewhere(lambda each=each: change(each.key, 5))
-            each.points += 100
+            elsewhere(functools.partial(change, each.key, 5))
+        ann.points, bob.points = 100, 100
         with pytest.raises(userlock.StaleWriteError, match="'ann'") as caught:
             ndb.put_multi([ann, bob])
         (note,) = caught.value.__notes__
