@@ -10,6 +10,7 @@ are test code, whose puts only arrange data.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -42,6 +43,12 @@ class SiteReport:
     read_at: str
     count: int
     since: float
+
+
+#: The number of `testing.allow_unlocked` blocks around the running code.
+unlocked_blocks: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "userlock_unlocked_blocks", default=0
+)
 
 
 class Reports:

@@ -12,7 +12,7 @@ from userlock.errors import WriteViolation
 from userlock.lock.configuration import defaults
 from userlock.lock.scope import current_scope
 from userlock.ndb.provenance import NO_LOCKS
-from userlock.reports import REPORTS
+from userlock.reports import REPORTS, unlocked_blocks
 from userlock.settings import Enforcement, Settings
 
 
@@ -44,6 +44,7 @@ class Moment:
         self.checked = (
             self.settings.enforcement is not Enforcement.OFF
             and REPORTS.checks
+            and unlocked_blocks.get() < 1
             and not arranges
             and not unguarded
         )

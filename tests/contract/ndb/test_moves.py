@@ -158,7 +158,7 @@ def test_both_locks_are_kept_until_the_put_has_landed(
 def test_under_the_new_owners_lock_the_cache_does_not_answer(
     key: ndb.Key, elsewhere: Elsewhere
 ) -> None:
-    """What it has names the former owner, and was read before the lock."""
+    """Its answer would name the former owner: it was read before the lock."""
 
     def give_to_bob() -> None:
         with userlock.global_locks(BOTH):
