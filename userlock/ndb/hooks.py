@@ -7,15 +7,14 @@ replaces first.
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
-from userlock.callsite import CallSite, here
+from userlock.callsite import here
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
 from userlock.lock.scope import current_scope
@@ -26,7 +25,7 @@ from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
-from userlock.ndb.stub import Gate, GatedStub, gated, settling
+from userlock.ndb.stub import Gate, GatedStub, gated, settling, stamped_message
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import (
@@ -71,7 +70,7 @@ def _stamped_entity(from_protobuf: Any) -> Any:
             stamp = vars(message).get("_userlock_stamp")
             version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
             read = stamp_read(entity, key_of(entity), version, asked, place)
-            if version > 0 or (stamp is not None and version == 0):
+            if version > 0 or (asked.order and version == 0):
                 ledger().saw(read)
         return entity
 
@@ -79,13 +78,72 @@ def _stamped_entity(from_protobuf: Any) -> Any:
 
 
 @around("_datastore_api:lookup")
-def _quick_lookup(lookup: Any) -> Any:
+def _lookup_of_reader(lookup: Any) -> Any:
     def look_up(key: Any, options: Any) -> Any:
+        """Look an entity up for the running code. Under a lock, bypass the global cache."""
         path = key.flat_path
-        watched = is_watched(path[len(path) % 2 - 2])
-        return lookup(QuickKey.like(key) if watched else key, options)
+        if not is_watched(path[len(path) % 2 - 2]):
+            return lookup(key, options)
+        key = QuickKey.like(key)
+        scope, context = current_scope(), current_context()
+        settings = defaults.settings if scope is None else scope.settings
+        asked = Origin(NO_LOCKS if scope is None else scope.held, None, next(orders))
+        place = here() if settings.capture_places else None
+        cached = context.global_cache is not None
+        stored = not cached or uses_datastore(context, key, {"_options": options})
+        if cached and stored and asked.held:
+            options = _past_the_global_cache(options)
+        found = tasklets.Future("a look-up")
+
+        def answered(looked_up: Any) -> None:
+            error = tasklets.Future.exception(looked_up)
+            if error is not None:
+                found.set_exception(error)
+                return
+            message = looked_up.result()
+            if not hasattr(message, "_pb"):
+                found.set_result(message)  # there is no such entity
+                return
+            stamp = vars(message).get("_userlock_stamp")
+            if stamp is None and stored and not _has_version(message):
+                with context.use():
+                    again = lookup(key, _past_the_global_cache(options))
+                again.add_done_callback(answered)
+                return
+            if stamp is None:
+                # Where that is all there is, an entity in the global cache is read under a lock.
+                lives_there = not stored and context.datastore_policy(key) is False
+                stamp = number_in(message._pb), asked if lives_there else NOTHING_HELD, place
+            else:
+                stamp = stamp[0], _held_since(asked, stamp[1]), place
+            found.set_result(stamped_message(message._pb, stamp))
+
+        lookup(key, options).add_done_callback(answered)
+        return found
 
     return look_up
+
+
+def _past_the_global_cache(options: Any) -> Any:
+    """Return the options of a look-up that goes to Datastore itself."""
+    return options.copy(use_global_cache=False)
+
+
+def _has_version(message: Any) -> bool:
+    """Return whether an entity in the global cache has its version, without which no put of it
+    could be fenced: a process without userlock may have cached it."""
+    return number_in(message._pb) > 0
+
+
+def _held_since(asked: Origin, sent: Origin) -> Origin:
+    """Return the origin of a look-up with the locks that its caller has held since it asked.
+
+    The request may have been sent by other code, with another scope, that ran the event loop.
+    """
+    if sent.held is asked.held:
+        return sent
+    held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}
+    return sent._replace(held={**sent.held, **held})
 
 
 @around("_cache:ContextCache.get_and_validate")
@@ -106,84 +164,6 @@ def _is_good(ndb_key: Any, entity: Any) -> bool:
         cls = watched_class(kind_of(ndb_key))
         return cls is None or cached_miss_is_good(cls, ndb_key)
     return not isinstance(entity, Stamped) or cached_is_good(entity)
-
-
-@around("key:Key.get_async")
-def _get_with_place(get_async: Any) -> Any:
-    def get_noting_place(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note the call site of a look-up. Under a lock, bypass the global cache."""
-        if not is_watched(kind_of(ndb_key)):
-            return get_async(ndb_key, *args, **kwargs)
-        get = functools.partial(get_async, ndb_key, *args)
-        context = current_context()
-        scope = current_scope()
-        settings = defaults.settings if scope is None else scope.settings
-        held = NO_LOCKS if scope is None else scope.held
-        place = here() if settings.capture_places else None
-        asked = Origin(held, None, next(orders))
-        if context is None or context.global_cache is None:
-            future = get(**kwargs)
-        elif not uses_datastore(context, ndb_key, kwargs):
-            future = get(**kwargs)
-            if context.datastore_policy(ndb_key) is False:  # its entities live there
-                future.add_done_callback(functools.partial(_note_holdings, asked))
-        elif held:
-            future = get(**_past_the_global_cache(kwargs))
-        else:
-            future = _get_with_version(ndb_key, get, kwargs)
-        if place is not None or held:
-            future.add_done_callback(functools.partial(_note_reader, place, asked))
-        return future
-
-    return get_noting_place
-
-
-@tasklets.tasklet
-def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    entity = yield get(**kwargs)
-    stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
-    if stamp is not None and not stamp.version and stamp.order == NOTHING_HELD.order:
-        # From a process without userlock, through the global cache. Its put could not be fenced.
-        current_context().cache.pop(ndb_key, None)
-        entity = yield get(**_past_the_global_cache(kwargs))
-    return entity
-
-
-def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a look-up that goes to Datastore itself."""
-    options = kwargs.get("_options")
-    if options is None:
-        return {**kwargs, "use_global_cache": False}
-    return {**kwargs, "_options": options.copy(use_global_cache=False)}
-
-
-def _note_holdings(asked: Origin, future: Any) -> None:
-    """Note the locks of a look-up in the global cache, where that is all there is."""
-    if tasklets.Future.exception(future) is None:
-        entity = future.result()
-        stamp = entity._userlock_stamp if isinstance(entity, Stamped) else None
-        if stamp is not None and stamp.order == NOTHING_HELD.order:
-            entity._userlock_stamp = stamp._replace(held=asked.held, order=asked.order)
-
-
-def _note_reader(place: CallSite | None, asked: Origin, future: Any) -> None:
-    """Note the call site of a look-up, and the locks that its caller has held ever since.
-
-    The request may have been sent by other code, with another scope, that ran the event loop.
-    """
-    if tasklets.Future.exception(future) is not None:
-        return
-    entity = future.result()
-    before = entity._userlock_stamp if isinstance(entity, Stamped) else None
-    if before is None:
-        return
-    stamp = before if before.place is not None else before._replace(place=place)
-    if stamp.order > asked.order and stamp.held is not asked.held:
-        held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}
-        stamp = stamp._replace(held={**stamp.held, **held})
-    if stamp is not before:
-        entity._userlock_stamp = stamp
-        ledger().saw(stamp)
 
 
 # --- writes ---------------------------------------------------------------------------------

@@ -31,19 +31,15 @@ POINTS = (
     Point("_datastore_api:stub", "any client's stub, also of no `ndb.Client`, is gated"),
     Point("_datastore_api:put", "the ticket of a put is written into the key that it sends"),
     Point("_datastore_api:delete", "likewise, of a delete"),
-    Point("_datastore_api:lookup", "the keys of look-ups make their messages quickly"),
+    Point("_datastore_api:lookup", "a look-up knows its caller, and what it may be answered from"),
     Point("_datastore_api:_process_commit", "each write of a commit gets an error of its own"),
     Point("_cache:global_cache_key", "the global cache's keys are without tickets"),
     Point("_cache:ContextCache.get_and_validate", "under a lock, a cached entity may be old"),
     Point("_transaction:transaction_async_", "writes land before; its error is the real one"),
     Point("model:_entity_from_protobuf", "a message becomes an object, and its stamp goes along"),
     Point("model:Model._prepare_for_put", "the last step before the properties are read"),
-    Point("key:Key._key", "kind and id, at a hundredth of the cost of `kind()` and `id()`"),
     Point("_eventloop:EventLoop.queue_rpc", "a loop that waits too long for a write is woken"),
 )
-
-#: The points that are neither functions nor classes.
-_ATTRIBUTES = ("key:Key._key",)
 
 
 def missing_points() -> list[str]:
@@ -51,14 +47,11 @@ def missing_points() -> list[str]:
     missing = []
     for point in POINTS:
         try:
-            if point.name == "key:Key._key":  # objects have it, their class does not
-                found = ndb_package.Key("A", 1, project="p", namespace="", database="")._key
-            else:
-                found = pkgutil.resolve_name(f"google.cloud.ndb.{point.name}")
+            found = pkgutil.resolve_name(f"google.cloud.ndb.{point.name}")
         except Exception:
             missing.append(f"{point.name} is gone")
             continue
-        if not callable(found) and point.name not in _ATTRIBUTES:
+        if not callable(found):
             missing.append(f"{point.name} is not a function any more")
     return missing
 
@@ -92,27 +85,25 @@ def key_of(entity: Any) -> Any:
 
 def kind_of(ndb_key: Any) -> str:
     """Return the kind of a key."""
-    path = ndb_key._key.flat_path
-    kind: str = path[len(path) % 2 - 2]  # `kind()` makes a deep copy of the path
+    kind: str = ndb_key.flat()[-2]  # `kind()` makes a deep copy of the path, as `id()` does
     return kind
 
 
 def path_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return kind, id, kind, id, ... of a key; the last id may be missing."""
-    path: tuple[Any, ...] = ndb_key._key.flat_path
-    return path
+    path: tuple[Any, ...] = ndb_key.flat()
+    return path[:-1] if path[-1] is None else path
 
 
 def id_of(ndb_key: Any) -> str | int | None:
     """Return the id of a key, or None."""
-    path = ndb_key._key.flat_path
-    return path[-1] if len(path) % 2 == 0 else None
+    found: str | int | None = ndb_key.flat()[-1]
+    return found
 
 
 def name_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return what tells a complete key from others, hashed in a tenth of the time."""
-    key = ndb_key._key
-    return key.project, key.namespace or "", key.flat_path
+    return ndb_key.project(), ndb_key.namespace() or "", ndb_key.flat()
 
 
 def name_in(raw_key: Any) -> tuple[Any, ...]:
@@ -121,20 +112,14 @@ def name_in(raw_key: Any) -> tuple[Any, ...]:
     return partition.project_id, partition.namespace_id, path_of_message(raw_key)
 
 
-def namespace_of(ndb_key: Any) -> str | None:
-    """Return the namespace of a key; None or empty for the default one."""
-    found: str | None = ndb_key._key.namespace
-    return found
-
-
 def is_complete(ndb_key: Any) -> bool:
     """Return whether there is a key and it has an id."""
-    return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
+    return ndb_key is not None and ndb_key.flat()[-1] is not None
 
 
 def raw_key_of(ndb_key: Any) -> Any:
     """Return the (raw) message of a key."""
-    return message_of(ndb_key._key)
+    return message_of(ndb_key.project(), ndb_key.database(), ndb_key.namespace(), path_of(ndb_key))
 
 
 def ndb_key_of(raw_key: Any) -> Any:

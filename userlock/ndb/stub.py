@@ -202,6 +202,13 @@ def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
     return response
 
 
+def stamped_message(entity: Any, stamp: tuple[int, Origin, CallSite | None]) -> Any:
+    """Return the Entity message of google-cloud-datastore's for a (raw) one, with a stamp."""
+    message: Any = entity_types.Entity.__new__(entity_types.Entity)
+    vars(message).update(_pb=entity, _userlock_stamp=stamp)
+    return message
+
+
 class _Result:
     """One result of a look-up or query, for ndb. Its entity is made on demand."""
 
@@ -218,10 +225,8 @@ class _Result:
     @property
     def entity(self) -> Any:
         """Return the Entity message of google-cloud-datastore's, with its stamp."""
-        message: Any = entity_types.Entity.__new__(entity_types.Entity)
-        stamp = self._raw.version if self._whole else PARTIAL, self._asked, self._place
-        vars(message).update(_pb=self._raw.entity, _userlock_stamp=stamp)
-        return message
+        version = self._raw.version if self._whole else PARTIAL
+        return stamped_message(self._raw.entity, (version, self._asked, self._place))
 
     @property
     def cursor(self) -> Any:

@@ -63,7 +63,6 @@ from userlock.ndb.ledger import ledger_of
 from userlock.ndb.patches import (
     is_complete,
     name_of,
-    namespace_of,
     path_of,
 )
 from userlock.ndb.pending import (
@@ -238,8 +237,7 @@ class Write(PendingWrite, abc.ABC):
         """Return its number, once, if that is its key, as one of google-cloud-datastore's; or 0."""
         if not self.checked or self._key_sent:
             return 0
-        mine = None if self._key is None else self._key._key
-        if mine is not ds_key and not self.is_for(ds_key.flat_path, ds_key.namespace):
+        if not self.is_for(ds_key.flat_path, ds_key.namespace):
             return 0
         self._key_sent = True
         return self.number
@@ -306,7 +304,7 @@ class Write(PendingWrite, abc.ABC):
         """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
-        return path == self._path and (namespace or None) == (namespace_of(self._key) or None)
+        return path == self._path and (namespace or None) == (self._key.namespace() or None)
 
     def _find_reliance(self) -> None:
         """Find out whether only its locks protect it: Datastore would not refuse it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -9,7 +11,8 @@ from google.cloud import ndb
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
-from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.models import Learner, Plain, VideoLog
+from tests.contract.ndb.ways.surroundings import with_a_global_cache
 from tests.unit.emulator.waiting import Started
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.ndb.writes import Write
@@ -180,3 +183,16 @@ def test_after_a_rollback_a_new_object_may_be_put_in_the_next_attempt() -> None:
     watch()
     assert len(attempts) == 2
     assert VideoLog.query().count() == 1
+
+
+@pytest.mark.parametrize("cls", [Learner, Plain])
+def test_a_key_may_be_deleted_twice_with_a_global_cache(cls: Any) -> None:
+    def delete_twice() -> None:
+        key.delete()
+        key.delete()
+
+    with userlock.global_lock("ann"), with_a_global_cache():
+        key = cls(id="ann").put() if cls is Plain else ndb.Key(cls, "ann")
+        key.get()
+        ndb.transaction(delete_twice)
+        assert key.get() is None
