@@ -66,14 +66,16 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 
 @pytest.fixture
 def elsewhere(ndb_client: ndb.Client) -> Callable[[Callable[[], None]], None]:
-    """Run something as another process would: another thread, ndb context and scope."""
+    """Run something as another process would: another thread, channel, ndb context and scope."""
 
     def run(action: Callable[[], None]) -> None:
         errors: list[BaseException] = []
 
         def target() -> None:
             try:
-                with ndb_client.context():
+                # Its own channel: a commit may be sent by the thread that serves the other one.
+                client = ndb.Client(namespace=ndb_client.namespace, database=ndb_client.database)
+                with client.context():
                     action()
             except BaseException as error:
                 errors.append(error)

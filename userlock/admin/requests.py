@@ -237,8 +237,9 @@ def _found(keys: list[Any], *, done: bool) -> Iterator[Found]:
     for start in range(0, len(keys), _BATCH):
         rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
         for row in rows:
-            if row is not None and row.is_finished == done:
-                yield found_of(row)
+            found = None if row is None else found_of(row)
+            if found is not None and (found.malformed or (found.status is not None) == done):
+                yield found
 
 
 def found_of(row: Any) -> Found:
@@ -286,7 +287,7 @@ def _stamp(row: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _points(encoded: bytes) -> tuple[str, ...]:
+def _points(encoded: str) -> tuple[str, ...]:
     try:
         documents = points_in(encoded)
         names = [

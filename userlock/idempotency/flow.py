@@ -452,9 +452,7 @@ class Flow:
             FlowTakenOver: it names another attempt, or is gone.
         """
         if row is None and self._new is not None:
-            row = copy.copy(self._new)
-            row._values = {**row._values}
-            return row
+            return copy.copy(self._new)
         if row is None or row.token != self._token:
             raise self._taken_over()
         return row
@@ -468,7 +466,7 @@ class Flow:
                 user_id=self.user_id,
                 key=self.key,
             )
-        row.points, row.calling = encoded, calling
+        row.points, row.calling = encoded.decode(), calling
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, points
 

@@ -96,9 +96,11 @@ def check_same(row: Any, request: Request) -> None:
         )
 
 
-def stored_parameters(request: Request) -> bytes | None:
+def stored_parameters(request: Request) -> str | None:
     """Return the parameters as they are stored; None if they are not."""
-    return written([request.params, request.arguments]) if request.completable else None
+    if not request.completable:
+        return None
+    return written([request.params, request.arguments]).decode()
 
 
 def request_of(row: Any) -> Request:

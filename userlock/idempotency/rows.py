@@ -16,15 +16,24 @@ from typing import Any
 
 from google.cloud import ndb
 
-from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import SHARDS, micros_of, name_of, namespaces, owner_key, shard_index
+from userlock.ndb.model import WriteIdProperty
+from userlock.ndb.owners import (
+    SHARDS,
+    key_below,
+    micros_of,
+    name_of,
+    namespaces,
+    owner_key,
+    shard_index,
+)
+from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.
 MOST_BYTES = 900_000
 
 
-class RequestRow(Model):
+class RequestRow(PackedModel):
     """A request.
 
     Attributes:
@@ -55,29 +64,32 @@ class RequestRow(Model):
         "each write is fenced, or in a transaction that has read the row; attempts have tokens"
     )
     _userlock_expects_conflicts = True
+    _payload = "body"
     write_id = WriteIdProperty()
 
-    user = ndb.JsonProperty(indexed=False)
-    idempotency_key = ndb.TextProperty()
-    flow = ndb.TextProperty()
-    method = ndb.TextProperty(default="")
-    path = ndb.TextProperty(default="")
-    digest = ndb.TextProperty()
-    params = ndb.BlobProperty(compressed=True)
-    begun_at = ndb.IntegerProperty(indexed=False)
-    attempts = ndb.IntegerProperty(indexed=False, default=0)
-    token = ndb.TextProperty(default="")
-    claimed_until = ndb.IntegerProperty(indexed=False, default=0)
-    claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
-    calling = ndb.BooleanProperty(indexed=False, default=False)
-    complete_at = ndb.IntegerProperty(indexed=False, default=0)
-    points = ndb.BlobProperty(compressed=True, default=b"[]")
-    status = ndb.IntegerProperty(indexed=False)
-    headers = ndb.JsonProperty(indexed=False)
-    body = ndb.BlobProperty(compressed=True)
-    finished_at = ndb.IntegerProperty(indexed=False, default=0)
+    data = ndb.BlobProperty(compressed=True)
     expire_at = ndb.DateTimeProperty(indexed=False)
     standing = ndb.ComputedProperty(lambda row: standing_of(row))
+
+    user = Field()
+    idempotency_key = Field()
+    flow = Field()
+    method = Field("")
+    path = Field("")
+    digest = Field()
+    params = Field()
+    begun_at = Field()
+    attempts = Field(0)
+    token = Field("")
+    claimed_until = Field(0)
+    claimed_locked = Field(False)
+    calling = Field(False)
+    complete_at = Field(0)
+    points = Field("[]")
+    status = Field()
+    headers = Field()
+    body = Field()
+    finished_at = Field(0)
 
     @classmethod
     def _get_kind(cls) -> str:
@@ -89,7 +101,8 @@ class RequestRow(Model):
 
     def has_expired(self, now: int) -> bool:
         """Return whether its answer is no longer kept. Datastore's own expiry may be a day late."""
-        return self.expire_at is not None and micros_of(self.expire_at) <= now
+        expire_at = self.expire_at
+        return expire_at is not None and micros_of(expire_at) <= now
 
 
 #: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, one
@@ -155,10 +168,10 @@ def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
 
 def request_key(user_id: str, key: str) -> Any:
     """Return the key of a user's request, in the namespace of the running code."""
-    return ndb.Key(RequestRow, name_of(key), parent=owner_key(user_id))
+    return key_below(user_id, RequestRow, name_of(key))
 
 
-def points_in(encoded: bytes) -> list[dict[str, Any]]:
+def points_in(encoded: str) -> list[dict[str, Any]]:
     """Return the recovery points of a request, in the order in which they were reached.
 
     A document each: `name`, `kind` ("phase" or "call"), and its `out`; of a call that

@@ -139,7 +139,12 @@ class Result(NamedTuple):
 
 def may_have_landed(error: BaseException | None) -> bool:
     """Return whether a commit that ends with this error may have been applied all the same."""
-    return isinstance(error, DOUBTFUL)
+    return isinstance(error, DOUBTFUL) and not hasattr(error, "_userlock_unsent")
+
+
+def note_unsent(error: Exception) -> None:
+    """Note with an error that the commit which ends with it was not sent."""
+    error._userlock_unsent = True  # type: ignore[attr-defined]
 
 
 def is_transient(error: BaseException | None) -> bool:

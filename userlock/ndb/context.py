@@ -84,7 +84,7 @@ def current_attempt() -> Attempt:
     if attempt is None:
         for each in [each for each, other in attempts.items() if other.over][:-_KEPT_ATTEMPTS]:
             del attempts[each]
-            ended[each] = None  # code may still run in it
+            ended[bytes(each or b"")] = None  # code may still run in it
             if len(ended) > _MOST_ENDED:
                 del ended[next(iter(ended))]
         attempt = attempts[transaction] = Attempt()

@@ -20,6 +20,7 @@ from userlock.lock.held_lock import register_participant
 from userlock.lock.scope import current_scope
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, uses_datastore
+from userlock.ndb.late_begin import begin_late
 from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
@@ -256,6 +257,16 @@ def _delete_multi(_: Any) -> Any:
 
 around("tasklets:Future.set_exception")(setting)
 around("_transaction:transaction_async_")(running)
+
+
+@around("_datastore_api:begin_transaction")
+def _begin_with_first_rpc(_: Any) -> Any:
+    def begin(read_only: bool, **_: Any) -> Any:
+        begun = tasklets.Future("the beginning of a transaction")
+        begun.set_result(begin_late(read_only=read_only))
+        return begun
+
+    return begin
 
 
 @around("client:Client.context")

@@ -58,10 +58,11 @@ def owner_key(owner: str, namespace: str | None = None) -> Any:
     return ndb.Key(OwnerRow._get_kind(), name_of(owner), namespace=namespace)
 
 
-def lone_key() -> Any:
-    """Return a root key that is no owner's, in the namespace of the running code."""
-    name = f"-{secrets.token_hex(10)}"
-    return ndb.Key(OwnerRow._get_kind(), name, namespace=current_namespace())
+def key_below(owner: str | None, kind: Any, name: str) -> Any:
+    """Return the key of an owner's row, in the namespace of the running code; None: of no one's."""
+    root = f"-{secrets.token_hex(10)}" if owner is None else name_of(owner)
+    root_kind = OwnerRow._get_kind()
+    return ndb.Key(root_kind, root, kind._get_kind(), name, namespace=current_namespace())
 
 
 def is_root_of(root: Any, owner: str | None) -> bool:
@@ -111,8 +112,8 @@ def namespaces() -> list[str]:
 
 def shard_of(key: Any) -> int:
     """Return the shard of a row: that of its owner. It keeps indexes from growing at one end."""
-    root = key.root().id().encode("utf-8", "surrogatepass")
-    return zlib.crc32(root) % SHARDS
+    root = key.flat()[1]
+    return zlib.crc32(root.encode("utf-8", "surrogatepass")) % SHARDS
 
 
 def shard_index(prefix: str, key: Any, micros: int) -> str:

@@ -32,6 +32,7 @@ POINTS = (
     Point("_datastore_api:put", "the ticket of a put is written into the key that it sends"),
     Point("_datastore_api:delete", "likewise, of a delete"),
     Point("_datastore_api:lookup", "a look-up knows its caller, and what it may be answered from"),
+    Point("_datastore_api:begin_transaction", "a transaction begins with its first RPC"),
     Point("_datastore_api:_process_commit", "each write of a commit gets an error of its own"),
     Point("_cache:global_cache_key", "the global cache's keys are without tickets"),
     Point("_cache:ContextCache.get_and_validate", "under a lock, a cached entity may be old"),

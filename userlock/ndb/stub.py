@@ -38,6 +38,7 @@ from userlock.ndb.commits import (
 )
 from userlock.ndb.context import Attempt, current_attempt, current_transaction
 from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.late_begin import method_of
 from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import name_in, ndb_key_of
 from userlock.ndb.plain_commits import PlainCommit
@@ -70,10 +71,10 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         kind = _GATED.get(name)
         if kind is not None:
-            return kind(getattr(self._userlock_stub, name), self._userlock_stub)
+            return kind(method_of(self._userlock_stub, name), self._userlock_stub)
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
-        found = getattr(self._userlock_stub, name)
+        found = method_of(self._userlock_stub, name)
         if name in _HARMLESS or name in _ATTRIBUTES:
             return found
         raise WriteNotFenced.unknown_rpc(name)
@@ -337,7 +338,7 @@ class _Commit(_Method):
         request = call.request
         if call.rpc != "commit":
             wrapped = _REQUESTS[call.rpc].wrap(request)
-            return getattr(self._stub, call.rpc).future(wrapped, *args, **options)
+            return method_of(self._stub, call.rpc).future(wrapped, *args, **options)
         if not self._is_last:
             note_passed(request)
         if hasattr(kind, "wrap"):

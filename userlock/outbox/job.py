@@ -29,7 +29,7 @@ from userlock.numbers import check_seconds
 from userlock.outbox import arguments
 from userlock.outbox.context import MOST_DELAY
 from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow, NameRow, name_key, new_key
+from userlock.outbox.rows import JobRow, NameRow, name_of_job, new_key
 from userlock.outbox.waking import Due, Waker, text_of
 
 _P = ParamSpec("_P")
@@ -289,12 +289,11 @@ class Job(Generic[_P, _R]):
                 f"job {self.name}: dedupe must be a text that is not empty, not {dedupe!r:.80}",
                 job=self.name,
             )
-        key = name_key(self._outbox, row.owner, self.name, dedupe)
-        known = key.get()
+        row.name = name_of_job(self._outbox, self.name, dedupe)
+        known = row.name_key.get()
         if known is not None:
             return known.job_key
-        row.name = key
-        NameRow(key=key, job_key=row.key).put()
+        NameRow(key=row.name_key, job_key=row.key).put()
         return None
 
 

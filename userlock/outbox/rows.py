@@ -24,7 +24,8 @@ from typing import Any
 from google.cloud import ndb
 
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import current_namespace, joined, lone_key, owner_key, shard_index
+from userlock.ndb.owners import joined, key_below, shard_index
+from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 
@@ -33,7 +34,7 @@ MOST_CAUSE = 300
 MOST_ERROR = 2_000
 
 
-class JobRow(Model):
+class JobRow(PackedModel):
     """A job.
 
     Attributes:
@@ -51,7 +52,7 @@ class JobRow(Model):
         place: the version of the commit that staged it; 0 until its next put.
         index: its number in that commit.
         tier: the tier by which it runs; empty for the default.
-        name: the key of its `NameRow`; None if it has none.
+        name: the id of its `NameRow`; None if it has none.
         staged_at: in microseconds since 1970.
         attempts: the runs that have begun.
         tries: how often it was asked for again since it was last claimed, for the pauses.
@@ -68,39 +69,51 @@ class JobRow(Model):
         "each write is fenced, or in a transaction that has read the row; workers have tokens"
     )
     _userlock_expects_conflicts = True
+    _payload = "arguments"
     write_id = WriteIdProperty()
 
-    outbox = ndb.TextProperty(default="")
-    owner = ndb.JsonProperty(indexed=False)
-    job = ndb.TextProperty()
-    arguments = ndb.BlobProperty()
-    ready_at = ndb.IntegerProperty(indexed=False)
-    delayed = ndb.BooleanProperty(indexed=False, default=False)
+    data = ndb.BlobProperty()
     due = ndb.StringProperty()
     standing = ndb.ComputedProperty(lambda row: standing_of(row))
     queued = ndb.StringProperty()
-    ordered = ndb.BooleanProperty(indexed=False, default=True)
-    place = ndb.IntegerProperty(indexed=False, default=0)
-    index = ndb.IntegerProperty(indexed=False, default=0)
-    tier = ndb.TextProperty(default="")
-    name = ndb.KeyProperty(indexed=False)
-    staged_at = ndb.IntegerProperty(indexed=False)
-    attempts = ndb.IntegerProperty(indexed=False, default=0)
-    tries = ndb.IntegerProperty(indexed=False, default=0)
-    claim = ndb.TextProperty(default="")
-    claimed_until = ndb.IntegerProperty(indexed=False, default=0)
-    claimed_locked = ndb.BooleanProperty(indexed=False, default=False)
     dead = ndb.StringProperty()
-    died_at = ndb.IntegerProperty(indexed=False, default=0)
-    redriven = ndb.IntegerProperty(indexed=False, default=0)
-    first_error = ndb.TextProperty()
-    first_error_at = ndb.IntegerProperty(indexed=False, default=0)
-    last_error = ndb.TextProperty()
-    last_error_at = ndb.IntegerProperty(indexed=False, default=0)
+
+    outbox = Field("")
+    owner = Field()
+    job = Field()
+    arguments = Field()
+    ready_at = Field()
+    delayed = Field(False)
+    ordered = Field(True)
+    place = Field(0)
+    index = Field(0)
+    tier = Field("")
+    name = Field()
+    staged_at = Field()
+    attempts = Field(0)
+    tries = Field(0)
+    claim = Field("")
+    claimed_until = Field(0)
+    claimed_locked = Field(False)
+    died_at = Field(0)
+    redriven = Field(0)
+    first_error = Field()
+    first_error_at = Field(0)
+    last_error = Field()
+    last_error_at = Field(0)
 
     @classmethod
     def _get_kind(cls) -> str:
         return "UserLockJob"
+
+    @property
+    def name_key(self) -> Any:
+        """Return the key of its `NameRow`; None if it has none."""
+        if self.name is None:
+            return None
+        if self.owner is None:
+            return ndb.Key(NameRow, self.name, namespace=self.key.namespace())
+        return ndb.Key(NameRow, self.name, parent=self.key.parent())
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -211,15 +224,15 @@ def new_key(owner: str | None, micros: int) -> Any:
     Those of one process are ascending, even if its clock stands still.
     """
     name = f"{micros:016x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
-    return ndb.Key(JobRow, name, parent=lone_key() if owner is None else owner_key(owner))
+    return key_below(owner, JobRow, name)
 
 
-def name_key(outbox: str, owner: str | None, job: str, dedupe: str) -> Any:
-    """Return the key of the name of a job. That of a job without an owner is a group by itself."""
-    name = joined(outbox, job, dedupe)
-    if owner is None:
-        return ndb.Key(NameRow, name, namespace=current_namespace())
-    return ndb.Key(NameRow, name, parent=owner_key(owner))
+def name_of_job(outbox: str, job: str, dedupe: str) -> str:
+    """Return the id of the `NameRow` of a job.
+
+    Its key is in the group of the job's owner. For a job without one it is a group by itself.
+    """
+    return joined(outbox, job, dedupe)
 
 
 def relay_key(outbox: str, shard: int) -> Any:

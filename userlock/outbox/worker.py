@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 
 #: The most jobs that one message runs.
 _MOST_RUNS = 100
+#: The length of arguments that are kept while a job waits for its turn, in bytes.
+_SHORT = 2_000
 #: How long the first message of a job waits for a busy owner, and later ones, in seconds. The
 #: engine's threads wait with them: few for one owner.
 _BUSY_WAITS = (2.0, 0.0)
@@ -102,7 +104,7 @@ class _Refused(enum.Enum):
 
 
 class _Claim:
-    """A job that this worker has claimed."""
+    """A job that this worker has claimed, with a token; or that needs none (`_ends_by_itself`)."""
 
     def __init__(self, row: Any, token: str) -> None:
         self.key = row.key
@@ -119,10 +121,10 @@ class _Claim:
         """Return the row, in a transaction.
 
         Raises:
-            ClaimLost: it has another token, or is gone.
+            ClaimLost: it has another token, or is gone. Without a token: it has been run.
         """
         row = self.key.get()
-        if row is None or not _is_mine(row, self.token):
+        if row is None or not _is_mine(row, self):
             raise ClaimLost(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
                 job=self.row.job,
@@ -141,6 +143,8 @@ class _Waiting(NamedTuple):
     #: Whether it holds the later ones up: one that was never due yet does not.
     holds_up: bool
     dead: bool
+    #: As it was read; None if it has long arguments, so that many of them find room.
+    row: Any
 
 
 class Queue:
@@ -152,7 +156,6 @@ class Queue:
 
     def __init__(self, outbox: str, root: Any) -> None:
         rows = queued_jobs(outbox, root).iter(use_cache=False, use_global_cache=False)
-        # Without their arguments, so that many long ones find room.
         self._jobs = sorted(map(_waiting, rows))
 
     def remove(self, job: _Waiting) -> None:
@@ -177,6 +180,7 @@ def _waiting(row: Any) -> _Waiting:
         row.ready_at if row.delayed else 0,
         row.dead is not None or bool(row.attempts) or row.first_error is not None,
         row.dead is not None,
+        row if len(row.arguments or b"") <= _SHORT else None,
     )
 
 
@@ -237,12 +241,12 @@ class Worker:
                     max_waiting=_MOST_WAITING,
                     heartbeat=not opened.service.requests_only,
                 ) as tenure:
+                    if row.ordered:
+                        return self._run_owner(key, opened, tenure)
                     if tenure.lease.contended:
                         row = key.get(use_cache=False, use_global_cache=False)
                         if row is None:
                             return Outcome.NOTHING
-                    if row.ordered:
-                        return self._run_owner(row, opened, tenure)
                     return self._run_alone(row, opened, tenure)
             except (LockTimeout, LockServiceUnavailable, DeadlockDetected) as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
@@ -256,9 +260,8 @@ class Worker:
         self._run(claim, opened)
         return Outcome.RAN
 
-    def _run_owner(self, row: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
+    def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
         """Run the jobs before that one, that one, and some of those after it that may run now."""
-        until = row.key
         ran = Outcome.NOTHING
         queue = Queue(self._outbox, until.root())
         ends = math.inf
@@ -266,7 +269,7 @@ class Worker:
             job = queue.first(self._now())
             if job is None:
                 return ran
-            claim = self._claim(job.key, tenure, row if job.key == until else None)
+            claim = self._claim(job.key, tenure, job.row)
             if isinstance(claim, _Claim):
                 ran = Outcome.RAN
                 if self._run(claim, opened) != "done":
@@ -306,9 +309,13 @@ class Worker:
         if row is None:
             row = key.get(use_cache=False, use_global_cache=False)
         if row is not None and row.name is None and current_settings().fencing:
+            unseen = locked and not row.attempts and not row.tries and self._ends_by_itself(row)
+            token = "" if unseen else token
             refused = self._note_claim(row, token, locked=locked)
             if refused is not None:
                 return refused
+            if unseen:
+                return _Claim(row, token)
             try:
                 row.put(use_cache=False, use_global_cache=False)
             except StaleWriteError:
@@ -331,6 +338,16 @@ class Worker:
         claimed: _Claim | _Refused = ndb.transaction(claim)
         return claimed
 
+    def _ends_by_itself(self, row: Any) -> bool:
+        """Return whether a job reads its row, and removes it, in its own transaction.
+
+        At its first time it needs no claim: under the lock no other worker runs it, and without
+        one that transaction fails. If the process dies, the relay asks for it, and notes that:
+        later runs are counted before they begin.
+        """
+        job = self._jobs.get(row.job)
+        return job is not None and job.transactional
+
     def _note_claim(self, row: Any, token: str, *, locked: bool) -> _Refused | None:
         """Note a claim in a row, unless it cannot be claimed."""
         now = self._now()
@@ -347,7 +364,7 @@ class Worker:
     @staticmethod
     def _free_name(row: Any) -> None:
         """From its begin on, a job of the same name may be staged again."""
-        name = row.name.get()
+        name = row.name_key.get()
         if name is not None and name.job_key == row.key:
             name.key.delete()
         row.name = None
@@ -449,7 +466,7 @@ class Worker:
 
     def _failed(self, claim: _Claim, error: BaseException | None) -> tuple[str, str]:
         """Note the error, and when the job runs again: or that it is dead."""
-        job = self._jobs.get(claim.row.job)
+        job, attempts = self._jobs.get(claim.row.job), claim.row.attempts
         final = job is not None and error is not None and isinstance(error, job.never_retry)
         cause = "the process ended" if error is None else type(error).__name__
         text = cause if error is None else _described(error)
@@ -458,6 +475,7 @@ class Worker:
             now = self._now()
             if row.first_error is None:
                 row.first_error, row.first_error_at = text, now
+            row.attempts = attempts
             row.last_error, row.last_error_at = text, now
             row.end_claim()
             pause = None if final else self._pause(row, job, now)
@@ -541,9 +559,10 @@ def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:
     return bool(row.claim) and row.claimed_until > now and not (locked and row.claimed_locked)
 
 
-def _is_mine(row: Any, token: str) -> bool:
-    """Return whether the worker with that token still has the job."""
-    return bool(row.claim == token)
+def _is_mine(row: Any, claim: _Claim) -> bool:
+    """Return whether the worker with that claim still has the job."""
+    is_run = not claim.token and row.attempts + 1 != claim.row.attempts
+    return bool(row.claim == claim.token) and not is_run
 
 
 def _described(error: BaseException) -> str:

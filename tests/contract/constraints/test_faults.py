@@ -240,12 +240,7 @@ def test_round_trips(wire: Wire) -> None:
             found.archived = False
             found.put()
 
-        assert counted(lambda: ndb.transaction(in_transaction)) == [
-            "begin_transaction",
-            "lookup",
-            "lookup",
-            "commit",
-        ]
+        assert counted(lambda: ndb.transaction(in_transaction)) == ["lookup", "lookup", "commit"]
 
 
 def test_a_batch_is_halved(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 from userlock.ndb.stub import Gate
 
+#: The RPCs that read entities.
+READS = ("lookup", "run_query", "run_aggregation_query")
+
 
 class Wire:
     """Replaces `client.stub`.
@@ -28,6 +31,15 @@ class Wire:
     def names(self) -> list[str]:
         """Return the names of the RPCs so far."""
         return [name for name, _ in self.rpcs]
+
+    @property
+    def begun(self) -> int:
+        """Return how many transactions have been begun, by themselves or with a read."""
+        return sum(
+            name == "begin_transaction"
+            or (name in READS and "new_transaction" in request.read_options)
+            for name, request in self.rpcs
+        )
 
     def sent(self, name: str, request: Any) -> Any:
         """Return the request to send instead."""

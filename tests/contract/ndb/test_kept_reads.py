@@ -73,7 +73,7 @@ def a_creation_by_a_faster_request(scene: Scene) -> None:
         created = False
 
         def sent(self, name: str, request: Any) -> Any:
-            if name == "commit" and not self.created:
+            if name == "begin_transaction" and not self.created:  # after ndb's look-up
                 self.created = True
                 scene.store.evict("ann")
                 scene.elsewhere(create)

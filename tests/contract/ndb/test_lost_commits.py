@@ -166,7 +166,7 @@ class TestNotApplied:
         datastore.faults.unavailable(2, rpc="Commit")
         work.under_lock()
         assert work.runs == 1
-        assert wire.names.count("begin_transaction") == 1
+        assert wire.begun == 1
 
     def test_is_run_again_after_contention(self, datastore: userlock_emulator.Emulator) -> None:
         """It is certain that nothing was applied."""
@@ -296,8 +296,8 @@ class TestAfterwards:
         datastore.faults.drop_reply()
         Observer(ndb.context.get_context().client)
         add()
-        # Begin, look, commit, commit again, roll back or look.
-        assert held[0] is False
-        assert all(held[2:])
+        # Look, commit, commit again, roll back or look.
+        assert len(held) >= 4
+        assert all(held)
         assert service.holder("ann") is None
         assert stored(Marked) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -239,11 +240,39 @@ def test_a_worker_that_was_passed_finishes_nothing(
     monkeypatch.setattr(arguments, "decode", pause)
     box.outbox.run(staged.key)
     if protected:
-        assert [row.attempts for row in rows()] == [2], "it is still to be run"
-        assert box.runs == [("work", "failed", 2), ("work", "lost", 1)]
+        # The first run of a job with a transaction is counted when it has failed.
+        attempts = 1 if transactional else 2
+        assert [row.attempts for row in rows()] == [attempts], "it is still to be run"
+        assert box.runs == [("work", "failed", attempts), ("work", "lost", 1)]
         assert points() == (None if transactional else 2)
     else:
         assert rows() == [], "the control: the failed job is gone"
+
+
+def test_a_transactional_job_that_ends_its_process_is_counted(
+    box: Box, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second run on, each is counted before it begins: it ends with a dead letter.
+
+    It ends before its transaction, whose locks would stay in this process.
+    """
+
+    def die(*_: object) -> None:
+        raise Died
+
+    monkeypatch.setattr(Worker, "_run_once", die)
+    staged = adding(box, calls, transactional=True, retry=Retry(attempts=3)).stage_now("ann")
+    attempts = []
+    for _ in range(5):
+        with contextlib.suppress(Died):
+            box.outbox.run(staged.key)
+        attempts += [row.attempts for row in rows() if row.dead is None]
+        box.clock.advance(3600)
+        box.store.forget_everything()
+        box.outbox.relay()
+    assert attempts == [0, 1, 2, 3]
+    assert [row.cause for row in rows()] == ["work the process ended"]
+    assert calls == []
 
 
 @pytest.mark.parametrize("degraded", [False, True])

@@ -76,7 +76,7 @@ class TestTheTransaction:
             return wire.names
 
         change(0)
-        assert change(5) == change(0) == ["begin_transaction", "lookup", "commit"]
+        assert change(5) == change(0) == ["lookup", "commit"]
 
 
 def test_what_no_query_asks_for_has_no_index() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,7 @@ def _filled(shop: Shop, user: str, text: str) -> None:
         for row in rows():
             if row.user == user:
                 row.path = row.method = text
-                row.points = json.dumps([{"name": text, "asked": True}] * 3).encode()
+                row.points = json.dumps([{"name": text, "asked": True}] * 3)
                 if row.idempotency_key != KEY:
                     row.flow, row.status, row.body, row.headers = text, 200, b"", []
                     row.finished_at = row.begun_at
@@ -106,6 +107,7 @@ def test_hidden_users_are_on_no_page(
 
 # --- malformed rows -----------------------------------------------------------------------------
 
+#: Changed fields, or properties.
 MALFORMED: dict[str, dict[str, Any]] = {
     "a time that is a text": {"begun_at": "yesterday"},
     "a time far away": {"begun_at": 2**62, "claimed_until": -(2**62)},
@@ -115,15 +117,20 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "a status of a finished one without expiry": {"status": 200},
     "an expiry that is a text": {"expire_at": "never"},
     "no times": {"begun_at": None, "claimed_until": None, "attempts": None, "token": None},
-    "points that are no JSON": {"points": b"{"},
-    "points of another form": {"points": b'{"name": 7}'},
-    "parameters that are no JSON": {"params": b"{"},
-    "a user that is no JSON": {"user": b"{"},
-    "another user than that of its key": {"user": b'"zoe"'},
-    "a user that is a number": {"user": b"7"},
+    "points that are no JSON": {"points": "{"},
+    "points that are no text": {"points": 7},
+    "points of another form": {"points": '{"name": 7}'},
+    "parameters that are no JSON": {"params": "{"},
+    "no user": {"user": None},
+    "another user than that of its key": {"user": "zoe"},
+    "a user that is a number": {"user": 7},
     "a key that is a number": {"idempotency_key": 7},
     "a flow that is a number": {"flow": 7, "path": 7, "method": 7},
     "a standing of its own": {"standing": "open|00|~"},
+    "data that are not compressed": {"data": b"{}"},
+    "data that are no JSON": {"data": zlib.compress(b"{")},
+    "data that are no object": {"data": zlib.compress(b"[]")},
+    "no data": {"data": None},
     "an empty entity": {},
 }
 
@@ -140,8 +147,12 @@ def test_a_malformed_row_hides_no_other(
     healthy = client.get(key._key)
     unindexed = tuple(healthy.exclude_from_indexes)
     entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
-    changes = MALFORMED[changed]
-    entity.update({**healthy, **changes} if changes else {"standing": healthy["standing"]})
+    properties = {each: value for each, value in MALFORMED[changed].items() if each in healthy}
+    fields = {each: MALFORMED[changed][each] for each in MALFORMED[changed].keys() - properties}
+    if fields:
+        data = json.loads(zlib.decompress(healthy["data"])) | fields
+        properties["data"] = zlib.compress(json.dumps(data).encode())
+    entity.update({**healthy, **properties} if properties else {"standing": healthy["standing"]})
     client.put(entity)
     for path in ("/userlock/requests", "/userlock/requests?user=ann"):
         answer = web.get(path)

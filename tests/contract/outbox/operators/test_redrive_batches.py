@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -163,14 +164,18 @@ def test_an_owner_that_was_busy_is_tried_again(shop: Shop, service: userlock.Loc
 
 # --- malformed rows -----------------------------------------------------------------------------
 
+#: Changed fields, or the property with all of them.
 MALFORMED: dict[str, dict[str, Any]] = {
     "a time that is a text": {"died_at": "yesterday"},
     "no time": {"died_at": None},
     "no number of redrives": {"redriven": None},
     "a number that is a text": {"tries": "three"},
     "no arguments, no owner": {"arguments": None, "owner": None},
-    "an owner that is no JSON": {"owner": b"{"},
-    "another owner than that of its key": {"owner": b'"user04"'},
+    "an owner that is a list": {"owner": ["user04"]},
+    "another owner than that of its key": {"owner": "user04"},
+    "data that are no JSON": {"data": b"{"},
+    "data that are no object": {"data": b"[]"},
+    "no data": {"data": None},
     "an empty entity": {},
 }
 
@@ -191,6 +196,12 @@ def malformed(request: pytest.FixtureRequest, shop: Shop, ndb_client: ndb.Client
     unindexed = tuple(healthy.exclude_from_indexes)
     entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
     changes = MALFORMED[changed]
+    if changes and "data" not in changes:
+        data, _, payload = healthy["data"].partition(b"\n")
+        given = {"arguments": payload, **changes}
+        fields = {each: given[each] for each in given.keys() - {"arguments"}}
+        data = json.dumps(json.loads(data) | fields).encode()
+        changes = {"data": data if given["arguments"] is None else data + b"\n" + payload}
     entity.update({**healthy, **changes} if changes else {"dead": "pay RuntimeError"})
     client.put(entity)
     return key
@@ -293,7 +304,7 @@ def test_datastore_is_down(shop: Shop, datastore: userlock_emulator.Emulator) ->
     """It ends, and does not take each row for malformed."""
     shop.put_dead(OWNERS)
     with (
-        datastore.faults.unavailable(None, rpc="BeginTransaction"),
+        datastore.faults.unavailable(None, rpc="Lookup"),
         pytest.raises(Exception, match="retries exceeded"),
     ):
         redrive_all(shop)

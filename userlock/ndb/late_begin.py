@@ -1,0 +1,239 @@
+"""Transactions that begin with their first RPC, which saves one round trip for each.
+
+    ndb                     here                           Datastore
+    begin ────────────────▶ an id of ours
+    look-up, by that id ──▶ look-up, new_transaction ────▶ begins it, and reads
+                            notes Datastore's id ◀────────
+    commit, by our id ────▶ commit, by Datastore's id ───▶
+
+- A read while the first one is under way waits for that one's answer.
+- A commit without any read before it is two RPCs, as ever: BeginTransaction, Commit.
+  So a commit that is sent again has the same id, and Datastore applies it at most once.
+- If the answer to a read that begins a transaction is lost, the read is sent again and
+  begins another one. The first one ends by itself, within a minute.
+- Without any answer there is nothing to roll back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from google.api_core import exceptions as errors
+from google.cloud.datastore_v1.types import datastore as datastore_types
+
+from userlock.ndb.commits import Call, Result, Steps, note_unsent
+from userlock.ndb.running import Running
+from userlock.ndb.wire import raw
+
+_BeginRequest: Any = datastore_types.BeginTransactionRequest
+_RollbackResponse: Any = datastore_types.RollbackResponse
+
+#: The RPCs that name a transaction. Of the reads, the types of their answers.
+_READS: dict[str, Any] = {
+    "lookup": datastore_types.LookupResponse,
+    "run_query": datastore_types.RunQueryResponse,
+    "run_aggregation_query": datastore_types.RunAggregationQueryResponse,
+    "runAggregationQuery": datastore_types.RunAggregationQueryResponse,
+}
+_ENDS: dict[str, Any] = {
+    "commit": datastore_types.CommitResponse,
+    "rollback": datastore_types.RollbackResponse,
+}
+_ANSWERS = _READS | _ENDS
+
+
+class LateId(bytes):
+    """The id of a transaction for ndb, until it is over. It keeps the transaction."""
+
+    transaction: _Transaction
+
+
+class _Transaction:
+    """A transaction that may not have begun. For any thread."""
+
+    def __init__(self, *, read_only: bool) -> None:
+        self.read_only = read_only
+        self.mutex = threading.Lock()
+        #: Datastore's id of it; empty before the answer that tells it.
+        self.id = b""
+        #: The call that begins it, while it is under way.
+        self.call: Any = None
+        #: Whether it was rolled back before it had begun.
+        self.over = False
+
+    def put_options(self, options: Any) -> None:
+        """Write into (raw) TransactionOptions what kind of transaction it is."""
+        (options.read_only if self.read_only else options.read_write).SetInParent()
+
+    def answered(self, call: Any) -> None:
+        """Note the id that is in the answer of the call that begins it."""
+        with self.mutex:
+            if self.call is not call:
+                return
+            self.call = None
+            try:
+                if call.exception() is None:
+                    self.id = bytes(raw(call.result()).transaction)
+            except Exception:  # it was cancelled
+                return
+
+
+_transactions: weakref.WeakValueDictionary[bytes, _Transaction] = weakref.WeakValueDictionary()
+
+
+def begin_late(*, read_only: bool) -> LateId:
+    """Return an id for a transaction that will begin with its first RPC."""
+    late = LateId(b"userlock" + secrets.token_bytes(16))
+    late.transaction = _transactions[bytes(late)] = _Transaction(read_only=read_only)
+    return late
+
+
+def method_of(stub: Any, name: str) -> Any:
+    """Return an RPC of a stub, which begins the transactions that have not begun."""
+    method = getattr(stub, name)
+    return _Method(name, method, stub) if name in _ANSWERS else method
+
+
+class _Method:
+    """One RPC of a stub."""
+
+    def __init__(self, name: str, method: Any, stub: Any) -> None:
+        self._name = name
+        self._method = method
+        self._stub = stub
+
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        if self._transaction_of(request) is None:
+            return self._method(request, *args, **options)
+        return self.future(request, *args, **options).result()
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        """Begin the call. Returns a gRPC future."""
+        transaction = self._transaction_of(request)
+        if transaction is None:
+            return self._method.future(request, *args, **options)
+
+        def send(change: Callable[[Any], None]) -> Any:
+            changed = type(raw(request))()
+            changed.CopyFrom(raw(request))
+            change(changed)
+            wrapped = changed if raw(request) is request else type(request).wrap(changed)
+            return self._method.future(wrapped, *args, **options)
+
+        if transaction.id:
+            return send(self._within(transaction))
+        if self._name in _READS:
+            with transaction.mutex:
+                first = transaction.call is None and not transaction.id and not transaction.over
+                if first:
+                    call = transaction.call = send(_beginning(transaction))
+            if first:
+                call.add_done_callback(transaction.answered)
+                return _First(call, transaction)
+
+        def step(call: Call) -> Any:
+            if call.rpc != "begin":
+                return send(self._within(transaction))
+            begins = self._begin(transaction, raw(request), options)
+            begins.add_done_callback(transaction.answered)  # before it is told to the steps
+            return begins
+
+        return Running(self._steps(transaction), self._take, step)
+
+    def _transaction_of(self, request: Any) -> _Transaction | None:
+        sent = raw(request)
+        named = sent.transaction if self._name in _ENDS else sent.read_options.transaction
+        return _transactions.get(named) if named else None
+
+    def _within(self, transaction: _Transaction) -> Callable[[Any], None]:
+        """Return the function that writes Datastore's id into a (raw) request."""
+
+        def change(request: Any) -> None:
+            part = request if self._name in _ENDS else request.read_options
+            part.transaction = transaction.id
+
+        return change
+
+    def _begin(self, transaction: _Transaction, sent: Any, options: Any) -> Any:
+        """Return the call that begins the transaction: the one that is under way, or a new one."""
+        with transaction.mutex:
+            if transaction.call is None:
+                request = _BeginRequest.pb(_BeginRequest())
+                request.project_id, request.database_id = sent.project_id, sent.database_id
+                transaction.put_options(request.transaction_options)
+                begin = self._stub.begin_transaction.future
+                transaction.call = begin(_BeginRequest.wrap(request), **options)
+            return transaction.call
+
+    def _steps(self, transaction: _Transaction) -> Steps:
+        """Wait until the transaction has begun, or begin it, and make the call."""
+        if transaction.call is not None:
+            yield [Call("begin", None)]  # its error is its own caller's
+        if not transaction.id and self._name == "rollback":
+            transaction.over = True
+            return Result(_RollbackResponse.pb(_RollbackResponse()), {}, {}, None)
+        if not transaction.id:
+            error: Exception | None = _over() if transaction.over else None
+            if error is None:
+                ((_, error),) = yield [Call("begin", None)]
+            if error is None and not transaction.id:
+                error = _no_id()
+            if error is not None:
+                note_unsent(error)
+                return Result(None, {}, {}, error)
+        ((response, error),) = yield [Call(self._name, None)]
+        return Result(response, {}, {}, error)
+
+    def _take(self, result: Result) -> tuple[Any, Exception | None]:
+        if result.error is not None:
+            return None, result.error
+        return _ANSWERS[self._name].wrap(result.response), None
+
+
+def _beginning(transaction: _Transaction) -> Callable[[Any], None]:
+    """Return the function that lets a (raw) read begin the transaction."""
+
+    def change(request: Any) -> None:
+        request.read_options.ClearField("transaction")
+        transaction.put_options(request.read_options.new_transaction)
+
+    return change
+
+
+class _First:
+    """The read that begins a transaction: its answer tells Datastore's id."""
+
+    def __init__(self, call: Any, transaction: _Transaction) -> None:
+        self._call = call
+        self._transaction = transaction
+
+    def exception(self, *args: Any, **kwargs: Any) -> Any:
+        error = self._call.exception(*args, **kwargs)
+        self._transaction.answered(self._call)  # gRPC may not have told it yet
+        if error is None and not self._transaction.id:
+            return _no_id()  # what was read is in no transaction
+        return error
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        error = self.exception(*args, **kwargs)
+        if error is not None:
+            raise error
+        return self._call.result()
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+def _no_id() -> Exception:
+    return errors.FailedPrecondition("Datastore has begun a transaction without an id")
+
+
+def _over() -> Exception:
+    return errors.InvalidArgument("the transaction is over: it was rolled back")
