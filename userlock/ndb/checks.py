@@ -37,9 +37,13 @@ from userlock.ids import quoted, show_request
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import current_attempt, current_transaction, in_transaction
+from userlock.ndb.context import (
+    current_attempt,
+    current_transaction,
+    in_transaction,
+    request_notes,
+)
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.ledger import ledger
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete, kind_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
@@ -113,7 +117,7 @@ def _finding(
     if stamp is None:
         if tenure is None:
             key = entity._userlock_key
-            if in_transaction() and is_complete(key) and ledger().was_allocated(key):
+            if in_transaction() and is_complete(key) and request_notes().ledger.was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or _outdated(entity, None, tenure)
@@ -353,8 +357,8 @@ def cached_is_good(entity: Any) -> bool:
 
     Under a lock, only an entity that was read or put under the same tenure is fresh.
     """
-    stamp = stamp_of(entity)
-    if stamp is not None and (stamp.version == OVERTAKEN or ledger().is_outdated(stamp)):
+    stamp, ledger = stamp_of(entity), request_notes().ledger
+    if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         return _is_of_running_transaction(entity)

@@ -1,8 +1,8 @@
 """The ndb context and transaction of the running code, and notes about each.
 
-Notes are attributes of ndb's own objects, and live as long as those.
+Notes live as long as the objects that have them.
 
-- `Attempt`: of one attempt of a transaction, with all contexts within it.
+- `Attempt`: of one attempt of a transaction, whose id (`late_begin.LateId`) has it.
 - `RequestNotes`: of the outermost context, normally a request's.
 - `in_flight`: of an event loop: the puts and deletes that are not answered yet.
 """
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from google.cloud.ndb import context
+
+from userlock.ndb.ledger import Ledger
 
 
 def current_context() -> Any:
@@ -44,11 +46,6 @@ def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
 # --- one attempt of a transaction -----------------------------------------------------------
 
 
-#: The attempts that are over whose notes a request keeps, and those of which it knows that.
-_KEPT_ATTEMPTS = 5
-_MOST_ENDED = 10_000
-
-
 class Attempt:
     """Notes of one attempt of a transaction."""
 
@@ -77,28 +74,11 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    notes = request_notes()
-    attempts, ended = notes.attempts, notes.ended
     transaction = current_transaction()
-    attempt = attempts.get(transaction)
-    if attempt is None:
-        for each in [each for each, other in attempts.items() if other.over][:-_KEPT_ATTEMPTS]:
-            del attempts[each]
-            ended[bytes(each or b"")] = None  # code may still run in it
-            if len(ended) > _MOST_ENDED:
-                del ended[next(iter(ended))]
-        attempt = attempts[transaction] = Attempt()
-        attempt.over = transaction in ended
+    attempt: Attempt | None = getattr(transaction, "attempt", None)
+    if attempt is None:  # the application has begun it itself, through the client's stub
+        attempt = request_notes().attempts.setdefault(transaction, Attempt())
     return attempt
-
-
-def begin_attempt() -> Attempt:
-    """Return new notes for the running transaction, which begins."""
-    notes = request_notes()
-    transaction = current_transaction()
-    notes.ended.pop(transaction, None)
-    notes.attempts.pop(transaction, None)
-    return current_attempt()
 
 
 # --- a request ------------------------------------------------------------------------------
@@ -109,12 +89,11 @@ class RequestNotes:
 
     def __init__(self) -> None:
         #: The entities that it has read or written, and their versions.
-        self.ledger: Any = None
+        self.ledger = Ledger()
         #: The `Books` of the writes that belong to no lock and no transaction.
         self.books: Any = None
-        #: The attempts of its transactions, by the transaction.
+        #: Of transactions that ndb has not begun, by their ids.
         self.attempts: dict[bytes | None, Attempt] = {}
-        self.ended: dict[bytes | None, None] = {}
         #: The errors of its writes, while anybody has them: by id, with a `Failure`.
         self.failures: dict[int, tuple[Any, Any]] = {}
 

@@ -19,9 +19,8 @@ from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
 from userlock.lock.scope import current_scope
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
-from userlock.ndb.context import current_context, uses_datastore
+from userlock.ndb.context import current_context, request_notes, uses_datastore
 from userlock.ndb.late_begin import begin_late
-from userlock.ndb.ledger import ledger
 from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
@@ -72,7 +71,7 @@ def _stamped_entity(from_protobuf: Any) -> Any:
             version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
             read = stamp_read(entity, key_of(entity), version, asked, place)
             if version > 0 or (asked.order and version == 0):
-                ledger().saw(read)
+                request_notes().ledger.saw(read)
         return entity
 
     return entity_of
@@ -93,10 +92,11 @@ def _lookup_of_reader(lookup: Any) -> Any:
         cached = context.global_cache is not None
         stored = not cached or uses_datastore(context, key, {"_options": options})
         if cached and stored and asked.held:
-            options = _past_the_global_cache(options)
+            cached, options = False, _past_the_global_cache(options)
         found = tasklets.Future("a look-up")
 
         def answered(looked_up: Any) -> None:
+            nonlocal cached
             error = tasklets.Future.exception(looked_up)
             if error is not None:
                 found.set_exception(error)
@@ -106,7 +106,8 @@ def _lookup_of_reader(lookup: Any) -> Any:
                 found.set_result(message)  # there is no such entity
                 return
             stamp = vars(message).get("_userlock_stamp")
-            if stamp is None and stored and not _has_version(message):
+            if stamp is None and cached and stored and not _has_version(message):
+                cached = False
                 with context.use():
                     again = lookup(key, _past_the_global_cache(options))
                 again.add_done_callback(answered)

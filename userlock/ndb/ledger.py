@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from userlock.ndb.context import RequestNotes, request_notes
 from userlock.ndb.patches import name_of
-from userlock.ndb.provenance import Stamp
+
+Stamp = Any  #: A `provenance.Stamp`, without an import of what keeps ledgers.
 
 #: The entities of a request; the oldest are forgotten.
 MOST = 10_000
@@ -37,7 +37,7 @@ class Ledger:
         if before is not None and before.version > stamp.version:
             seen[name] = before
         else:
-            seen[name] = Stamp(None, *stamp[1:7])  # without the key, which is large
+            seen[name] = type(stamp)(None, *stamp[1:7])  # without the key, which is large
         if before is None and len(seen) > MOST:
             del seen[next(iter(seen))]
 
@@ -76,19 +76,6 @@ class Ledger:
     def was_allocated(self, ndb_key: Any) -> bool:
         """Return whether the id was allocated in a transaction: nobody else knows it."""
         return bool(self._allocated) and name_of(ndb_key) in self._allocated
-
-
-def ledger_of(notes: RequestNotes) -> Ledger:
-    """Return the ledger of a request."""
-    if notes.ledger is None:
-        notes.ledger = Ledger()
-    found: Ledger = notes.ledger
-    return found
-
-
-def ledger() -> Ledger:
-    """Return the ledger of the running request."""
-    return ledger_of(request_notes())
 
 
 def _put(versions: dict[Any, int], name: Any, version: int) -> None:

@@ -126,7 +126,9 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
         value = cls._lock_id_from_key(key)
     except Exception as error:
         raise _failed(show_key(key), _key_rule(cls), error) from error
-    return None if value is None else _checked(value, show_key(key), _key_rule(cls))
+    if value is None or (type(value) is str and value):
+        return value
+    return _checked(value, show_key(key), _key_rule(cls))
 
 
 def names_lock(key: Any) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import google.cloud.ndb as ndb_package
+from google.cloud.datastore import Key
 
 from userlock.ndb.capabilities import installed_release
 from userlock.ndb.commits import path_of as path_of_message
@@ -120,7 +121,12 @@ def is_complete(ndb_key: Any) -> bool:
 
 def raw_key_of(ndb_key: Any) -> Any:
     """Return the (raw) message of a key."""
-    return message_of(ndb_key.project(), ndb_key.database(), ndb_key.namespace(), path_of(ndb_key))
+    partition = {
+        "project": ndb_key.project(),
+        "database": ndb_key.database(),
+        "namespace": ndb_key.namespace(),
+    }
+    return message_of(Key(*path_of(ndb_key), **partition))
 
 
 def ndb_key_of(raw_key: Any) -> Any:

@@ -36,10 +36,9 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction
+from userlock.ndb.context import Attempt, current_attempt, current_transaction, request_notes
 from userlock.ndb.enforcement import place_of_read
-from userlock.ndb.late_begin import method_of
-from userlock.ndb.ledger import ledger
+from userlock.ndb.late_begin import begin_call, method_of
 from userlock.ndb.patches import name_in, ndb_key_of
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
@@ -71,7 +70,7 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         kind = _GATED.get(name)
         if kind is not None:
-            return kind(method_of(self._userlock_stub, name), self._userlock_stub)
+            return kind(name, self._userlock_stub)
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
         found = method_of(self._userlock_stub, name)
@@ -112,18 +111,18 @@ class GatedStub:
 class _Method:
     """One RPC of a stub."""
 
-    def __init__(self, method: Any, stub: Any) -> None:
-        self._method = method
+    def __init__(self, name: str, stub: Any) -> None:
+        self._name = name
         self._stub = stub
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
         request, take = self.prepare(request)
-        return take(self._method(request, *args, **options))
+        return take(method_of(self._stub, self._name)(request, *args, **options))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
-        call = self._method.future(request, *args, **options)
+        call = begin_call(self._stub, self._name, request, args, options)
         return call if take is _unchanged else _TakenCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -176,8 +175,10 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
-    for result in answer.missing:
-        ledger().missing(name_in(result.entity.key))
+    if answer.missing:
+        seen = request_notes().ledger
+        for result in answer.missing:
+            seen.missing(name_in(result.entity.key))
     return response
 
 
@@ -267,7 +268,7 @@ class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(self._method.future(request, *args, **options), _unchanged)
+        return _QuietCall(begin_call(self._stub, self._name, request, args, options), _unchanged)
 
 
 class _QuietCall(_TakenCall):
@@ -338,12 +339,12 @@ class _Commit(_Method):
         request = call.request
         if call.rpc != "commit":
             wrapped = _REQUESTS[call.rpc].wrap(request)
-            return method_of(self._stub, call.rpc).future(wrapped, *args, **options)
+            return begin_call(self._stub, call.rpc, wrapped, args, options)
         if not self._is_last:
             note_passed(request)
         if hasattr(kind, "wrap"):
             request = kind.wrap(request)
-        return self._method.future(request, *args, **options)
+        return begin_call(self._stub, self._name, request, args, options)
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
@@ -435,10 +436,8 @@ def _plan(request: Any) -> _Plan | None:
         attempt = current_attempt()
         _raise_unseen(attempt)
         attempt.sent = True
-    for mutation in request.mutations:
-        if is_watched(kind_of(key_of(mutation))):
-            break
-    else:
+    watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
+    if not any(watched):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
@@ -446,8 +445,8 @@ def _plan(request: Any) -> _Plan | None:
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
         ticket = None
-        key = key_of(mutation)
-        if is_watched(kind_of(key)):
+        if watched[index]:
+            key = key_of(mutation)
             ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
             key.DiscardUnknownFields()
             if ticket is not None and ticket.withdrawn:

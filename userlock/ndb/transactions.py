@@ -27,7 +27,6 @@ from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
     Attempt,
-    begin_attempt,
     current_attempt,
     current_context,
     in_transaction,
@@ -108,7 +107,7 @@ class _Attempts:
         before = self._latest
         for write in before.tickets:
             write.trying_again()
-        attempt = self._latest = begin_attempt()
+        attempt = self._latest = current_attempt()
         puts = [write for write in before.tickets if write.entity is not None]
         attempt.earlier = puts or before.earlier
         current_context().call_on_transaction_complete(attempt.end)

@@ -83,7 +83,7 @@ class QuickKey(Key):
         return copy
 
     def to_protobuf(self) -> Any:
-        return _KeyMessage.wrap(_message_of(self))
+        return _KeyMessage.wrap(message_of(self))
 
     @property
     def kind(self) -> Any:
@@ -121,7 +121,7 @@ class TicketedKey(QuickKey):
     def of(cls, key: Any, number: int) -> Self:
         """Return a copy of a key, with a number."""
         copy = cls.__new__(cls)
-        vars(copy).update(vars(key), number=number, plain=PlainKey(_message_of(key)))
+        vars(copy).update(vars(key), number=number, plain=PlainKey(message_of(key)))
         return copy
 
     def to_protobuf(self) -> Any:
@@ -131,25 +131,19 @@ class TicketedKey(QuickKey):
         return _KeyMessage.wrap(message)
 
 
-def _message_of(key: Any) -> Any:
-    return message_of(key.project, key.database, key.namespace, key.flat_path)
-
-
-def message_of(
-    project: str, database: str | None, namespace: str | None, path: tuple[Any, ...]
-) -> Any:
-    """Return the (raw) message of a key."""
+def message_of(key: Any) -> Any:
+    """Return the (raw) message of a key, one of google-cloud-datastore's."""
     message = _RawKey()
     partition = message.partition_id
-    partition.project_id = project
-    if database:
-        partition.database_id = database
-    if namespace:
-        partition.namespace_id = namespace
-    elements = iter(path)
-    for kind in elements:
+    partition.project_id = key.project
+    if key.database:
+        partition.database_id = key.database
+    if key.namespace:
+        partition.namespace_id = key.namespace
+    path = iter(key.flat_path)
+    for kind in path:
         element = message.path.add(kind=kind)
-        name = next(elements, None)
+        name = next(path, None)
         if isinstance(name, str):
             element.name = name
         elif name is not None:

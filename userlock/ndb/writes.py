@@ -59,7 +59,6 @@ from userlock.ndb.context import (
     uses_datastore,
 )
 from userlock.ndb.enforcement import Moment, report
-from userlock.ndb.ledger import ledger_of
 from userlock.ndb.patches import (
     is_complete,
     name_of,
@@ -157,7 +156,7 @@ class Write(PendingWrite, abc.ABC):
         self._key = key
         self._inserts = inserts
         self._notes = request_notes()
-        self._ledger = ledger_of(self._notes)
+        self._ledger = self._notes.ledger
         self._flying = in_flight(context)
         #: Restore the history of puts, if it is withdrawn.
         self._undo: list[tuple[dict[Any, LastPut], LastPut | None, LastPut | None]] = []

@@ -11,6 +11,7 @@ import userlock
 from tests.contract.ndb.models import Learner
 from tests.unit.emulator.waiting import Started
 from userlock.ndb.context import request_notes
+from userlock.ndb.ledger import Ledger
 from userlock.testing import allow_unlocked
 
 Put = Callable[[Any], object]
@@ -47,7 +48,7 @@ def stored_points(name: str = "ann") -> int | None:
 def forget_reads() -> None:
     """Go on as another request, which has read nothing."""
     ndb.get_context().clear_cache()
-    request_notes().ledger = None
+    request_notes().ledger = Ledger()
 
 
 def stored(key: Any) -> Facts:

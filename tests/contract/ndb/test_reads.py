@@ -10,7 +10,7 @@ from google.cloud.ndb import model as ndb_model
 
 import userlock
 from tests.contract.ndb.actions import stored_points
-from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.models import Learner, Plain, VideoLog
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
 from userlock.testing import allow_unlocked
 
@@ -116,3 +116,10 @@ def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(
         learner.points = 7
         learner.put()
     assert stored_points() == 7
+
+
+@pytest.mark.parametrize("model", [Learner, Plain])
+def test_the_context_cache_is_a_dictionary(context: Any, model: Any) -> None:
+    entity = model(id="ann")
+    context.cache.update([(entity.key, entity)])
+    assert entity.key.get() is entity
