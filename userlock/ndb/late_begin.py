@@ -146,13 +146,13 @@ class _Late:
 
     def begin(self, request: Any, args: Any, options: Any) -> Any:
         """Begin the call. Returns a gRPC future."""
-        transaction = self._transaction
+        transaction, sent = self._transaction, raw(request)
 
         def send(change: Callable[[Any], None]) -> Any:
-            changed = type(raw(request))()
-            changed.CopyFrom(raw(request))
+            changed = type(sent)()
+            changed.CopyFrom(sent)
             change(changed)
-            wrapped = changed if raw(request) is request else type(request).wrap(changed)
+            wrapped = changed if sent is request else type(request).wrap(changed)
             return self._method.future(wrapped, *args, **options)
 
         if transaction.id:
@@ -169,7 +169,7 @@ class _Late:
         def step(call: Call) -> Any:
             if call.rpc != "begin":
                 return send(self._within(transaction))
-            begins = self._begin(transaction, raw(request), options)
+            begins = self._begin(transaction, sent, options)
             begins.add_done_callback(transaction.answered)  # before it is told to the steps
             return begins
 
