@@ -29,7 +29,7 @@ from userlock_emulator import dump, google_options, limits
 from userlock_emulator._version import __version__
 from userlock_emulator.exports import (
     SHELLS,
-    TASKS_VARIABLE,
+    TASKS_VARIABLES,
     UNSETTING,
     EnvFileError,
     datastore_variables,
@@ -98,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     env.add_argument(
         "--tasks",
         metavar="HOST:PORT",
-        default=os.environ.get(TASKS_VARIABLE),
-        help=f"the running Cloud Tasks emulator (default: ${TASKS_VARIABLE}, if it is set)",
+        default=next(filter(None, map(os.environ.get, TASKS_VARIABLES)), None),
+        help="the running Cloud Tasks emulator"
+        f" (default: ${' or $'.join(TASKS_VARIABLES)}, if it is set)",
     )
     env.add_argument(
         "--shell",
@@ -191,8 +192,9 @@ def _add_tasks(parser: argparse.ArgumentParser) -> None:
         "--tasks-queue",
         action="append",
         default=[],
-        metavar="NAME",
-        help="a queue that exists from the start: projects/P/locations/L/queues/Q; may be repeated",
+        metavar="NAME[,SETTING=VALUE…]",
+        help="a queue that exists from the start: projects/P/locations/L/queues/Q, with settings as"
+        " in `gcloud tasks queues create`: max-attempts=3,min-backoff=1s; may be repeated",
     )
     parser.add_argument(
         "--app-engine",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from userlock_emulator.private_files import create_file, make_folder
 
-TASKS_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
+#: Both spellings are in use.
+TASKS_VARIABLES = ("CLOUD_TASKS_EMULATOR_HOST", "CLOUDTASKS_EMULATOR_HOST")
 SHELLS = {"bash": "export {}={}", "fish": "set -gx {} {}"}
 UNSETTING = {"bash": "unset {}", "fish": "set -e {}"}
 #: The file in a data folder from which `gcloud beta emulators datastore env-init` prints, too.
@@ -40,7 +41,7 @@ def datastore_variables(host: str, project: str) -> dict[str, str]:
 
 def tasks_variables(host: str) -> dict[str, str]:
     """Return the variables that direct applications to a Cloud Tasks emulator."""
-    return {TASKS_VARIABLE: host}
+    return dict.fromkeys(TASKS_VARIABLES, host)
 
 
 def write_env_file(folder: Path, variables: Mapping[str, str]) -> None:

@@ -10,7 +10,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-_PACKAGES = ("datastore_v1", "datastore_admin_v1", "tasks_v2")
+_PACKAGES = (
+    *("datastore_v1", "datastore_admin_v1"),
+    *("tasks_v2", "tasks_v2beta3", "tasks_v2beta2"),
+)
 
 
 def postpone_clients() -> None:

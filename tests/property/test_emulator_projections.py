@@ -28,7 +28,6 @@ from tests.property.naive_datastore import (
     NaiveQuery,
     Path,
     Result,
-    effective_orders,
     results,
     run,
     value_rank,
@@ -202,16 +201,22 @@ def same(found: ValuePb, wanted: Any) -> bool:
 ANY_AGGREGATION = (
     numeric_steps,
     queries | range_queries,
+    st.integers(0, 4) | st.just(0),
+    st.integers(0, 12) | st.none(),
     st.integers(0, 4),
-    st.integers(0, 12),
-    st.integers(0, 4),
+    st.booleans(),
 )
 
 
 @settings(relaxed, max_examples=120)
 @given(*ANY_AGGREGATION)
 def test_aggregations_answer_as_a_naive_evaluation(
-    changes: list[Any], query: NaiveQuery, offset: int, limit: int, up_to: int
+    changes: list[Any],
+    query: NaiveQuery,
+    offset: int,
+    limit: int | None,
+    up_to: int,
+    another: bool,
 ) -> None:
     subject = Subject()
     try:
@@ -221,28 +226,33 @@ def test_aggregations_answer_as_a_naive_evaluation(
         nested = request.aggregation_query.nested_query
         nested.CopyFrom(to_message(query))
         nested.offset = offset
-        nested.limit.value = limit
+        if limit is not None:
+            nested.limit.value = limit
+        stop = None if limit is None else offset + limit
         add = request.aggregation_query.aggregations.add
         add(alias="sum").sum.property.name = "a"
         add(alias="avg").avg.property.name = "a"
+        if another:
+            add(alias="another").sum.property.name = "b"
         add(alias="count").count.SetInParent()
         add(alias="up_to").count.up_to.value = up_to
         batch = subject.engine.run_aggregation_query(request).batch
         (result,) = batch.aggregation_results
         answer = result.aggregate_properties
 
-        by_a = replace(query, orders=(*effective_orders(query)[:-1], ("a", False)))
-        if query.kind is None or KEY in dict(query.orders):
-            by_a = query
-        with_a = [path for path in run(subject.model, by_a) if subject.model[path].get("a")]
-        matching = with_a[offset : offset + limit]
-        of_each = [subject.model[path].get("a", []) for path in matching]
+        # As a projection of the property: one result for each of its values.
+        by_a = replace(query, projection=("a", "b") if another else ("a",))
+        if query.kind is None:
+            by_a = replace(by_a, orders=((KEY, False),))
+        matching = results(subject.model, by_a)[offset:stop]
+        by_rank = {
+            value_rank(item): item
+            for stored in subject.model.values()
+            for item in stored.get("a", [])
+        }
+        values = [by_rank[projected[0]] for _, projected in matching]
         aggregated = [
-            items[0]
-            for items in of_each
-            if len(items) == 1
-            and isinstance(items[0], int | float)
-            and not isinstance(items[0], bool)
+            item for item in values if isinstance(item, int | float) and not isinstance(item, bool)
         ]
         assert answer["count"] == value(len(matching))
         assert answer["up_to"] == value(min(len(matching), up_to))
@@ -250,12 +260,12 @@ def test_aggregations_answer_as_a_naive_evaluation(
         assert same(answer["avg"], naive_average(aggregated))
 
         # Without those two, no entities are needed, and those without the property count.
-        matching = run(subject.model, query)[offset : offset + limit]
-        del request.aggregation_query.aggregations[:2]
+        entities = run(subject.model, query)[offset:stop]
+        del request.aggregation_query.aggregations[: 3 if another else 2]
         batch = subject.engine.run_aggregation_query(request).batch
         answer = batch.aggregation_results[0].aggregate_properties
-        assert answer["count"] == value(len(matching))
-        assert answer["up_to"] == value(min(len(matching), up_to))
+        assert answer["count"] == value(len(entities))
+        assert answer["up_to"] == value(min(len(entities), up_to))
     finally:
         subject.close()
 
@@ -287,7 +297,7 @@ first_failure = settings(
             ANY_AGGREGATION,
             aggregation,
             "_total",
-            lambda numbers: 7,
+            lambda found, column: aggregation._Total(7, 1),
         ),
     ],
 )

@@ -40,7 +40,8 @@ def lines(name: str, differences: Iterable[Difference], *, known_too: bool) -> I
 def title(difference: Difference) -> str:
     """Return what the members of a group have in common."""
     step = difference.step
-    mistakes = "".join(f", {word}" for word in sorted(step.features) if word.startswith("mistake"))
+    special = ("mistake", "rule", "place")
+    mistakes = "".join(f", {word}" for word in sorted(step.features) if word.startswith(special))
     if difference.part == ERROR:
         return f"{step.rpc}{mistakes}: {difference.ours} here, {difference.theirs} there"
     if isinstance(difference.ours, str):

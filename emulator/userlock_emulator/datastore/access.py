@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from userlock_emulator.datastore.catalog import KIND_INDEX
 from userlock_emulator.datastore.encoding import successor
+from userlock_emulator.datastore.errors import contention
 from userlock_emulator.datastore.indexing import indexed_values
 from userlock_emulator.datastore.protos import Entity
 from userlock_emulator.datastore.query import Conjunction, ParsedQuery, Row
@@ -37,7 +38,7 @@ class StoreClient:
         assert self._query.partition is not None
         stored = self._reader.get(self._query.partition, key)
         if stored is None:
-            raise AssertionError("an index entry without an entity")
+            raise contention("The data was reset meanwhile.")
         return stored
 
     def _plain(self, conjunction: Conjunction) -> bool:

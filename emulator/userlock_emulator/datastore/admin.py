@@ -234,7 +234,7 @@ def _holds(part: Part, partition: Partition) -> bool:
 
 
 def _composite(index: Message) -> CompositeIndex:
-    validation.check_query_kind(index.kind)
+    validation.check_name("kind", index.kind, allow_reserved=True)
     if index.index_id or index.state:
         raise invalid("The id and the state of an index are not for the client to say.")
     if not index.properties:
@@ -245,7 +245,7 @@ def _composite(index: Message) -> CompositeIndex:
     orders = []
     for each in index.properties:
         if each.name != KEY:
-            validation.check_name("property name", each.name, allow_reserved=False)
+            validation.check_name("property.name", each.name, allow_reserved=False)
         if each.direction == Index.DIRECTION_UNSPECIFIED:
             raise invalid(f'The property "{each.name}" has no direction.')
         orders.append(Order(each.name, each.direction == Index.DESCENDING))

@@ -5,31 +5,28 @@ numbers count towards sums and averages, and times as their microseconds. An emp
 integer 0, an empty average null. A sum of integers that leaves the 64-bit range
 becomes a double, and so does any sum with a double in it.
 
-The service reads one index, whose last properties are the summed and averaged ones. So an entity
-without one of them is in no aggregation of the query, a count included ("Calculate multiple
-aggregations" on that page; Firestore's clients test it: "documents with all aggregated fields"). A
-limit or an offset takes the entities in the order of these properties.
+The service reads one index, whose last properties are the summed and averaged ones: the query
+projects them. So an entity without one of them is in no aggregation of the query, a count included
+("Calculate multiple aggregations" on that page; Firestore's clients test it: "documents with all
+aggregated fields"), and one with an array once for each value in it (google-cloud-php tests it). A
+limit or an offset takes the entries in their order.
 """
 
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from userlock_emulator.datastore import validation
+from userlock_emulator.datastore.encoding import decode_number
 from userlock_emulator.datastore.errors import invalid
-from userlock_emulator.datastore.indexing import indexed_values
 from userlock_emulator.datastore.protos import (
-    Entity,
-    EntityPb,
     Message,
     QueryResultBatch,
     Value,
     ValuePb,
-    microseconds,
     timestamp,
 )
-from userlock_emulator.datastore.query import KEY, Row
 from userlock_emulator.datastore.query_batch import BatchBuilder
 from userlock_emulator.datastore.transactions import QueryRange
 
@@ -37,45 +34,30 @@ MAX_AGGREGATIONS = 5
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass
+class _Total(NamedTuple):
+    """The sum of a property's numbers in the results, and how many results have one."""
+
+    total: int | float
+    numbers: int
+
+
+@dataclass(frozen=True)
 class _Aggregation:
-    """The state of one aggregation while results stream in."""
+    """One aggregation. `up_to` bounds a count."""
 
     operator: str
     name: str = ""
     up_to: int | None = None
-    count: int = 0
-    numbers: list[int | float] = field(default_factory=list)
 
-    def add(self, entity: EntityPb | None) -> None:
-        self.count += 1
-        if entity is None or not self.name:
-            return
-        value = _find(entity, self.name)
-        if value is None or value.exclude_from_indexes:
-            return
-        which = value.WhichOneof("value_type")
-        if which in ("integer_value", "double_value"):
-            self.numbers.append(getattr(value, which))
-        elif which == "timestamp_value":
-            self.numbers.append(microseconds(value.timestamp_value))
-
-    def result(self) -> ValuePb:
-        value = Value()
+    def result(self, count: int, totals: Mapping[str, _Total]) -> ValuePb:
         if self.operator == "count":
-            capped = self.count if self.up_to is None else min(self.count, self.up_to)
-            value.integer_value = capped
-        elif self.operator == "sum":
-            total = _total(self.numbers)
-            if isinstance(total, int):
-                value.integer_value = total
-            else:
-                value.double_value = total
-        elif self.numbers:
-            value.double_value = float(_total(self.numbers)) / len(self.numbers)
-        else:
-            value.null_value = 0
-        return value
+            return Value(integer_value=count if self.up_to is None else min(count, self.up_to))
+        total, numbers = totals[self.name]
+        if self.operator == "avg":
+            return Value(double_value=float(total) / numbers) if numbers else Value(null_value=0)
+        if isinstance(total, int):
+            return Value(integer_value=total)
+        return Value(double_value=total)
 
 
 def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryRange:
@@ -90,35 +72,16 @@ def aggregate(builder: BatchBuilder, request: Message, batch: Message) -> QueryR
         DatastoreError: INVALID_ARGUMENT.
     """
     aggregations = _parse(request)
-    loads = any(aggregation.name for aggregation in aggregations.values())
-    enough = _enough(aggregations)
-    counted = None if loads else builder.count(enough)
-    if counted is not None:
-        for aggregation in aggregations.values():
-            aggregation.count = counted
-    else:
-        for entity in itertools.islice(_entities(builder, aggregations), enough):
-            for aggregation in aggregations.values():
-                aggregation.add(entity)
+    found = list(builder.tally(_enough(aggregations)))
+    names = dict.fromkeys(aggregated_properties(request))
+    totals = {name: _total(found, column) for column, name in enumerate(names)}
+    count = sum(times for _, times in found)
     properties = batch.aggregation_results.add().aggregate_properties
     for alias, aggregation in aggregations.items():
-        properties[alias].CopyFrom(aggregation.result())
+        properties[alias].CopyFrom(aggregation.result(count, totals))
     batch.more_results = QueryResultBatch.NO_MORE_RESULTS
     batch.read_time.CopyFrom(timestamp(builder.time))
     return builder.whole_range()
-
-
-def _entities(
-    builder: BatchBuilder, aggregations: dict[str, _Aggregation]
-) -> Iterator[EntityPb | None]:
-    """Yield the entities that have all aggregated properties; None each if there are none."""
-    names = {aggregation.name for aggregation in aggregations.values() if aggregation.name}
-
-    def load(row: Row) -> EntityPb | None:
-        entity = Entity.FromString(builder.load(row.key).data)
-        return entity if names <= indexed_values(entity).keys() else None
-
-    return builder.results(load) if names else (None for _ in builder.results(lambda row: row))
 
 
 def aggregated_properties(request: Message) -> list[str]:
@@ -137,7 +100,7 @@ def _enough(aggregations: dict[str, _Aggregation]) -> int | None:
 
 def _parse(request: Message) -> dict[str, _Aggregation]:
     if not request.aggregations:
-        raise invalid("An aggregation query needs at least one aggregation.")
+        raise invalid("Aggregations can not be empty.")
     if len(request.aggregations) > MAX_AGGREGATIONS:
         raise invalid(
             f"The maximum number of aggregations allowed in an aggregation query is "
@@ -150,9 +113,9 @@ def _parse(request: Message) -> dict[str, _Aggregation]:
         if not alias:
             unnamed += 1
             alias = f"property_{unnamed}"
-        validation.check_name("aggregation alias", alias, allow_reserved=False)
+        validation.check_name("property.name", alias, allow_reserved=False)
         if alias in parsed:
-            raise invalid(f"Aggregation aliases must be distinct: {alias}")
+            raise invalid(f"Aggregation aliases contain duplicate alias: {alias}.")
         parsed[alias] = _parse_one(aggregation)
     return parsed
 
@@ -160,24 +123,38 @@ def _parse(request: Message) -> dict[str, _Aggregation]:
 def _parse_one(aggregation: Message) -> _Aggregation:
     operator = aggregation.WhichOneof("operator")
     if operator is None:
-        raise invalid("An aggregation has no operator.")
+        raise invalid("Operator field in Aggregation is not set.")
     if operator == "count":
         if not aggregation.count.HasField("up_to"):
             return _Aggregation("count")
         if aggregation.count.up_to.value < 0:
-            raise invalid("up_to must not be negative.")
+            raise invalid(
+                "The `up_to` value in a COUNT aggregation must be greater than or equal to zero."
+            )
         return _Aggregation("count", up_to=aggregation.count.up_to.value)
     name = getattr(aggregation, operator).property.name
-    if not name:
-        raise invalid(f"The {operator} aggregation names no property.")
-    if name == KEY:
-        raise invalid(f"Aggregations are not supported for the property: {KEY}")
+    validation.check_name("property.name", name, allow_reserved=True)
+    if validation.is_reserved(name):
+        raise invalid(f"Aggregations are not supported for the property: {name}")
     return _Aggregation(operator, name)
 
 
-def _total(numbers: list[int | float]) -> int | float:
-    integers = sum(number for number in numbers if isinstance(number, int))
-    doubles = [number for number in numbers if isinstance(number, float)]
+def _total(found: Iterable[tuple[tuple[bytes, ...], int]], column: int) -> _Total:
+    integers = numbers = 0
+    doubles: list[float] = []
+    for values, times in found:
+        number = decode_number(values[column])
+        if number is None:
+            continue
+        numbers += times
+        if isinstance(number, int):
+            integers += number * times
+        else:
+            doubles.append(number * times)
+    return _Total(_added(integers, doubles), numbers)
+
+
+def _added(integers: int, doubles: list[float]) -> int | float:
     if not doubles:
         return integers if integers in _INT64 else float(integers)
     infinities = {number for number in doubles if math.isinf(number)}
@@ -186,19 +163,3 @@ def _total(numbers: list[int | float]) -> int | float:
     if infinities:
         return infinities.pop()
     return sum(doubles, float(integers))
-
-
-def _find(entity: EntityPb, name: str) -> ValuePb | None:
-    """Return a property by name, or by dotted path through embedded entities."""
-    if name in entity.properties:
-        return entity.properties[name]
-    head, dot, rest = name.partition(".")
-    while dot:
-        if head in entity.properties:
-            value = entity.properties[head]
-            if value.WhichOneof("value_type") != "entity_value" or value.exclude_from_indexes:
-                return None
-            return _find(value.entity_value, rest)
-        more, dot, rest = rest.partition(".")
-        head = f"{head}.{more}"
-    return None

@@ -10,7 +10,7 @@ ones. An equality may also be answered by another index with the same orders (me
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from userlock_emulator.datastore.query import KEY, Conjunction, Order, ParsedQuery
@@ -96,18 +96,12 @@ class Requirement:
         return prefix
 
 
-def requirements(query: ParsedQuery, aggregated: Sequence[str] = ()) -> list[Requirement]:
-    """Return the index requirements of a query, each once.
-
-    Args:
-        aggregated: the properties that the query sums or averages.
-    """
-    return list(dict.fromkeys(_requirement(query, each, aggregated) for each in query.disjunction))
+def requirements(query: ParsedQuery) -> list[Requirement]:
+    """Return the index requirements of a query, each once."""
+    return list(dict.fromkeys(_requirement(query, each) for each in query.disjunction))
 
 
-def _requirement(
-    query: ParsedQuery, conjunction: Conjunction, aggregated: Sequence[str]
-) -> Requirement:
+def _requirement(query: ParsedQuery, conjunction: Conjunction) -> Requirement:
     open_orders = [order for order in query.orders if order.name not in conjunction.equal]
     orders = [order for order in open_orders if order.name not in query.implied]
     if query.key_descending:
@@ -115,8 +109,7 @@ def _requirement(
     free = [order.name for order in open_orders if order.name in query.implied]
     shown = {order.name for order in open_orders} | set(conjunction.equal)
     # The key comes before them in the order, so it is not one of them.
-    further = dict.fromkeys([*query.projection, *aggregated])
-    free += [name for name in further if name not in shown]
+    free += [name for name in query.projection if name not in shown]
     return Requirement(
         query.kind, query.ancestor, tuple(sorted(conjunction.equal)), tuple(orders), tuple(free)
     )

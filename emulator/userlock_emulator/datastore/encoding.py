@@ -162,7 +162,7 @@ def encode_value(value: ValuePb) -> bytes:
     kind = value.WhichOneof("value_type")
     encoder = ENCODERS.get(kind)
     if encoder is None:
-        raise invalid(f"A value of type {kind or 'unset'} cannot be compared.")
+        raise invalid(f"A{'n entity' if kind == 'entity_value' else ' list'} value is not allowed")
     return encoder(value)
 
 
@@ -204,6 +204,16 @@ ENCODERS: dict[str | None, Callable[[ValuePb], bytes]] = {
     "geo_point_value": _encode_geo_point,
     "key_value": _encode_key_value,
 }
+
+
+def decode_number(encoded: bytes) -> int | float | None:
+    """Return the number that the value of an index row is in sums: a date's microseconds, None for
+    other types.
+    """
+    tag = encoded[:1]
+    if tag == _FIXED_POINT:
+        return int(_INT64.unpack_from(encoded, 1)[0]) - _SIGN
+    return _decode_double(encoded[1:]) if tag == _DOUBLE else None
 
 
 def decode_value(encoded: bytes) -> ValuePb:
@@ -265,6 +275,7 @@ __all__ = [
     "REPRESENTATIONS",
     "after_descendants",
     "complement",
+    "decode_number",
     "decode_path",
     "decode_value",
     "delimited",

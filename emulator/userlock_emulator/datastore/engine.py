@@ -73,7 +73,7 @@ class Engine:
         """Roll back a transaction (RPC Rollback)."""
         database = database_of(request)
         if not request.transaction:
-            raise invalid("A rollback needs a transaction.")
+            raise invalid("transaction required")
         self._transactions.roll_back(request.transaction, database)
         return RollbackResponse()
 

@@ -4,8 +4,6 @@ Both follow the service's documentation: the indexes that the service would use 
 that it would bill. The time is the emulator's own.
 """
 
-from collections.abc import Sequence
-
 from userlock_emulator.datastore.composite import Requirement, requirements
 from userlock_emulator.datastore.protos import Message
 from userlock_emulator.datastore.query import KEY, Order, ParsedQuery
@@ -17,16 +15,12 @@ _ENTRIES_PER_READ = 1000
 _NANOSECONDS = 1_000_000_000
 
 
-def explain_plan(query: ParsedQuery, aggregated: Sequence[str], metrics: Message) -> None:
-    """Fill the plan into an ExplainMetrics.
-
-    Args:
-        aggregated: the properties that the query sums or averages.
-    """
+def explain_plan(query: ParsedQuery, metrics: Message) -> None:
+    """Fill the plan into an ExplainMetrics."""
     # A built-in index is one of the kind, whether or not an ancestor bounds the keys in it.
     used = dict.fromkeys(
         (requirement.ancestor and requirement.composite is not None, properties)
-        for requirement in requirements(query, aggregated)
+        for requirement in requirements(query)
         for properties in _indexes(requirement)
     )
     metrics.plan_summary.SetInParent()

@@ -113,7 +113,6 @@ class _Parser(Words):
         return message
 
     def end(self) -> None:
-        self.accept(";")
         if self.next.sort is not Sort.END:
             raise self.unexpected("the end of the query")
 

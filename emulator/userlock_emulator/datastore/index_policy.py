@@ -1,7 +1,6 @@
 """The policy for queries whose composite index is not defined."""
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -48,11 +47,8 @@ class IndexPolicy:
         """Return the mode."""
         return self._mode
 
-    def require(self, query: ParsedQuery, aggregated: Sequence[str] = ()) -> None:
+    def require(self, query: ParsedQuery) -> None:
         """Refuse a query without its indexes, or add them to the file.
-
-        Args:
-            aggregated: the properties that the query sums or averages.
 
         Raises:
             DatastoreError: FAILED_PRECONDITION with the recommended index, or the file's error.
@@ -61,7 +57,7 @@ class IndexPolicy:
             return
         with self._lock:
             try:
-                missing = self._undefined(query, aggregated)
+                missing = self._undefined(query)
                 if missing and self._mode == AUTO:
                     assert self._path is not None
                     _files().add(self._path, missing)
@@ -118,18 +114,18 @@ class IndexPolicy:
                 raise DatastoreError(Code.FAILED_PRECONDITION, str(error)) from None
         return self._defined
 
-    def _undefined(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
+    def _undefined(self, query: ParsedQuery) -> list[CompositeIndex]:
         """Return the indexes that a query needs and the current file does not define."""
-        missing = self._missing(query, aggregated)
+        missing = self._missing(query)
         if missing and self._is_changed():
             self._read()
-            missing = self._missing(query, aggregated)
+            missing = self._missing(query)
         return missing
 
-    def _missing(self, query: ParsedQuery, aggregated: Sequence[str]) -> list[CompositeIndex]:
+    def _missing(self, query: ParsedQuery) -> list[CompositeIndex]:
         return [
             requirement.composite
-            for requirement in requirements(query, aggregated)
+            for requirement in requirements(query)
             if requirement.composite is not None
             and not requirement.met_by({*self._defined, *self._created})
         ]

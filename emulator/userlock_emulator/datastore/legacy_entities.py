@@ -175,7 +175,6 @@ def _decode(proto: Message, project: str, database: str) -> EntityPb:
             value = entity.properties[each.name]
             if each.meaning == _EMPTY_LIST:
                 value.array_value.SetInParent()
-                value.exclude_from_indexes = raw
             elif each.multiple:
                 element = value.array_value.values.add()
                 element.CopyFrom(_decode_value(each, raw, project, database))

@@ -28,13 +28,14 @@ def parse_path(text: str) -> PropertyPath:
     Raises:
         DatastoreError: INVALID_ARGUMENT.
     """
+    validation.check_name("property path", text, allow_reserved=True)
     names = []
     position = 0
     separator = "."
     while separator:
         match = _SEGMENT.match(text, position)
         if match is None:
-            raise invalid(f"The property path {text!r} is malformed.")
+            raise invalid(f'Invalid property path "{text}".')
         names.append(_ESCAPE.sub(r"\1", match[1]))
         separator = match[2]
         position = match.end()
@@ -84,7 +85,7 @@ def write_mask(mutation: Message) -> Mask | None:
     for path in map(parse_path, mutation.property_mask.paths):
         for name in path:
             if validation.is_reserved(name) and path != (KEY,):
-                raise invalid(f'The property name "{name}" is reserved.')
+                raise invalid(f'The property_mask.property.name "{name}" is reserved.')
     return mask
 
 

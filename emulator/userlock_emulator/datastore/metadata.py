@@ -10,7 +10,7 @@ documented.
                     property_representation: the types of its values
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from userlock_emulator.datastore.catalog import KIND_INDEX, Partition
 from userlock_emulator.datastore.cursors import Place
@@ -47,6 +47,9 @@ class MetadataRunner(QueryRunner):
     def count(self, limit: int) -> int | None:
         """Return None: virtual entities have no entries that could be counted."""
         return None
+
+    def tally(self, names: Sequence[str]) -> None:
+        """Return None: nor have their values."""
 
     def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
         rows: list[Row] = []

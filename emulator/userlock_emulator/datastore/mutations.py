@@ -7,7 +7,7 @@ from typing import NamedTuple
 from userlock_emulator.datastore import validation
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.encoding import encode_key, encode_path
-from userlock_emulator.datastore.errors import Code, DatastoreError, contention, invalid
+from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
 from userlock_emulator.datastore.ids import IdAllocator
 from userlock_emulator.datastore.indexing import IndexedValues, indexed_values
 from userlock_emulator.datastore.masks import Mask, write_mask
@@ -20,7 +20,6 @@ from userlock_emulator.datastore.protos import (
     Mutation,
     MutationPb,
     MutationResult,
-    microseconds,
     timestamp,
 )
 from userlock_emulator.datastore.rows import StoredEntity
@@ -97,34 +96,37 @@ def prepare(
         DatastoreError: INVALID_ARGUMENT.
     """
     prepared = [_prepare(mutation, project, database) for mutation in mutations]
-    latest: dict[tuple[Partition, bytes], str] = {}
+    latest: dict[tuple[Partition, bytes], PreparedMutation] = {}
     for mutation in prepared:
         if mutation.encoded is None:
             continue
-        entity_id = (mutation.partition, mutation.encoded)
-        earlier = latest.get(entity_id)
-        if earlier is not None and not transactional:
+        earlier = latest.setdefault((mutation.partition, mutation.encoded), mutation)
+        if earlier is mutation:
+            continue
+        if not transactional:
             raise invalid(
                 "A non-transactional commit may not contain multiple mutations affecting"
                 " the same entity."
             )
-        if (earlier, mutation.operation) in _FORBIDDEN:
+        if (earlier.operation, mutation.operation) in _FORBIDDEN:
             raise invalid(
-                f"{earlier} followed by {mutation.operation} of the same entity is not"
-                " permitted in one commit."
+                f"Cannot {earlier.operation} then {mutation.operation} an entity in the same"
+                " request."
             )
-        latest[entity_id] = mutation.operation
+        if earlier.base_version != mutation.base_version:
+            raise invalid("Mutations for the same entity must have the same base version.")
+        latest[mutation.partition, mutation.encoded] = mutation
     return prepared
 
 
 def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutation:
     operation = mutation.WhichOneof("operation")
     if operation is None:
-        raise invalid("A mutation has no operation.")
+        raise invalid("Mutation is missing operation.")
     entity: EntityPb | None = None
     if operation == "delete":
         if mutation.property_transforms:
-            raise invalid("A deletion may not have property transforms.")
+            raise invalid("Delete mutation cannot have PropertyTransforms.")
         key = mutation.delete
     else:
         entity = getattr(mutation, operation)
@@ -136,6 +138,7 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
         allow_incomplete=operation in ("insert", "upsert"),
         allow_reserved=False,
     )
+    base_version = _base_version(mutation)
     content: Content | Revision | None = None
     if entity is not None:
         validation.check_entity(entity, partition)
@@ -157,7 +160,7 @@ def _prepare(mutation: MutationPb, project: str, database: str) -> PreparedMutat
         kind=key.path[-1].kind,
         encoded=None if validation.is_incomplete(key) else encode_key(key),
         content=content,
-        base_version=_base_version(mutation),
+        base_version=base_version,
         fail_on_conflict=_fails_on_conflict(mutation),
     )
 
@@ -174,12 +177,14 @@ def _base_version(mutation: MutationPb) -> int | None:
     detection = mutation.WhichOneof("conflict_detection_strategy")
     if detection is None:
         return None
-    if detection == "update_time":
-        return microseconds(mutation.update_time)
-    if mutation.base_version < 0:
-        raise invalid("The base version must not be negative.")
-    # Both texts are those of Google's emulators.
     operation = mutation.WhichOneof("operation")
+    changed = getattr(mutation, operation)
+    if validation.is_incomplete(changed if operation == "delete" else changed.key):
+        raise invalid("conflict detection is not allowed for incomplete keys")
+    if detection == "update_time":
+        return validation.exact_microseconds(mutation.update_time)
+    if mutation.base_version < 0:
+        raise invalid(f"Invalid base_version: {mutation.base_version}, it should be >= 0")
     if operation == "insert" and mutation.base_version:
         raise invalid("Cannot insert an entity with a base version greater than zero")
     if operation == "update" and not mutation.base_version:
@@ -190,7 +195,9 @@ def _base_version(mutation: MutationPb) -> int | None:
 def _fails_on_conflict(mutation: MutationPb) -> bool:
     strategy = mutation.conflict_resolution_strategy
     if strategy and mutation.WhichOneof("conflict_detection_strategy") is None:
-        raise invalid("A conflict resolution strategy needs a base version or an update time.")
+        raise invalid("cannot set a conflict resolution strategy if no detection strategy was set")
+    if strategy not in Mutation.ConflictResolutionStrategy.values():
+        raise invalid("Unknown conflict resolution strategy.")
     return bool(strategy == Mutation.FAIL)
 
 
@@ -231,7 +238,7 @@ class CommitApplier:
         """Apply one mutation and append its result.
 
         Raises:
-            DatastoreError: ALREADY_EXISTS, NOT_FOUND, ABORTED for a conflict with
+            DatastoreError: ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION for a conflict with
                 strategy FAIL, or INVALID_ARGUMENT if masks and transforms make an
                 entity exceed a limit. The caller must give up the whole commit.
         """
@@ -249,7 +256,11 @@ class CommitApplier:
         found = self._found.setdefault(entity_id, old)
         if mutation.base_version is not None and self._conflicts(mutation, partition, found):
             if mutation.fail_on_conflict:
-                raise contention()
+                raise DatastoreError(
+                    Code.FAILED_PRECONDITION,
+                    f"the stored version ({0 if found is None else found.version}) does not match"
+                    f" the required base version ({mutation.base_version})",
+                )
             result.conflict_detected = True
             _describe(result, old, writer.version)
             return

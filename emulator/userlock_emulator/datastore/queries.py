@@ -33,14 +33,13 @@ _QUERY_ATTEMPTS = 10
 class _Task:
     """The parts of answering one request.
 
-    `fill` fills the response's batch, with sums and averages of the `aggregated` properties.
-    `results` returns the entities in the batch. `returned` gives the number of results, of the
-    entities that were read for them, and of keys that came from an index alone.
+    `fill` fills the response's batch. `results` returns the entities in the batch. `returned` gives
+    the number of results, of the entities that were read for them, and of keys that came from an
+    index alone.
     """
 
     build: Callable[[Reader], BatchBuilder]
     fill: Callable[[BatchBuilder], QueryRange]
-    aggregated: list[str]
     results: Callable[[], list[EntityId]]
     returned: Callable[[BatchBuilder], tuple[int, int, int]]
 
@@ -87,7 +86,6 @@ class Queries:
         task = _Task(
             build=lambda reader: BatchBuilder(reader, partition, query, mask),
             fill=lambda builder: builder.fill(response.batch),
-            aggregated=[],
             results=results,
             returned=returned,
         )
@@ -108,7 +106,6 @@ class Queries:
                 reader, partition, query.nested_query, aggregated=aggregated
             ),
             fill=lambda builder: aggregate(builder, query, response.batch),
-            aggregated=aggregated,
             # A number has no entities to lock; validation at commit covers it.
             results=list,
             returned=lambda builder: (1, 0, 0),
@@ -126,7 +123,7 @@ class Queries:
             nonlocal builder
             response.ClearField("batch")
             builder = task.build(reader)
-            self._indexes.require(builder.query, task.aggregated)
+            self._indexes.require(builder.query)
             return task.fill(builder)
 
         with self._sessions.reading(request.read_options, database_of(request), response) as (
@@ -136,13 +133,13 @@ class Queries:
             if explained and not request.explain_options.analyze:
                 with self._storage.read(read_time) as reader:
                     query = task.build(reader).query
-                self._indexes.require(query, task.aggregated)
-                explain_plan(query, task.aggregated, response.explain_metrics)
+                self._indexes.require(query)
+                explain_plan(query, response.explain_metrics)
                 return
             self._query(transaction, read_time, run, task.results)
         if explained and builder is not None:
             results, documents, keys = task.returned(builder)
-            explain_plan(builder.query, task.aggregated, response.explain_metrics)
+            explain_plan(builder.query, response.explain_metrics)
             explain_execution(
                 response.explain_metrics,
                 results=results,
@@ -176,5 +173,5 @@ class Queries:
 def _partition(request: Message) -> Partition:
     """Return the partition of a query request."""
     if request.WhichOneof("query_type") is None:
-        raise invalid("The request has no query.")
+        raise invalid("one of fields query and gql_query must be set")
     return validation.check_partition(request.partition_id, *database_of(request))

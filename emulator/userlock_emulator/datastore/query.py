@@ -91,9 +91,9 @@ class ParsedQuery:
 
     `orders` never contains `__key__`: the key always comes last, in the direction `key_descending`,
     and makes positions unique. `projection` has the properties whose values make rows of their own.
-    `distinct_on` is a part of it, and so is `shown`, the properties in the results (empty: whole
-    entities, or keys). `ancestor` tells that the query has an ancestor filter. `implied` are the
-    orders that follow from filters.
+    `distinct_on` is a part of it, and so are the aggregated properties and `shown`, those in the
+    results (empty: whole entities, or keys). `ancestor` tells that the query has an ancestor
+    filter. `implied` are the orders that follow from filters and from aggregated properties.
     """
 
     partition: int | None
@@ -120,15 +120,22 @@ class ParsedQuery:
         # The components that distinguish the rows of one entity follow the key's direction.
         return (*directions, *(self.key_descending for _ in (KEY, *self.projection)))
 
-    def sorted_at_last(self, names: Sequence[str]) -> "ParsedQuery":
-        """Return the query with further orders, of properties that it is not yet sorted by.
+    def aggregating(self, names: Sequence[str], *, ordered: bool) -> "ParsedQuery":
+        """Return the query that also projects these properties, without showing them.
 
-        They are implied: an index may have them in any order.
+        Args:
+            ordered: it is ordered by them, after its own orders. These orders are implied: an
+                index may have them in any order.
         """
+        projection = tuple(dict.fromkeys([*self.projection, *names]))
         known = {order.name for order in self.orders}
-        further = [name for name in dict.fromkeys(names) if name not in known]
-        orders = (*self.orders, *(Order(name) for name in further))
-        return replace(self, orders=orders, implied=self.implied.union(further))
+        further = [name for name in projection if ordered and name not in known]
+        return replace(
+            self,
+            projection=projection,
+            orders=(*self.orders, *map(Order, further)),
+            implied=self.implied.union(further),
+        )
 
     def row(
         self, components: tuple[bytes, ...], key: bytes, projected: tuple[bytes, ...] = ()

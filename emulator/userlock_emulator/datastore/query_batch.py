@@ -1,8 +1,8 @@
 """One batch of query results: offset, limit, size, cursors."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.cursors import Place, decode_cursor, encode_cursor, fingerprint
@@ -20,7 +20,7 @@ from userlock_emulator.datastore.protos import (
 )
 from userlock_emulator.datastore.query import KEY, Row
 from userlock_emulator.datastore.query_parser import parse_query
-from userlock_emulator.datastore.rows import Reader, StoredEntity
+from userlock_emulator.datastore.rows import Reader
 from userlock_emulator.datastore.transactions import QueryRange
 
 # Clients keep gRPC's default limit of 4 MiB per message. A batch is closed once it is larger than
@@ -31,7 +31,8 @@ MAX_BATCH_RESULTS = 300
 # More than any query can have.
 _UNBOUNDED = 2**40
 
-_Result = TypeVar("_Result")
+# Above each encoded value, in both directions.
+_AFTER_VALUES = b"\xff"
 
 
 class BatchBuilder:
@@ -42,8 +43,7 @@ class BatchBuilder:
         partition: of the query.
         query: the query.
         mask: cuts the entities.
-        aggregated: the properties by which the results are sorted at last, for an aggregation of
-            some of them.
+        aggregated: the properties that an aggregation of the results sums or averages.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT or UNIMPLEMENTED, from the constructor.
@@ -63,50 +63,64 @@ class BatchBuilder:
         self._request = query
         self._mask = mask
         self.query = parse_query(query, partition, reader.catalog.find_partition(partition))
-        if aggregated and _takes_some(query):
-            self.query = self.query.sorted_at_last(aggregated)
-        if mask is not None and (self.query.shown or self.query.keys_only):
-            raise invalid("A projection query must not have a property mask.")
-        self._runner = runner(reader, self.query, partition)
+        if mask is not None and self.query.shown:
+            raise invalid("property masks are not allowed on projection queries")
         self._fingerprint = fingerprint(self.query)
         # The number of rows found, skipped ones included.
         self.scanned = 0
+        self._aggregated = tuple(dict.fromkeys(aggregated))
         self._start = self._place(query.start_cursor)
         self._end = self._place(query.end_cursor)
+        if aggregated:
+            if self.query.keys_only:
+                raise invalid(
+                    "Aggregation over non-key properties is not supported for base query that only"
+                    " returns keys."
+                )
+            # Cursors are of the query's own order. An order by key leaves no two entities to sort.
+            # Queries without a kind have no other order.
+            unique = not query.kind or any(each.property.name == KEY for each in query.order)
+            ordered = not (unique or self._start or self._end)
+            self.query = self.query.aggregating(aggregated, ordered=ordered)
+        self._runner = runner(reader, self.query, partition)
 
-    def results(self, load: Callable[[Row], _Result | None]) -> Iterator[_Result]:
-        """Yield the results of the query after its offset and up to its limit, in order.
+    def tally(self, limit: int | None) -> Iterator[tuple[tuple[bytes, ...], int]]:
+        """Yield the aggregated values of results, encoded, with the number of results with them.
+
+        There is one result for each combination of values of these properties.
 
         Args:
-            load: returns the result of a row. Rows without one count neither for the offset nor
-                for the limit.
+            limit: more results make no difference.
         """
-        request = self._request
-        limit = request.limit.value if request.HasField("limit") else None
-        stop = None if limit is None else request.offset + limit
-        loaded = map(load, self._runner.rows(self._start, self._end))
-        found = (result for result in loaded if result is not None)
-        for result in itertools.islice(found, request.offset, stop):
-            self.scanned += 1
-            yield result
+        for values, times in self._counted(limit) or self._listed(limit):
+            self.scanned += times
+            yield values, times
 
-    def count(self, limit: int | None) -> int | None:
-        """Return the number of `results`, at most `limit`, or None if only a scan can tell."""
+    def _counted(self, limit: int | None) -> Iterable[tuple[tuple[bytes, ...], int]] | None:
+        """Return the tally from indexes alone, or None if only the rows can tell."""
         request = self._request
         if self._start is not None or self._end is not None:
             return None
-        bounds = [limit] if limit is not None else []
-        bounds += [request.limit.value] if request.HasField("limit") else []
-        enough = min(bounds, default=_UNBOUNDED)
-        counted = self._runner.count(request.offset + enough)
-        if counted is None:
-            return None
-        self.scanned = max(0, counted - request.offset)
-        return self.scanned
+        if self._aggregated:
+            if request.offset or request.HasField("limit"):
+                return None
+            return self._runner.tally(self._aggregated)
+        counted = self._runner.count(self._stop(limit))
+        return None if counted is None else [((), max(0, counted - request.offset))]
 
-    def load(self, key: bytes) -> StoredEntity:
-        """Return the entity of one of the rows."""
-        return self._runner.load(key)
+    def _listed(self, limit: int | None) -> Iterator[tuple[tuple[bytes, ...], int]]:
+        """Yield the tally row by row."""
+        places = [self.query.projection.index(name) for name in self._aggregated]
+        rows = self._runner.rows(self._start, self._end)
+        for row in itertools.islice(rows, self._request.offset, self._stop(limit)):
+            yield tuple(row.projected[place] for place in places), 1
+
+    def _stop(self, limit: int | None) -> int:
+        """Return the number of rows after which nothing can change."""
+        request = self._request
+        bounds = [_UNBOUNDED] if limit is None else [limit]
+        bounds += [request.limit.value] if request.HasField("limit") else []
+        return int(request.offset + min(bounds))
 
     def whole_range(self) -> QueryRange:
         """Return the largest range that the query can have seen."""
@@ -206,15 +220,9 @@ class BatchBuilder:
         return encode_cursor(self._fingerprint, self.query, components)
 
     def _place(self, cursor: bytes) -> Place | None:
-        return decode_cursor(cursor, self._fingerprint, self.query) if cursor else None
-
-
-def _takes_some(query: QueryPb) -> bool:
-    """Return whether the order decides which results there are.
-
-    Cursors are of the query's own order. An order by key leaves no two results to sort. Queries
-    without a kind have no other order.
-    """
-    some = query.HasField("limit") or query.offset
-    unique = not query.kind or any(order.property.name == KEY for order in query.order)
-    return bool(some) and not (unique or query.start_cursor or query.end_cursor)
+        if not cursor:
+            return None
+        place = decode_cursor(cursor, self._fingerprint, self.query)
+        # Behind all combinations of aggregated values of the entity before the cursor.
+        after = _AFTER_VALUES if self._aggregated and place.inclusive else b""
+        return replace(place, position=place.position + after)

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 from userlock_emulator.datastore.encoding import encode_key
 from userlock_emulator.datastore.errors import invalid
-from userlock_emulator.datastore.protos import CompositeFilter, Message, PropertyFilter
+from userlock_emulator.datastore.protos import CompositeFilter, Message, PropertyFilter, QueryPb
 
 # "Disjunction limits": a query has at most 30 disjunctions in normal form.
 MAX_DISJUNCTIONS = 30
 MAX_NOT_IN_VALUES = 10
+# As the Firestore emulator counts them: filters, sort orders and the ancestor.
+MAX_CONDITIONS = 100
 # "Range and inequality filters on multiple properties": limitations.
 MAX_INEQUALITIES = 10
 _INEQUALITIES = frozenset(
@@ -26,25 +28,34 @@ _INEQUALITIES = frozenset(
 _Ancestors = frozenset[bytes]
 
 
-def check_filter(filter_pb: Message) -> None:
-    """Check the limits on a query's filters in combination.
+def check_filter(query: QueryPb) -> None:
+    """Check the limits on a query's filters and orders in combination.
 
     Raises:
         DatastoreError: INVALID_ARGUMENT.
     """
+    operators = [leaf.op for leaf in _leaves(query.filter)] if query.HasField("filter") else []
+    if len(operators) + len(query.order) > MAX_CONDITIONS:
+        raise invalid(
+            f"The query may not have more than {MAX_CONDITIONS} filters + sort orders + ancestor"
+            f" total. Currently there are {len(operators)} filters, {len(query.order)} sort orders."
+        )
+    if not operators:
+        return
+    filter_pb = query.filter
     if _disjunctions(filter_pb) > MAX_DISJUNCTIONS:
         raise invalid(f"A query may have at most {MAX_DISJUNCTIONS} disjunctions.")
-    if len(_ancestors(filter_pb)) > 1:
-        raise invalid("All disjunctions of a query must have the same HAS_ANCESTOR filter.")
-    operators = [leaf.op for leaf in _leaves(filter_pb)]
+    ancestors = _ancestors(filter_pb)
+    if len(ancestors) > 1 or any(len(each) > 1 for each in ancestors):
+        raise invalid("All disjunctions must have a common and unique ancestor constraint.")
     if sum(operator in _INEQUALITIES for operator in operators) > MAX_INEQUALITIES:
         raise invalid(f"A query may have at most {MAX_INEQUALITIES} range or inequality filters.")
     unequal = operators.count(PropertyFilter.NOT_EQUAL)
     not_in = operators.count(PropertyFilter.NOT_IN)
     if unequal + not_in > 1:
-        raise invalid("A query may have at most one NOT_EQUAL or NOT_IN filter.")
+        raise invalid("Only a single 'NOT_EQUAL' or 'NOT_IN' is allowed per query.")
     if not_in and (PropertyFilter.IN in operators or _has_alternatives(filter_pb)):
-        raise invalid("NOT_IN may not be in the same query as IN or OR.")
+        raise invalid("'NOT_IN' cannot be used in the same query with 'IN' or 'OR'.")
 
 
 def has_ancestor(filter_pb: Message) -> bool:

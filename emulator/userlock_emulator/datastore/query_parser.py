@@ -11,7 +11,7 @@ from userlock_emulator.datastore.encoding import (
     encode_value,
     successor,
 )
-from userlock_emulator.datastore.errors import DatastoreError, invalid, unimplemented
+from userlock_emulator.datastore.errors import invalid, unimplemented
 from userlock_emulator.datastore.protos import (
     CompositeFilter,
     Message,
@@ -44,17 +44,22 @@ def parse_query(query: QueryPb, partition: Partition, number: int | None) -> Par
     if query.HasField("find_nearest"):
         raise unimplemented("nearest neighbour search")
     if len(query.kind) > 1:
-        raise invalid("A query may name at most one kind.")
+        raise invalid("multiple kinds not supported")
     kind = query.kind[0].name if query.kind else None
     if kind is not None:
-        validation.check_query_kind(kind)
+        validation.check_name("kind", kind, allow_reserved=True)
     if query.offset < 0:
-        raise invalid("The offset must not be negative.")
+        raise invalid("Offset must be non-negative.")
     if query.HasField("limit") and query.limit.value < 0:
-        raise invalid("The limit must not be negative.")
+        raise invalid("Limit must be non-negative.")
+    for order in query.order:
+        _property(order.property)
+        if order.direction not in PropertyOrder.Direction.values():
+            raise invalid("Unrecognized direction: UNRECOGNIZED")
+    check_filter(query)
     disjunction = _disjunction(query, partition)
     keys_only, shown = _projection(query)
-    distinct_on = tuple(reference.name for reference in query.distinct_on)
+    distinct_on = tuple(map(_property, query.distinct_on))
     projection = tuple(dict.fromkeys([*shown, *distinct_on]))
     _check_projection(projection, disjunction)
     _check_distinct(query, distinct_on)
@@ -93,31 +98,39 @@ def _check_kindless(
 
 def _projection(query: QueryPb) -> tuple[bool, tuple[str, ...]]:
     """Return whether results are keys, and otherwise the properties in them."""
-    names = [projection.property.name for projection in query.projection]
+    names = [_property(projection.property) for projection in query.projection]
     if not names:
         return False, ()
-    if names == [KEY]:
+    if set(names) == {KEY}:
         return True, ()
     if len(set(names)) != len(names):
         raise invalid("cannot project a property multiple times")
     return False, tuple(name for name in names if name != KEY)
 
 
+def _property(reference: Message) -> str:
+    """Return the name of a property in a query."""
+    name: str = reference.name
+    validation.check_name("property.name", name, allow_reserved=True)
+    return name
+
+
 def _check_projection(projection: tuple[str, ...], disjunction: list[Conjunction]) -> None:
     for name in projection:
-        if not name:
-            raise invalid("The name of a projected property is empty.")
+        if validation.is_reserved(name):
+            raise invalid(f"projections are not supported for the property: {name}")
         if any(name in conjunction.equal for conjunction in disjunction):
-            raise invalid(f"cannot use projection on a property with an equality filter: {name}")
+            raise invalid("Cannot use projection on a property with an equality filter.")
 
 
 def _check_distinct(query: QueryPb, names: tuple[str, ...]) -> None:
     if KEY in names:
-        raise invalid("cannot use distinct_on with the key, which is distinct")
+        raise invalid(f"group by is not supported for the property: {KEY}")
+    if len(set(names)) != len(names):
+        raise invalid("cannot group by a property multiple times")
     ordered = [order.property.name for order in query.order]
-    leading = ordered[: len(set(names))]
-    if ordered and names and not set(leading) <= set(names):
-        raise invalid("distinct_on properties must come first in the sort orders")
+    if ordered and names and not set(ordered[: len(names)]) <= set(names):
+        raise invalid("must specify all group by orderings before any non group by orderings")
 
 
 def _orders(
@@ -128,14 +141,12 @@ def _orders(
     ordered: set[str] = set()
     for order in query.order:
         name = order.property.name
-        if not name:
-            raise invalid("The name of an order's property is empty.")
         descending = order.direction == PropertyOrder.DESCENDING
         if name == KEY:
             # Keys are unique: later orders cannot make a difference.
             return tuple(orders), descending
         if name in ordered:
-            raise invalid(f"cannot specify multiple orders on the property {name}")
+            raise invalid(f"order by clause cannot contain duplicate fields {name}")
         fixed = len(disjunction) == 1 and name in disjunction[0].equal
         if not fixed:
             orders.append(Order(name, descending))
@@ -152,9 +163,8 @@ def _orders(
 
 
 def _disjunction(query: QueryPb, partition: Partition) -> list[Conjunction]:
-    if not query.HasField("filter") or query.filter.WhichOneof("filter_type") is None:
+    if not query.HasField("filter"):
         return [Conjunction()]
-    check_filter(query.filter)
     alternatives = _alternatives(query.filter, partition)
     return [_conjunction(atoms) for atoms in dict.fromkeys(alternatives)]
 
@@ -179,28 +189,26 @@ def _alternatives(filter_pb: Message, partition: Partition) -> _Alternatives:
     if which == "property_filter":
         return _property_alternatives(filter_pb.property_filter, partition)
     if which is None:
-        raise invalid("A filter is empty.")
+        raise invalid("a filter must have exactly one of its fields set")
     composite = filter_pb.composite_filter
     if not composite.filters:
-        raise invalid("A composite filter needs at least one filter.")
+        raise invalid("A composite filter must have at least one sub-filter.")
     parts = [_alternatives(part, partition) for part in composite.filters]
     if composite.op == CompositeFilter.OR:
         return [atoms for part in parts for atoms in part]
     if composite.op != CompositeFilter.AND:
-        raise invalid("A composite filter has no operator.")
+        raise invalid("a composite filter must specify an operator")
     return [tuple(itertools.chain.from_iterable(atoms)) for atoms in itertools.product(*parts)]
 
 
 def _property_alternatives(property_filter: Message, partition: Partition) -> _Alternatives:
-    name = property_filter.property.name
-    if not name:
-        raise invalid("The name of a filter's property is empty.")
+    name = _property(property_filter.property)
     operator = property_filter.op
     value = property_filter.value
     if operator == PropertyFilter.HAS_ANCESTOR:
         if name != KEY:
-            raise invalid("HAS_ANCESTOR applies to __key__ only.")
-        path = _operand_key(value, partition)
+            raise invalid("property must be __key__")
+        path = _operand(name, value, partition)
         return [((KEY, Span(path, after_descendants(path)), None),)]
     if operator in (PropertyFilter.IN, PropertyFilter.NOT_IN):
         operands = _operands(name, value, partition)
@@ -222,7 +230,7 @@ def _property_alternatives(property_filter: Message, partition: Partition) -> _A
     }
     span = spans.get(operator)
     if span is None:
-        raise invalid("A property filter has no operator.")
+        raise invalid("a property filter must specify an operator")
     return [((name, span, None),)]
 
 
@@ -243,27 +251,27 @@ def _gaps(name: str, operands: Iterable[bytes]) -> _Alternatives:
 
 
 def _operands(name: str, value: ValuePb, partition: Partition) -> list[bytes]:
+    validation.check_operand(name, value, partition)
     if value.WhichOneof("value_type") != "array_value" or not value.array_value.values:
-        raise invalid("IN and NOT_IN need a non-empty array.")
+        raise invalid("IN requires an non-empty ArrayValue.")
     return [_operand(name, element, partition) for element in value.array_value.values]
 
 
 def _operand(name: str, value: ValuePb, partition: Partition) -> bytes:
+    validation.check_operand(name, value, partition)
     if name == KEY:
         return _operand_key(value, partition)
-    validation.check_value(name, value, partition, indexed=False)
     return encode_value(value)
 
 
 def _operand_key(value: ValuePb, partition: Partition) -> bytes:
     if value.WhichOneof("value_type") != "key_value":
-        raise _not_a_key()
+        raise invalid("__key__ filter value must be a Key")
     key = value.key_value
     validation.check_key(key, partition.project, partition.database)
     if key.partition_id.namespace_id != partition.namespace:
-        raise invalid("A key in a filter must be in the namespace of the query.")
+        raise invalid(
+            f"The query namespace is '{partition.namespace}' but __key__ filter namespace is"
+            f" '{key.partition_id.namespace_id}'."
+        )
     return encode_key(key)
-
-
-def _not_a_key() -> DatastoreError:
-    return invalid("A filter on __key__ needs a key.")

@@ -17,7 +17,8 @@ candidate is loaded. No query scans a kind if a filter or an order names an inde
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -82,6 +83,37 @@ class QueryRunner(StoreClient):
             driver.scope, driver.values, conjunction.keys, having, limit
         )
 
+    def tally(self, names: Sequence[str]) -> Iterable[tuple[tuple[bytes, ...], int]] | None:
+        """Return the combinations of values of these properties in the rows, with the number of
+        rows with each, or None if only a scan can tell.
+        """
+        query = self._query
+        if query.partition is None or query.kind is None or len(query.disjunction) != 1:
+            return None
+        (conjunction,) = query.disjunction
+        needed = {*query.projection, *conjunction.spans, *(order.name for order in query.orders)}
+        if not needed - conjunction.equal.keys() <= set(names) or not self._known(conjunction):
+            return None
+        if not conjunction.equal.keys().isdisjoint(names) or query.distinct_on:
+            return None
+        ranges = [(self._known_scope(n), conjunction.spans.get(n, EVERYTHING)) for n in names]
+        having, keys = self._equalities(conjunction), conjunction.keys
+        if len(names) == 1:
+            found = self._reader.count_values(*ranges[0], keys, having)
+            return (((value,), times) for value, times in found)
+        columns = []
+        for scope, values in ranges:
+            column: dict[bytes, list[bytes]] = defaultdict(list)
+            for value, key in self._reader.scan_index(scope, values, keys, having=having):
+                column[key].append(value)
+            columns.append(column)
+        common = set.intersection(*map(set, columns))
+        return (
+            (combination, 1)
+            for key in common
+            for combination in itertools.product(*(column[key] for column in columns))
+        )
+
     def _streams(self, start: Place | None, wanted: int | None) -> list[Iterator[Row]]:
         """Return rows in order, in one stream or several."""
         if self._query.partition is None:
@@ -139,7 +171,10 @@ class QueryRunner(StoreClient):
         assert partition is not None
         keys = conjunction.keys.intersect(self._keys_after(start, ()))
         for key in self._reader.scan_keys(partition, keys):
-            yield self._query.row((), key)
+            if self._query.projection:
+                yield from self._rows_of(key)
+            else:
+                yield self._query.row((), key)
 
     def _by_key(self, conjunction: Conjunction, start: Place | None) -> Iterator[Row]:
         query = self._query
@@ -189,7 +224,7 @@ class QueryRunner(StoreClient):
         # Entries with the same value as the start continue after its key.
         value = start.components[leading]
         same = _fixed(conjunction, order.name, value)
-        rest = _beyond(values, value, descending=order.descending)
+        rest = values.beyond(value, descending=order.descending)
         return itertools.chain(
             self._by_key(same, start) if values.holds(value) else (),
             self._plain_scan(conjunction, rest, before, behind),
@@ -225,7 +260,7 @@ class QueryRunner(StoreClient):
         while (entry := next(self._entries(conjunction, values), None)) is not None:
             value, key = entry
             yield self._plain_row((*before, value, *behind), key)
-            values = _beyond(values, value, descending=ordered[-1].descending)
+            values = values.beyond(value, descending=ordered[-1].descending)
 
     def _grouped_scan(
         self, conjunction: Conjunction, values: Span, start: Place | None, wanted: int | None
@@ -249,7 +284,7 @@ class QueryRunner(StoreClient):
                 return
             # This many entries with one value become a query of their own, with one order less.
             yield from self._in_order(_fixed(conjunction, order.name, current), start, wanted)
-            values = _beyond(values, current, descending=order.descending)
+            values = values.beyond(current, descending=order.descending)
 
     def _group(self, keys: list[bytes], leading: int, value: bytes) -> list[Row]:
         """Return the rows of entities that have one value of the leading order in common."""
@@ -323,11 +358,6 @@ def _after(start: Place | None, fixed: tuple[bytes, ...], *, descending: bool) -
         return EVERYTHING
     bound = start.components[len(fixed)]
     return Span(high=successor(bound)) if descending else Span(low=bound)
-
-
-def _beyond(values: Span, value: bytes, *, descending: bool) -> Span:
-    """Return the part of a range that comes after a value."""
-    return values.intersect(Span(high=value) if descending else Span(low=successor(value)))
 
 
 def _fixed(conjunction: Conjunction, name: str, value: bytes) -> Conjunction:

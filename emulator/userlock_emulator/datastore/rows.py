@@ -2,13 +2,18 @@
 
 A `Reader` sees the database at one time. It reads the current rows first, and the history only if
 newer rows may be in view. A read of the present costs one seek per key.
+
+Each statement is over when its rows are returned. Scans fetch their rows piece by piece, each with
+a statement of its own. So a long read leaves its connection to others in between.
 """
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from userlock_emulator.datastore.catalog import Catalog
+from userlock_emulator.datastore.clock import VersionClock
 
 CURRENT = 'SELECT version, created, data FROM entities WHERE "partition" = ? AND key = ?'
 _PAST = (
@@ -36,6 +41,10 @@ _PAST_HAVING = (
 )
 _VALUES = "SELECT value FROM index_rows WHERE {range}"
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM index_rows WHERE {range} LIMIT ?)"
+
+# The first piece of a scan, and the largest.
+_FIRST_ROWS = 32
+_MOST_ROWS = 2048
 
 # Above every encoded value and every encoded key.
 TOP = b"\xff\xff"
@@ -66,6 +75,10 @@ class Span(NamedTuple):
         """Return the intersection of both ranges."""
         return Span(max(self.low, other.low), min(self.high, other.high))
 
+    def beyond(self, item: bytes, *, descending: bool) -> "Span":
+        """Return the part of the range that comes after an item."""
+        return self.intersect(Span(high=item) if descending else Span(low=item + b"\x00"))
+
     @property
     def empty(self) -> bool:
         """Return whether the range is empty."""
@@ -83,38 +96,62 @@ def _within(scope: int, values: Span, keys: Span) -> tuple[str, tuple[object, ..
 
 
 class Reader:
-    """A view of the database at `time`."""
+    """A view of the database at `time`.
+
+    Args:
+        turn: held during each statement.
+    """
 
     def __init__(
-        self, connection: sqlite3.Connection, catalog: Catalog, time: int, newest: int
+        self,
+        connection: sqlite3.Connection,
+        catalog: Catalog,
+        time: int,
+        clock: VersionClock,
+        turn: AbstractContextManager[Any],
     ) -> None:
         self._execute = connection.execute
         self.catalog = catalog
         self.time = time
-        self._past = newest > time
+        self._clock = clock
+        self._turn = turn
+
+    @property
+    def _past(self) -> bool:
+        """Return whether rows newer than `time` may be in view. Stays so while it is one's turn."""
+        return self._clock.last_commit > self.time
 
     def get(self, partition: int, key: bytes) -> StoredEntity | None:
         """Return the entity as it was at the reader's time."""
-        row = self._execute(CURRENT, (partition, key)).fetchone()
-        if row is not None and row[0] <= self.time:
-            return StoredEntity(*row)
-        if not self._past:
-            return None
-        row = self._execute(_PAST, (partition, key, self.time, self.time)).fetchone()
-        return None if row is None else StoredEntity(*row)
+        with self._turn:
+            row = self._execute(CURRENT, (partition, key)).fetchone()
+            if row is not None and row[0] <= self.time:
+                return StoredEntity(*row)
+            if not self._past:
+                return None
+            row = self._execute(_PAST, (partition, key, self.time, self.time)).fetchone()
+            return None if row is None else StoredEntity(*row)
 
     def scan_keys(
         self, partition: int, keys: Span = EVERYTHING, *, descending: bool = False
     ) -> Iterator[bytes]:
         """Yield the keys of all kinds in a range, in order."""
-        order = " ORDER BY key DESC" if descending else " ORDER BY key"
-        arguments: tuple[object, ...] = (partition, keys.low, keys.high, self.time)
-        statement = _KEYS
-        if self._past:
-            statement = f"{_KEYS} UNION ALL {_PAST_KEYS}"
-            arguments += (*arguments, self.time)
-        for (key,) in self._execute(statement + order, arguments):
-            yield key
+        order = f" ORDER BY key{' DESC' if descending else ''} LIMIT ?"
+        rows = _FIRST_ROWS
+        while True:
+            arguments: tuple[object, ...] = (partition, keys.low, keys.high, self.time)
+            statement = _KEYS
+            with self._turn:
+                if self._past:
+                    statement = f"{_KEYS} UNION ALL {_PAST_KEYS}"
+                    arguments += (*arguments, self.time)
+                found = self._execute(statement + order, (*arguments, rows)).fetchall()
+            for (key,) in found:
+                yield key
+            if len(found) < rows:
+                return
+            keys = keys.beyond(found[-1][0], descending=descending)
+            rows = min(4 * rows, _MOST_ROWS)
 
     def scan_index(
         self,
@@ -133,19 +170,44 @@ class Reader:
         """
         order = (
             f" ORDER BY value{' DESC' if descending else ''},"
-            f" key{' DESC' if keys_descending else ''}"
+            f" key{' DESC' if keys_descending else ''} LIMIT ?"
         )
-        statement, arguments = self._entries(scope, values, keys, having)
-        yield from self._execute(statement + order, arguments)
+        rows = _FIRST_ROWS
+        ranges = [(values, keys)]
+        while ranges:
+            within = ranges.pop()
+            with self._turn:
+                statement, arguments = self._entries(scope, *within, having)
+                found = self._execute(statement + order, (*arguments, rows)).fetchall()
+            yield from found
+            if len(found) == rows:
+                value, key = found[-1]
+                later = within[0].beyond(value, descending=descending)
+                if not later.empty:
+                    ranges.append((later, keys))
+                # First the others with the same value.
+                same = Span(value, value + b"\x00")
+                ranges.append((same, keys.beyond(key, descending=keys_descending)))
+            rows = min(4 * rows, _MOST_ROWS)
 
     def count_entries(
         self, scope: int, values: Span, keys: Span, having: Iterable[Entry], limit: int
     ) -> int:
         """Count the entries that `scan_index` would find, up to `limit`."""
-        statement, arguments = self._entries(scope, values, keys, having)
-        counted = f"SELECT count(*) FROM ({statement} LIMIT ?)"  # noqa: S608 - fixed names
-        row = self._execute(counted, (*arguments, limit)).fetchone()
+        with self._turn:
+            statement, arguments = self._entries(scope, values, keys, having)
+            counted = f"SELECT count(*) FROM ({statement} LIMIT ?)"  # noqa: S608 - fixed names
+            row = self._execute(counted, (*arguments, limit)).fetchone()
         return int(row[0])
+
+    def count_values(
+        self, scope: int, values: Span, keys: Span, having: Iterable[Entry]
+    ) -> list[tuple[bytes, int]]:
+        """Return the values of the entries that `scan_index` would find, and how many have each."""
+        with self._turn:
+            statement, arguments = self._entries(scope, values, keys, having)
+            counted = f"SELECT value, count(*) FROM ({statement}) GROUP BY value"  # noqa: S608 - fixed names
+            return self._execute(counted, arguments).fetchall()
 
     def _entries(
         self, scope: int, values: Span, keys: Span, having: Iterable[Entry]
@@ -184,7 +246,8 @@ class Reader:
         direction = " DESC" if descending else ""
         condition, arguments = _within(scope, values, keys)
         statement = f"{_VALUES.format(range=condition)} ORDER BY value{direction} LIMIT 1 OFFSET ?"
-        row = self._execute(statement, (*arguments, n)).fetchone()
+        with self._turn:
+            row = self._execute(statement, (*arguments, n)).fetchone()
         return None if row is None else bytes(row[0])
 
     def count_up_to(self, scope: int, values: Span, keys: Span, limit: int) -> int:
@@ -193,5 +256,6 @@ class Reader:
         For planning only: it reads the current rows, whatever the reader's time.
         """
         condition, arguments = _within(scope, values, keys)
-        row = self._execute(_COUNT.format(range=condition), (*arguments, limit)).fetchone()
+        with self._turn:
+            row = self._execute(_COUNT.format(range=condition), (*arguments, limit)).fetchone()
         return int(row[0])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from userlock_emulator.datastore import validation
 from userlock_emulator.datastore.errors import Code, DatastoreError, invalid
-from userlock_emulator.datastore.protos import Message, microseconds
+from userlock_emulator.datastore.protos import Message, ReadOptions
 from userlock_emulator.datastore.storage import Storage
 from userlock_emulator.datastore.transactions import State, Transaction, TransactionTable
 
@@ -29,6 +29,8 @@ class Sessions:
         """Begin a transaction with these TransactionOptions."""
         read_time: int | None = None
         read_only = options.WhichOneof("mode") == "read_only"
+        if options.read_write.previous_transaction:
+            self._transactions.check_retried(options.read_write.previous_transaction)
         if read_only and options.read_only.HasField("read_time"):
             read_time = self._checked_read_time(options.read_only.read_time)
         return self._transactions.begin(database, read_only=read_only, read_time=read_time)
@@ -61,15 +63,15 @@ class Sessions:
         elif which == "read_time":
             yield None, self._checked_read_time(options.read_time)
         elif which == "transaction":
-            raise invalid("The transaction id is empty.")
+            raise invalid("a transaction cannot be the empty string.")
+        elif options.read_consistency not in ReadOptions.ReadConsistency.values():
+            raise invalid(f"unknown read consistency: {options.read_consistency}")
         else:
             # Eventual consistency may read the newest data, and does so here.
             yield None, None
 
     def _checked_read_time(self, read_time: Message) -> int:
-        if read_time.nanos % 1000:
-            raise invalid("read_time must have microsecond precision.")
-        time = microseconds(read_time)
+        time = validation.exact_microseconds(read_time)
         latest = self._storage.clock.read_time()
         if time > latest:
             if time > self._storage.clock.now():

@@ -8,14 +8,16 @@ Guarantees:
 * A read at time T gives the same answer as long as the history reaches back to T, whatever is
   committed meanwhile. The history reaches back at least `history_seconds`; each commit removes a
   few older versions.
-* One writer at a time. Readers of a file never wait for it. In memory there is one connection,
-  shared by readers and the writer in turn.
+* One writer at a time. Commits of several clients to a file share an fsync. Readers of a file never
+  wait for the writer. In memory there is one connection, which readers and the writer share: a
+  commit has it as a whole, a read for one statement at a time.
 
 `Reader` (in `rows`) and `Writer` hold the statements; this file holds connections, locks and the
 interned ids of partitions and indexes.
 """
 
 import contextlib
+import os
 import secrets
 import sqlite3
 import threading
@@ -37,6 +39,59 @@ from userlock_emulator.datastore.writer import Writer
 HISTORY_SECONDS = 3600
 # A read-only transaction that began at the oldest time still reads until its own end.
 _LEEWAY_SECONDS = 300
+_NO_TURN = contextlib.nullcontext()
+
+
+class WriterLock:
+    """The lock of the writer, reentrant. Leaving it makes durable what was committed under it.
+
+    Several clients share an fsync: it covers all that was committed before it, and those who come
+    to it later find it done.
+
+        client A    commit ─ leave ─ fsync ───────────┐
+        client B             commit ─ leave ─ wait ───┴─ fsync ─┐
+        client C                      commit ─ leave ─ wait ────┴─ done
+
+    Attributes:
+        log: SQLite's log; None in memory.
+    """
+
+    def __init__(self) -> None:
+        self.log: IO[bytes] | None = None
+        self._lock = threading.RLock()
+        self._depth = 0
+        # Numbers of commits: the last one, and the last that is on the disk.
+        self._committed = 0
+        self._durable = 0
+        self._dirty = False
+        self._syncing = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        number = self._committed
+        leaves_dirty = self._dirty and not self._depth
+        if leaves_dirty:
+            self._dirty = False
+        self._lock.release()
+        if leaves_dirty:
+            self._sync(number)
+
+    def committed(self) -> None:
+        """Record a commit; called by the holder."""
+        if self.log is not None:
+            self._committed += 1
+            self._dirty = True
+
+    def _sync(self, number: int) -> None:
+        with self._syncing:
+            if self._durable < number and self.log is not None:
+                covered = self._committed
+                os.fdatasync(self.log.fileno())
+                self._durable = covered
 
 
 class Storage:
@@ -62,7 +117,7 @@ class Storage:
         self._path = None if data_dir is None else data_dir / DATASTORE
         self._history = int(history_seconds * 1_000_000)
         self._now = now
-        self.writer_lock = threading.RLock()
+        self.writer_lock = WriterLock()
         self._connections: set[sqlite3.Connection] = set()
         # Connections without a reader: as many as there were concurrent readers.
         self._idle: list[sqlite3.Connection] = []
@@ -86,13 +141,22 @@ class Storage:
         connection = self._connection
         if self._path is not None:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            # The log is written to the disk by `WriterLock`, for several commits at once.
+            connection.execute("PRAGMA synchronous = NORMAL")
         schema.prepare(connection)
         self.catalog = Catalog(connection)
         row = connection.execute("SELECT value FROM meta WHERE name = 'last_version'").fetchone()
         self.clock = VersionClock(row[0] if row else 0, self._now)
         self.secret = self._persistent_secret()
         self._next_prune = 0
+        if self._path is not None:
+            # SQLite keeps this file while a connection is open. Its name must last, too.
+            self.writer_lock.log = Path(f"{self._path}-wal").open("rb")  # noqa: SIM115
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _persistent_secret(self) -> bytes:
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
@@ -118,23 +182,20 @@ class Storage:
     def read(self, at: int | None = None) -> Iterator[Reader]:
         """Yield a consistent view of the database at time `at` (default: now).
 
-        It does not show later commits. Keep the block short: in memory it blocks every other read
-        and commit.
+        It does not show later commits.
         """
-        if self._path is None:
-            with self.writer_lock:
-                time = self.clock.read_time() if at is None else at
-                yield Reader(self._connection, self.catalog, time, self.clock.last_commit)
-            return
         time = self.clock.read_time() if at is None else at
+        if self._path is None:
+            yield Reader(self._connection, self.catalog, time, self.clock, self.writer_lock)
+            return
         connection = self._reading_connection()
         try:
             connection.execute("BEGIN")
             # The first statement fixes SQLite's snapshot. Every commit in it was announced to the
-            # clock before. `last_commit`, read afterwards, therefore tells reliably whether rows
-            # newer than `time` may be in view.
+            # clock before. The clock therefore tells reliably whether rows newer than `time` may be
+            # in view.
             connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
-            yield Reader(connection, self.catalog, time, self.clock.last_commit)
+            yield Reader(connection, self.catalog, time, self.clock, _NO_TURN)
             connection.execute("COMMIT")
         except BaseException:
             # After a failure a statement may still be open, which holds its snapshot.
@@ -153,11 +214,10 @@ class Storage:
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
-        """Yield the writer of one atomic commit: rolled back if the block raises, else made
-        durable.
+        """Yield the writer of one atomic commit: rolled back if the block raises.
 
         The block runs alone. Hold `writer_lock` around it to extend the same exclusion to code
-        before or after it.
+        before or after it. When that lock is left, the commit is durable.
         """
         with self._committing() as version:
             writer = Writer(self._connection, self.catalog, version)
@@ -178,8 +238,11 @@ class Storage:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
+                    changes = connection.total_changes
                     yield version
                     connection.execute("COMMIT")
+                    if connection.total_changes != changes:
+                        self.writer_lock.committed()
                 except BaseException:
                     # On a full disk SQLite may have rolled back by itself already.
                     if connection.in_transaction:
@@ -221,8 +284,10 @@ class Storage:
         """Close all connections. The storage is unusable afterwards."""
         with self.writer_lock, self._connections_lock:
             _close_each(self._connections)
-            if self._claimed is not None:
-                self._claimed.close()
+            for file in (self._claimed, self.writer_lock.log):
+                if file is not None:
+                    file.close()
+            self.writer_lock.log = None
 
 
 def _close_each(connections: set[sqlite3.Connection]) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.clock import VersionClock
 from userlock_emulator.datastore.cursors import Place
-from userlock_emulator.datastore.errors import expired_transaction
+from userlock_emulator.datastore.errors import expired_transaction, invalid
 from userlock_emulator.datastore.indexing import IndexedValues
 from userlock_emulator.datastore.query import ParsedQuery, Row
 from userlock_emulator.port.rpcs import CLIENT
@@ -158,7 +158,7 @@ class TransactionTable:
         self, database: tuple[str, str], *, read_only: bool = False, read_time: int | None = None
     ) -> Transaction:
         """Begin a transaction that reads at `read_time`, or now."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
+        nonce = secrets.token_bytes(_NONCE_BYTES - 1) + bytes([read_only])
         client = CLIENT.get()()
         now = self._monotonic()
         self.sweep()
@@ -190,6 +190,7 @@ class TransactionTable:
         with self._lock:
             transaction = self._active.get(transaction_id)
             if transaction is None or transaction.database != database:
+                self._check_known(transaction_id)
                 raise expired_transaction()
             transaction.last_used = now
             return transaction
@@ -228,18 +229,30 @@ class TransactionTable:
         with self._lock:
             transaction = self._active.get(transaction_id)
             if transaction is None:
-                self._check_once_valid(transaction_id)
+                self._check_known(transaction_id)
+                if self._finished.get(transaction_id) is State.COMMITTED:
+                    raise expired_transaction()
                 return
             if transaction.database != database:
                 raise expired_transaction()
             self._end(transaction, State.ROLLED_BACK)
         self.on_end(transaction)
 
-    def _check_once_valid(self, transaction_id: bytes) -> None:
+    def check_retried(self, transaction_id: bytes) -> None:
+        """Check that another transaction may name this one as its previous attempt.
+
+        Raises:
+            DatastoreError: INVALID_ARGUMENT if the id was never allocated, or belongs to a
+                read-only transaction.
+        """
+        self._check_known(transaction_id)
+        if transaction_id[_NONCE_BYTES - 1]:
+            raise invalid("Cannot retry a read-only transaction.")
+
+    def _check_known(self, transaction_id: bytes) -> None:
         nonce = transaction_id[:_NONCE_BYTES]
-        genuine = secrets.compare_digest(transaction_id[_NONCE_BYTES:], self._signature(nonce))
-        if not genuine or self._finished.get(transaction_id) is State.COMMITTED:
-            raise expired_transaction()
+        if not secrets.compare_digest(transaction_id[_NONCE_BYTES:], self._signature(nonce)):
+            raise invalid("Invalid transaction.")
 
     def active(self) -> list[Active]:
         """Return the active transactions, the oldest first."""

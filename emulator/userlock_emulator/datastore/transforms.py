@@ -41,15 +41,17 @@ def check_transforms(transforms: list[Message], partition: Partition) -> None:
         parse_path(transform.property)
         which = transform.WhichOneof("transform_type")
         if which is None:
-            raise invalid("A property transform has no type.")
+            raise invalid("Operation type must be specified for field transformation.")
         operand = getattr(transform, which)
         if which == "set_to_server_value" and operand != PropertyTransform.REQUEST_TIME:
-            raise invalid("A property transform has no server value.")
+            raise invalid(
+                "ServerValue type must be specified for set_to_server_value transformation."
+            )
         if which in _NUMERIC and operand.WhichOneof("value_type") not in _NUMBERS:
-            raise invalid(f"The operand of {which} must be an integer or a double.")
+            raise invalid("Input must be int64 or double.")
         if which in _ARRAYS:
             for element in operand.values:
-                validation.check_value(transform.property, element, partition, indexed=False)
+                validation.check_element(transform.property, element, partition)
 
 
 def _weight(transform: Message) -> int:

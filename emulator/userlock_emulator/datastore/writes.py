@@ -43,6 +43,8 @@ class Writes:
         database = database_of(request)
         if request.ByteSize() > validation.MAX_COMMIT_BYTES:
             raise invalid("datastore transaction or write too big.")
+        if request.mode not in CommitRequest.Mode.values():
+            raise invalid(f"unknown commit mode: {request.mode}")
         transactional = request.mode != CommitRequest.NON_TRANSACTIONAL
         prepared = prepare(request.mutations, *database, transactional=transactional)
         transaction = self._committing(request, database, transactional=transactional)
@@ -68,7 +70,7 @@ class Writes:
                 validation.check_key(key, *database, allow_incomplete=True, allow_reserved=False)
             )
             if not validation.is_incomplete(key):
-                raise invalid("The last element of a key to allocate must have no identifier.")
+                raise invalid(f"Key path element must not be complete: {validation.key_text(key)}")
         with self._id_commit(), self._storage.write() as writer:
             for partition, asked in zip(partitions, request.keys, strict=True):
                 number = writer.catalog.intern_partition(partition)
@@ -145,12 +147,12 @@ class Writes:
         selector = request.WhichOneof("transaction_selector")
         if not transactional:
             if selector is not None:
-                raise invalid("A non-transactional commit must not name a transaction.")
+                raise invalid("non-transaction commit cannot specify a transaction")
             return None
         if selector == "transaction":
             return self._transactions.get(request.transaction, database)
         if selector == "single_use_transaction":
             if request.single_use_transaction.WhichOneof("mode") == "read_only":
-                raise invalid("A single-use transaction must be read-write.")
+                raise invalid("single_use_transaction in a commit request must be READ_WRITE.")
             return self._sessions.begin(request.single_use_transaction, database)
-        raise invalid("A transactional commit needs a transaction.")
+        raise invalid("transactional commit requires a transaction")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from userlock_emulator.port.rpcs import Message
 
@@ -17,6 +18,9 @@ class Arrivals(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no typ
     gRPC executes an RPC in a thread from its first header on. Its own handlers of single requests
     wait there for the message, as long as the client likes. So each handler is registered as one
     of a stream of requests, takes the first, and can be cancelled while it waits.
+
+    It also parses the request. gRPC's server loses a stream of the
+    connection for each message that its own deserializer cannot parse, until none is left.
 
     Args:
         seconds: the time for a request to arrive.
@@ -51,22 +55,34 @@ class Arrivals(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no typ
         handler = continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
-        codec = (handler.request_deserializer, handler.response_serializer)
+        parse = handler.request_deserializer or (lambda data: data)
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._first(handler.unary_stream), *codec)
-        return grpc.stream_unary_rpc_method_handler(self._first(handler.unary_unary), *codec)
+            return grpc.stream_stream_rpc_method_handler(
+                self._first(parse, handler.unary_stream),
+                response_serializer=handler.response_serializer,
+            )
+        return grpc.stream_unary_rpc_method_handler(
+            self._first(parse, handler.unary_unary),
+            response_serializer=handler.response_serializer,
+        )
 
-    def _first(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _first(
+        self, parse: Callable[[Any], Message], behaviour: Callable[..., Any]
+    ) -> Callable[..., Any]:
         def call(
-            requests: Iterator[Message], context: grpc.ServicerContext, *further: Any, **more: Any
+            requests: Iterator[bytes], context: grpc.ServicerContext, *further: Any, **more: Any
         ) -> Any:
             self._arriving[context] = self._now()
             try:
-                request = next(requests, None)
+                data = next(requests, None)
             finally:
                 del self._arriving[context]
-            if request is None:
+            if data is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is missing.")
+            try:
+                request = parse(data)
+            except DecodeError as error:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"Malformed request: {error}")
             return behaviour(request, context, *further, **more)
 
         # The health service watches without a thread.

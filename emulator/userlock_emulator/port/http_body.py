@@ -1,5 +1,6 @@
 """The body of an HTTP/1.1 request: of a known length, or in chunks."""
 
+import zlib
 from typing import Protocol
 
 from userlock_emulator.port.numbers import whole_number
@@ -7,6 +8,7 @@ from userlock_emulator.port.numbers import whole_number
 # The limit for the line with a chunk's size, and for a trailing header. Real clients send far less.
 _MAX_LINE_BYTES = 1024
 _MAX_TRAILERS = 100
+_GZIP = 16 + zlib.MAX_WBITS
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -49,6 +51,28 @@ async def read_body(stream: Stream, limit: int, *, coding: str | None, length: s
     if size is None:
         raise BodyError(f"the Content-Length {(length or '')[:40]} is not a number")
     return await stream.readexactly(_checked(size, limit))
+
+
+def decoded(body: bytes, limit: int, *, coding: str | None) -> bytes:
+    """Return a body without its Content-Encoding, of at most `limit` bytes.
+
+    Raises:
+        BodyError: it is too long, malformed, or the coding is unknown.
+    """
+    name = (coding or "identity").strip().lower()
+    if name == "identity":
+        return body
+    if name != "gzip":
+        raise BodyError(f"the content encoding {name[:40]} is unknown: gzip, or none")
+    unzip = zlib.decompressobj(_GZIP)
+    try:
+        whole = unzip.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise BodyError(f"the body is not in gzip: {error}") from None
+    _checked(len(whole), limit)
+    if not unzip.eof or unzip.unused_data:
+        raise BodyError("the body is not one whole file of gzip")
+    return whole
 
 
 async def _read_chunks(stream: Stream, limit: int) -> bytes:

@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from userlock_emulator.limits import Limits
 from userlock_emulator.port.browsers import Gate, local_refusal
-from userlock_emulator.port.http_body import BodyError, read_body
+from userlock_emulator.port.http_body import BodyError, decoded, read_body
 from userlock_emulator.port.http_head import Head, HeadError, read_head
 from userlock_emulator.port.reply import Reply, in_json
 from userlock_emulator.port.rpcs import CLIENT
@@ -188,7 +188,8 @@ class Web:
         if head.headers.get("Expect", "").lower() == "100-continue" and head.chunks:
             # The client waits for this before it sends the body.
             writer.write(_CONTINUE)
-        return await read_body(reader, MAX_REQUEST_BYTES, coding=coding, length=length)
+        body = await read_body(reader, MAX_REQUEST_BYTES, coding=coding, length=length)
+        return decoded(body, MAX_REQUEST_BYTES, coding=head.single("Content-Encoding"))
 
     async def _reply(self, head: Head, body: bytes, peer: tuple[str, int]) -> Reply:
         refusal = self._gate.refusal(head.headers)

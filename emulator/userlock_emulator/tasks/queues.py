@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
+
+from google.protobuf import json_format
 
 from userlock_emulator.port.pages import page
 from userlock_emulator.port.status import Code, RpcError
@@ -20,6 +23,14 @@ from userlock_emulator.tasks.tables import Tables
 from userlock_emulator.tasks.validation import complete_queue, unimplemented, update_queue
 
 _MAX_PAGE = 9800
+# As the flags of `gcloud tasks queues create`, by the part of the queue.
+_SETTINGS = {
+    **dict.fromkeys(("max-dispatches-per-second", "max-concurrent-dispatches"), "rateLimits"),
+    **dict.fromkeys(
+        ("max-attempts", "max-retry-duration", "min-backoff", "max-backoff", "max-doublings"),
+        "retryConfig",
+    ),
+}
 _STATE_FILTER = re.compile(r"\s*state\s*[:=]\s*\"?(RUNNING|PAUSED|DISABLED)\"?\s*")
 
 
@@ -30,6 +41,31 @@ def no_queue() -> RpcError:
         "Queue does not exist. If you just created the queue, wait at least a minute for the queue"
         " to initialize.",
     )
+
+
+def described_queue(text: str) -> Message:
+    """Return the queue that a text describes: its full name and settings, with commas between.
+
+    Raises:
+        RpcError: the name is malformed, or a setting unknown or malformed.
+    """
+    name, *settings = text.split(",")
+    document: dict[str, Any] = {"name": check_queue(name)}
+    for setting in settings:
+        word, _, value = setting.partition("=")
+        part = _SETTINGS.get(word)
+        if part is None:
+            raise invalid(f"There is no setting {word[:40]!r}; there are: {', '.join(_SETTINGS)}.")
+        unlimited = (word, value) == ("max-attempts", "unlimited")
+        field = re.sub("-(.)", lambda match: match[1].upper(), word)
+        document.setdefault(part, {})[field] = "-1" if unlimited else value
+    queue = Queue()
+    try:
+        json_format.ParseDict(document, queue)
+    except (json_format.ParseError, ValueError) as error:
+        raise invalid(f"The settings of the queue {name} are malformed: {error}") from None
+    complete_queue(queue)
+    return queue
 
 
 def find_queue(tables: Tables, name: str) -> tuple[int, Message]:

@@ -1,11 +1,11 @@
 """The HTTP side of the service: paths and JSON in the proto3 mapping, without sockets.
 
-Source: the HTTP rules of the v2 API, `google/cloud/tasks/v2/cloudtasks.proto`.
+Source: the HTTP rules of the v2 API, `google/cloud/tasks/v2/cloudtasks.proto`. Those of the betas
+are the same.
 """
 
 import json
 import re
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -17,7 +17,6 @@ from userlock_emulator.port.rpcs import Rpcs
 from userlock_emulator.port.status import Code, RpcError
 from userlock_emulator.tasks.names import invalid
 
-PREFIX = "/v2/"
 _LOCATION = r"projects/[^/:]+(?::[^/:]+)?/locations/[^/:]+"
 _QUEUE = rf"{_LOCATION}/queues/[^/:]+"
 _TASK = rf"{_QUEUE}/tasks/[^/:]+"
@@ -67,17 +66,22 @@ _ROUTES = (
 
 
 class Rest:
-    """The handler of HTTP requests for RPCs."""
+    """The handler of HTTP requests for the RPCs of one version.
 
-    def __init__(self, services: Mapping[str, Rpcs]) -> None:
-        self._rpcs = {name: rpc for rpcs in services.values() for name, rpc in rpcs.items()}
+    Args:
+        version: its name in paths.
+    """
+
+    def __init__(self, version: str, rpcs: Rpcs) -> None:
+        self.prefix = f"/{version}/"
+        self._rpcs = rpcs
 
     def answer(self, method: str, path: str, body: bytes) -> Reply:
-        """Return the reply to a request whose path begins with `PREFIX`."""
+        """Return the reply to a request whose path begins with `prefix`."""
         path, _, query = path.partition("?")
         try:
             parameters = _parameters(query)
-            response = self._run(method, unquote(path.removeprefix(PREFIX)), parameters, body)
+            response = self._run(method, unquote(path.removeprefix(self.prefix)), parameters, body)
         except RpcError as error:
             return rpc_error_in_json(error)
         numbers = any(
@@ -93,7 +97,7 @@ class Rest:
                 run, request_class = self._rpcs[route.rpc]
                 document = _document(route, match[1], parameters, body)
                 return run(_parsed(document, request_class(), route.rpc))
-        raise RpcError(Code.NOT_FOUND, f"there is no {method} {PREFIX}{path[:500]}")
+        raise RpcError(Code.NOT_FOUND, f"there is no {method} {self.prefix}{path[:500]}")
 
 
 def _document(

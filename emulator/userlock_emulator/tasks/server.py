@@ -10,15 +10,17 @@ from userlock_emulator.limits import DEFAULTS, Limits
 from userlock_emulator.port.reply import Reply
 from userlock_emulator.port.server import Port, Running, address_of, bind
 from userlock_emulator.port.status import RpcError, StorageError
-from userlock_emulator.tasks import protos
+from userlock_emulator.tasks import betas, protos
 from userlock_emulator.tasks.batches import Batches
+from userlock_emulator.tasks.betas import BETAS
 from userlock_emulator.tasks.clock import ManualClock, wall_clock_microseconds
 from userlock_emulator.tasks.control import CERTIFICATES, KEY_SET, Control
 from userlock_emulator.tasks.dispatch import Dispatcher
-from userlock_emulator.tasks.names import check_queue, location_of
-from userlock_emulator.tasks.queues import Queues
-from userlock_emulator.tasks.rest import PREFIX, Rest
-from userlock_emulator.tasks.rpcs import MOST_SECONDS, services
+from userlock_emulator.tasks.names import location_of
+from userlock_emulator.tasks.protos import Message
+from userlock_emulator.tasks.queues import Queues, described_queue
+from userlock_emulator.tasks.rest import Rest
+from userlock_emulator.tasks.rpcs import MOST_SECONDS, OPERATIONS, SERVICE, services
 from userlock_emulator.tasks.storage import Storage
 from userlock_emulator.tasks.targets import Targets
 from userlock_emulator.tasks.tasks import Tasks
@@ -43,7 +45,7 @@ class CloudTasks(Running):
         storage: Storage,
         signer: Signer,
         dispatcher: Dispatcher,
-        queues: Iterable[str],
+        queues: Iterable[Message],
         limits: Limits,
         now: Callable[[], int],
     ) -> None:
@@ -57,7 +59,11 @@ class CloudTasks(Running):
         served = services(
             self._queues, self._tasks, Batches(storage, now, self._tasks), self.faults
         )
-        self._rest = Rest(served)
+        rests = [Rest("v2", served[SERVICE] | served[OPERATIONS])]
+        for beta in BETAS:
+            served[beta.service] = betas.rpcs(beta, served[SERVICE])
+            rests.append(Rest(beta.name, served[beta.service]))
+        self._rests = {rest.prefix: rest for rest in rests}
         self._control = Control(self.faults, signer, self._host, self.reset)
         self._create_queues()
         dispatcher.start()
@@ -67,23 +73,24 @@ class CloudTasks(Running):
             host,
             served,
             self._answer,
-            lambda path: path.startswith(PREFIX),
+            lambda path: self._rest_of(path) is not None,
             limits,
             MOST_SECONDS,
         )
 
     def _answer(self, method: str, path: str, content_type: str, body: bytes) -> Reply:
-        if path.startswith(PREFIX):
-            return self._rest.answer(method, path, body)
-        return self._control.answer(method, path, body)
+        rest = self._rest_of(path)
+        return (rest or self._control).answer(method, path, body)
+
+    def _rest_of(self, path: str) -> Rest | None:
+        return self._rests.get(path[: path.find("/", 1) + 1])
 
     def _create_queues(self) -> None:
-        for name in self._first_queues:
+        for queue in self._first_queues:
             with self._storage.look() as tables:
-                exists = tables.queue(name) is not None
+                exists = tables.queue(queue.name) is not None
             if not exists:
-                queue = protos.Queue(name=name)
-                parent = location_of(name)
+                parent = location_of(queue.name)
                 self._queues.create(protos.CreateQueueRequest(parent=parent, queue=queue))
 
     @property
@@ -187,7 +194,8 @@ def start(
         data_dir: folder for the data file, which survives restarts; None keeps
             everything in memory.
         host: the address to bind. A warning is logged if other machines can reach it.
-        queues: full names of queues that exist from the start, with default settings.
+        queues: full names of queues that exist from the start; after a name may follow settings
+            as in `gcloud tasks queues create`: "…/queues/q,max-attempts=3,min-backoff=1s".
         app_engine: "HOST:PORT" of the App Engine services, or that of each service by its
             name; "" stands for those that are not listed.
         anywhere: dispatch to other machines too, not to this one alone.
@@ -203,7 +211,8 @@ def start(
         ImportError: google-cloud-tasks is not installed.
         PortInUseError: the address cannot be bound.
         StorageError: the data folder cannot be used.
-        ValueError: a queue's name is malformed, or was deleted a short time ago.
+        ValueError: a queue's name or a setting of it is malformed, or the queue was deleted a short
+            time ago.
     """
     services_of = {"": app_engine} if isinstance(app_engine, str) else dict(app_engine)
     addresses = {service: address for service, address in services_of.items() if address}
@@ -219,8 +228,8 @@ def start(
         storage, Targets(signer, addresses), now, real_time=real_time, anywhere=anywhere
     )
     try:
-        names = [check_queue(name) for name in queues]
-        server = CloudTasks(listener, host, storage, signer, dispatcher, names, limits, now)
+        first = [described_queue(text) for text in queues]
+        server = CloudTasks(listener, host, storage, signer, dispatcher, first, limits, now)
     except RpcError as error:
         dispatcher.stop()
         storage.close()

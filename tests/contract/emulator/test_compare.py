@@ -19,7 +19,10 @@ def test_two_of_ours(
         assert "0 differences, 0 of them unexplained" in capsys.readouterr().out
         other.faults.unavailable(rpc="RunQuery")
         assert main(["--programs", "3"]) == 1
-        assert "UNEXPLAINED, 1 times: RunQuery: OK here, UNAVAILABLE" in capsys.readouterr().out
+        said = (
+            "UNEXPLAINED, 1 times: RunQuery, place: filter, rule: text of 1500 bytes: OK here, UNAV"
+        )
+        assert said in capsys.readouterr().out
     monkeypatch.delenv("GOOGLE_EMULATOR")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main([]) == 0

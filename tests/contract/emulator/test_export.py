@@ -30,7 +30,7 @@ ALL_TYPES = {
     "empty": [],
     "inner": {"a": 1, "b": {"c": [True]}},
     "hidden": value("h", indexed=False),
-    "meant": value("m"),
+    "meant": value("m", indexed=False),
 }
 ALL_TYPES["meant"].meaning = 15
 
@@ -115,7 +115,7 @@ def test_lines_written_by_hand(
         ("{", "line 1 is not an entity"),
         ('{"kye": {}}', "kye"),
         ('{"key": {"path": [{"kind": "K"}]}}', "no partitionId.projectId"),
-        ('{"key": {"partitionId": {"projectId": "p"}}}', "must not be empty"),
+        ('{"key": {"partitionId": {"projectId": "p"}}}', "Key path is empty"),
     ],
 )
 def test_lines_that_are_no_entities(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import logging
@@ -25,7 +26,6 @@ from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import query
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
-from userlock_emulator.datastore.errors import CONTENTION
 from userlock_emulator.datastore.protos import (
     CommitRequest,
     CommitResponse,
@@ -86,9 +86,9 @@ def commit_request(*mutations: Message) -> Message:
             Mutation(
                 upsert=entity(KEY), base_version=1, conflict_resolution_strategy=Mutation.FAIL
             ),
-            409,
-            "ABORTED",
-            CONTENTION,
+            400,
+            "FAILED_PRECONDITION",
+            "does not match the required base version",
         ),
     ],
 )
@@ -122,6 +122,57 @@ def test_what_is_not_there(
     server.faults.unavailable(rpc="Lookup")
     status, body = call(connection, "lookup", LOOKUP)
     assert (status, Status.FromString(body).code) == (503, 14)
+
+
+LOOK_UP = {"keys": [{"path": [{"kind": "K", "id": "1"}]}]}
+TEXT = json.dumps(LOOK_UP).encode()
+HERE = {**LOOK_UP, "projectId": PROJECT}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "said"),
+    [
+        # As gcloud-aio-datastore and curl without -d write them.
+        (":beginTransaction", b"", {"Content-Type": "application/json"}, b"transaction"),
+        (":beginTransaction", b"", {}, b"transaction"),
+        (":beginTransaction", b"", {"Content-Type": PROTOBUF}, b"\n"),
+        (":beginTransaction", b"{}", {}, b"transaction"),
+        (":lookup", json.dumps(HERE), {}, b'"kind": "K"'),
+        (":lookup", json.dumps({**HERE, "projectId": "b"}), {}, b"INVALID_ARGUMENT"),
+        (":lookup", b"\xef\xbb\xbf" + TEXT, {}, b'"kind": "K"'),
+        (":lookup?$alt=json%3Benum-encoding=int&$.xgafv=2&prettyPrint=false", TEXT, {}, b"K"),
+        (":lookup?databaseId=d", TEXT, {}, b'"missing"'),
+        (":lookup?a=1" + "&a=1" * 100, TEXT, {}, b"query of the URL"),
+        (":lookup", gzip.compress(TEXT), {"Content-Encoding": "gzip"}, b'"kind": "K"'),
+        (":lookup", TEXT, {"Content-Encoding": "identity"}, b'"kind": "K"'),
+        (":lookup", TEXT, {"Content-Encoding": "gzip"}, b"not in gzip"),
+        (":lookup", gzip.compress(TEXT)[:-9], {"Content-Encoding": "gzip"}, b"not one whole"),
+        (":lookup", gzip.compress(bytes(2**25)), {"Content-Encoding": "gzip"}, b"at most 16 MiB"),
+        (":lookup", TEXT, {"Content-Encoding": "br"}, b"content encoding br is unknown"),
+        (":lookup", TEXT[:-1] + b', "x": 1}', {}, b"is not a lookup request in JSON"),
+        (":lookup", b"  ", {}, b"is not a lookup request in JSON"),
+        (":lookup", b"null", {}, b"is not a lookup request in JSON"),
+    ],
+)
+def test_requests_as_clients_write_them(
+    connection: Connection, path: str, body: Any, headers: dict[str, str], said: bytes
+) -> None:
+    connection.request("POST", f"/v1/projects/{PROJECT}{path}", body, headers)
+    response = connection.getresponse()
+    text = response.read()
+    assert said in text
+    refused = any(word in text for word in (b"INVALID", b"gzip", b"16 MiB", b"encoding"))
+    assert response.status == (400 if refused else 200)
+
+
+def test_enums_are_words_or_numbers(connection: Connection) -> None:
+    path = f"/v1/projects/{PROJECT}:runQuery"
+    shown = []
+    for parameters in ("", "?$alt=json;enum-encoding=int"):
+        status, body = post(connection, path + parameters, b'{"query": {}}', "application/json")
+        assert status == 200
+        shown.append(json.loads(body)["batch"]["moreResults"])
+    assert shown == ["NO_MORE_RESULTS", 3]
 
 
 def test_writes_over_http_are_read_over_grpc(connection: Connection, stub: Stub) -> None:

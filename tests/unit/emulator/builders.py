@@ -42,6 +42,8 @@ def key(*flat: str | int, namespace: str = "", project: str = PROJECT) -> KeyPb:
 
 def value(python: Any, *, indexed: bool = True) -> ValuePb:
     """Return a value from the corresponding Python type; lists become arrays, dicts entities."""
+    if isinstance(python, Value):
+        return python
     message = Value()
     if not indexed:
         message.exclude_from_indexes = True
@@ -78,5 +80,5 @@ def entity(entity_key: KeyPb, **properties: Any) -> EntityPb:
     """Return an entity; values that are not messages go through `value`."""
     message = Entity(key=entity_key)
     for name, item in properties.items():
-        message.properties[name].CopyFrom(item if isinstance(item, Value) else value(item))
+        message.properties[name].CopyFrom(value(item))
     return message

@@ -93,7 +93,9 @@ def test_an_entity_without_one_of_the_properties_is_in_no_aggregation(
     [
         ([], 0, None),
         ([1, 2.5], 3.5, 1.75),
-        ([1, "x", None, [5]], 1, 1.0),
+        ([1, "x", None, [5, "y"]], 6, 3.0),
+        ([[1, 2, 3], 10, [10]], 26, 5.2),
+        ([[2, 2, 2.5], []], 4.5, 2.25),
         ([Timestamp(1_500_000), Timestamp(500_000)], 2_000_000, 1_000_000.0),
         ([2**63 - 1, 1], float(2**63), float(2**62)),
         ([math.inf, -math.inf], math.nan, math.nan),
@@ -144,11 +146,11 @@ def test_a_count_looks_at_no_entity_and_at_any_time(
 @pytest.mark.parametrize(
     ("aggregations", "text"),
     [
-        ([], "at least one"),
+        ([], "can not be empty"),
         ([("count", None, f"c{i}") for i in range(6)], r"allowed in .* query is 5. Received: 6"),
-        ([("count", None, "x"), ("sum", "n", "x")], "distinct"),
-        ([("count", -1, "x")], "negative"),
-        ([("sum", "", "x")], "names no property"),
+        ([("count", None, "x"), ("sum", "n", "x")], "duplicate alias: x"),
+        ([("count", -1, "x")], "greater than or equal"),
+        ([("sum", "", "x")], "name is the empty string"),
         ([("sum", "__key__", "x")], "are not supported for the property: __key__"),
     ],
 )
@@ -156,3 +158,16 @@ def test_refused(engine: Subject, aggregations: list[tuple[str, object, str]], t
     with pytest.raises(DatastoreError, match=text) as caught:
         run(engine, *aggregations)
     assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("orders", [(), ("other",), ("__key__",), ("-__key__",)])
+def test_a_cursor_is_behind_all_values_of_its_entity(
+    engine: Subject, orders: tuple[str, ...]
+) -> None:
+    """A cursor is of the query without the aggregation, whose results are entities."""
+    items = [[1, 2], [30, 40], [5, 6], [70, 80]]
+    engine.put(*(entity(key("K", i), n=list(each), other=i) for i, each in enumerate(items, 1)))
+    found = engine.run(query(orders=orders, limit=2))
+    nested = query(orders=orders, start_cursor=found.end_cursor)
+    total = answer(engine, request(nested, ("sum", "n", "s")))["s"]
+    assert total == value(1 + 2 + 30 + 40 if orders == ("-__key__",) else 5 + 6 + 70 + 80)

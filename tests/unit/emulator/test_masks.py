@@ -72,11 +72,13 @@ def test_a_query_returns_what_its_mask_covers(engine: Subject) -> None:
     (result,) = engine.engine.run_query(request).batch.entity_results
     assert result.entity == entity(KEY, address={"city": "Rome"})
     assert result.version == engine.lookup(KEY).found[0].version
-    for projection in ("__key__", "name"):
-        request.query.CopyFrom(query(projection=(projection,)))
-        with pytest.raises(DatastoreError, match="projection") as caught:
-            engine.engine.run_query(request)
-        assert caught.value.code is Code.INVALID_ARGUMENT
+    request.query.CopyFrom(query(projection=("__key__",)))
+    (result,) = engine.engine.run_query(request).batch.entity_results
+    assert result.entity == entity(KEY)
+    request.query.CopyFrom(query(projection=("name",)))
+    with pytest.raises(DatastoreError, match="projection") as caught:
+        engine.engine.run_query(request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 class TestWriting:

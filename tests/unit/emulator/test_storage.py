@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,9 @@ import pytest
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
 from userlock_emulator.data_folder import DATASTORE
-from userlock_emulator.datastore.errors import StorageError
+from userlock_emulator.datastore.errors import Code, DatastoreError, StorageError
 from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     BeginTransactionRequest,
@@ -25,6 +30,7 @@ from userlock_emulator.datastore.protos import (
     ReadOptions,
     RunQueryRequest,
 )
+from userlock_emulator.datastore.rows import EVERYTHING, Reader, StoredEntity
 from userlock_emulator.datastore.storage import Storage
 from userlock_emulator.datastore.transfer import Transfer
 
@@ -123,6 +129,143 @@ class TestFiles:
         with pytest.raises(StorageError, match=text) as caught:
             Storage(tmp_path)
         assert "\n" not in str(caught.value)
+
+
+class Disk:
+    """A disk that is as slow as the test likes."""
+
+    def __init__(self) -> None:
+        self.fast = threading.Event()
+        self.began = threading.Semaphore(0)
+        self.syncs = 0
+
+    def fdatasync(self, file: int) -> None:
+        self.syncs += 1
+        self.began.release()
+        assert self.fast.wait(10)
+
+
+class TestDurability:
+    @pytest.fixture
+    def disk(self, monkeypatch: pytest.MonkeyPatch) -> Disk:
+        disk = Disk()
+        monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
+        return disk
+
+    @pytest.mark.parametrize("clients", [1, 8])
+    def test_clients_share_an_fsync(self, tmp_path: Path, disk: Disk, clients: int) -> None:
+        disk.fast.set()
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+        disk.fast.clear()
+        disk.syncs, disk.began = 0, threading.Semaphore(0)
+        numbers = range(2, clients + 2)
+        commits = [Started(partial(engine.put, entity(key("K", n), n=n))) for n in numbers]
+        disk.began.acquire(timeout=10)
+        # Each is visible before it is durable, and none is acknowledged.
+        wait_until(lambda: len(engine.identifiers(query())) == clients)
+        assert not any(commit.done for commit in commits)
+        disk.fast.set()
+        for commit in commits:
+            commit.result()
+        # Some may have come after the first fsync had begun.
+        assert disk.syncs <= 2
+        engine.lookup(KEY)
+        engine.put(entity(key("K", 2), n=2))  # changes nothing
+        assert disk.syncs <= 2
+        engine.put(entity(key("K", 2), n=3))
+        assert disk.syncs <= 3
+        storage.close()
+
+    def test_a_commit_after_an_fsync_has_begun_waits_for_the_next(
+        self, tmp_path: Path, disk: Disk
+    ) -> None:
+        disk.fast.set()
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+        disk.fast.clear()
+        disk.syncs, disk.began = 0, threading.Semaphore(0)
+        first = Started(lambda: engine.put(entity(key("K", 1), n=1)))
+        disk.began.acquire(timeout=10)
+        second = Started(lambda: engine.put(entity(key("K", 2), n=1)))
+        wait_until(lambda: bool(engine.lookup(key("K", 2)).found))
+        disk.fast.set()
+        first.result()
+        second.result()
+        assert disk.syncs == 2
+        storage.close()
+
+    def test_a_commit_that_cannot_be_made_durable_is_not_acknowledged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = Storage(tmp_path)
+        engine = Subject(storage)
+
+        def broken(file: int) -> None:
+            raise OSError(errno.EIO, "the disk is broken")
+
+        with monkeypatch.context() as changed:
+            changed.setattr(os, "fdatasync", broken)
+            with pytest.raises(OSError, match="broken"):
+                engine.put(entity(KEY, n=1))
+        engine.put(entity(KEY, n=2))
+        storage.close()
+
+
+class TestTurns:
+    @pytest.mark.parametrize("folder", [False, True])
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("keys_descending", [False, True])
+    def test_a_long_read_holds_nobody_up_and_sees_one_state(
+        self, tmp_path: Path, folder: bool, descending: bool, keys_descending: bool
+    ) -> None:
+        storage = Storage(tmp_path if folder else None)
+        engine = Subject(storage)
+        engine.put(*(entity(key("K", i), n=i // 40) for i in range(1, 201)))
+        scope = storage.catalog.find_scope(1, "K", "n")
+        assert scope is not None
+
+        def change() -> None:
+            """Move, delete and add entities before and after the reader's place."""
+            for i in range(1, 201, 10):
+                engine.put(entity(key("K", i), n=9 - i % 7), entity(key("K", i + 1000), n=2))
+                engine.delete(key("K", i + 1))
+            engine.lookup(KEY)
+
+        def entries_of(reader: Reader) -> Iterator[tuple[bytes, bytes]]:
+            return reader.scan_index(scope, descending=descending, keys_descending=keys_descending)
+
+        with storage.read() as reader:
+            whole = list(entries_of(reader))
+            keys = list(reader.scan_keys(1))
+            entries = entries_of(reader)
+            others = reader.scan_keys(1)
+            begun = [next(entries) for _ in range(50)], [next(others) for _ in range(50)]
+            Started(change).result()  # in the middle of the read
+            assert [*begun[0], *entries] == whole
+            assert [*begun[1], *others] == keys
+            assert reader.count_values(scope, EVERYTHING, EVERYTHING, ()) == sorted(
+                Counter(value for value, _ in whole).items()
+            )
+        with storage.read() as reader:
+            assert list(entries_of(reader)) != whole, "the negative control"
+        storage.close()
+
+    def test_a_reset_ends_a_long_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = Storage()
+        engine = Subject(storage)
+        engine.put(*(entity(key("K", i), n=i) for i in range(1, 5)))
+        get = Reader.get
+
+        def get_later(reader: Reader, *place: Any) -> StoredEntity | None:
+            engine.engine.reset()
+            return get(reader, *place)
+
+        monkeypatch.setattr(Reader, "get", get_later)
+        with pytest.raises(DatastoreError, match="reset") as caught:
+            engine.run(query())
+        assert caught.value.code is Code.ABORTED
+        storage.close()
 
 
 class TestHistory:

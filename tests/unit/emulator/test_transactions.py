@@ -17,6 +17,7 @@ from userlock_emulator.datastore.engine import ControlFactory
 from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.protos import (
+    BeginTransactionRequest,
     CommitRequest,
     LookupRequest,
     Message,
@@ -29,6 +30,7 @@ from userlock_emulator.datastore.transactions import State, TransactionTable
 KEY, OTHER = key("K", 1), key("K", 2)
 FRESH = key("K", 1, namespace="fresh")
 CHILD, SIBLING = key("Group", 1, "Child", 1), key("Group", 1, "Child", 2)
+UNKNOWN = "^Invalid transaction.$"
 WRITE = Mutation(upsert=entity(key("Written", 1), n=1))
 
 
@@ -230,7 +232,7 @@ class TestReads:
     def test_a_single_use_transaction_must_write(self, engine: Subject) -> None:
         request = CommitRequest(project_id=PROJECT)
         request.single_use_transaction.read_only.SetInParent()
-        with pytest.raises(DatastoreError, match="read-write"):
+        with pytest.raises(DatastoreError, match="READ_WRITE"):
             engine.engine.commit(request)
 
 
@@ -265,8 +267,21 @@ class TestIds:
 
     @pytest.mark.parametrize("made_up", [b"x", b"x" * 20, b"x" * 40])
     def test_made_up_ids_are_refused(self, engine: Subject, made_up: bytes) -> None:
-        assert_expired(engine, made_up)
-        expect(Code.INVALID_ARGUMENT, EXPIRED, lambda: engine.rollback(made_up))
+        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: n_of(engine, made_up))
+        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: engine.rollback(made_up))
+        begin = BeginTransactionRequest(project_id=PROJECT)
+        begin.transaction_options.read_write.previous_transaction = made_up
+        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: engine.engine.begin_transaction(begin))
+
+    def test_a_transaction_names_the_one_that_it_retries(self, engine: Subject) -> None:
+        begin = BeginTransactionRequest(project_id=PROJECT)
+        options = begin.transaction_options.read_write
+        options.previous_transaction = engine.begin()
+        engine.rollback(options.previous_transaction)
+        assert engine.engine.begin_transaction(begin).transaction
+        options.previous_transaction = engine.begin(read_only=True)
+        text = "^Cannot retry a read-only transaction.$"
+        expect(Code.INVALID_ARGUMENT, text, lambda: engine.engine.begin_transaction(begin))
 
     def test_a_transaction_belongs_to_its_database(self, engine: Subject) -> None:
         request = LookupRequest(project_id="another", keys=[key("K", 1, project="another")])
@@ -311,7 +326,7 @@ class TestExpiry:
         transaction = self.table([0.0]).begin(self.DATABASE)
         self.table([0.0]).roll_back(transaction.id, self.DATABASE)
         stranger = TransactionTable(VersionClock(), b"another secret")
-        with pytest.raises(DatastoreError, match="expired"):
+        with pytest.raises(DatastoreError, match=UNKNOWN):
             stranger.roll_back(transaction.id, self.DATABASE)
 
     def test_one_request_sent_twice_commits_once(self) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import pytest
 from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import tasks_v2beta2, tasks_v2beta3
 from google.cloud.tasks_v2 import CloudTasksClient, HttpMethod, Queue, Task
 from google.protobuf import field_mask_pb2
 
@@ -134,3 +137,40 @@ def test_first_queues() -> None:
         client.transport.close()
     with pytest.raises(ValueError, match="Queue name must be formatted"):
         tasks.start(queues=["q"])
+
+
+@pytest.mark.parametrize("version", [tasks_v2beta3, tasks_v2beta2])
+@pytest.mark.parametrize("over", ["grpc", "rest"])
+def test_the_clients_of_the_betas(
+    tasks_emulator: tasks.CloudTasks, version: Any, over: str
+) -> None:
+    transports = version.services.cloud_tasks.transports
+    if over == "grpc":
+        channel = grpc.insecure_channel(tasks_emulator.host)
+        transport = transports.CloudTasksGrpcTransport(channel=channel)
+    else:
+        transport = transports.CloudTasksRestTransport(
+            host=tasks_emulator.host, url_scheme="http", credentials=AnonymousCredentials()
+        )
+    client = version.CloudTasksClient(transport=transport)
+    created = client.create_queue(parent=LOCATION, queue={"name": QUEUE})
+    assert client.get_queue(name=QUEUE) == created
+    client.pause_queue(name=QUEUE)
+    task = client.create_task(parent=QUEUE, task=described(headers={"A": "b"}))
+    assert [each.name for each in client.list_tasks(parent=QUEUE)] == [task.name]
+    client.delete_task(name=task.name)
+    # The same queue for the clients of all versions.
+    assert grpc_client(tasks_emulator.host).get_queue(name=QUEUE).name == QUEUE
+    client.delete_queue(name=QUEUE)
+    with pytest.raises(exceptions.NotFound):
+        client.get_queue(name=QUEUE)
+
+
+def test_a_first_queue_with_settings() -> None:
+    with tasks.start(queues=[f"{QUEUE},max-attempts=3,min-backoff=1s"]) as server:
+        client = grpc_client(server.host)
+        assert client.get_queue(name=QUEUE).retry_config.max_attempts == 3
+        server.reset()
+        assert client.get_queue(name=QUEUE).retry_config.max_attempts == 3
+    with pytest.raises(ValueError, match="no setting 'attempts'"):
+        tasks.start(queues=[f"{QUEUE},attempts=3"])

@@ -49,6 +49,7 @@ class Subject:
         self.batches = Batches(self.storage, self.clock, self.tasks)
         self.faults = Faults(self.clock, lambda: None)
         self.services = services(self.queues, self.tasks, self.batches, self.faults)
+        self.rpcs = {name: rpc for rpcs in self.services.values() for name, rpc in rpcs.items()}
 
     def create_queue(self, name: str = QUEUE, **settings: Any) -> Message:
         queue = protos.Queue(name=name, **settings)

@@ -135,7 +135,7 @@ def test_spoiled_requests(signer: Signer) -> None:
     tried = 0
     for _ in range(25):
         subject = Subject()
-        rest = Rest(subject.services)
+        rest = Rest("v2", subject.rpcs)
         targets = Targets(signer, {"": "127.0.0.1:1"})
         for rpc, request in valid():
             for _ in range(3):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, SECOND, Subject
+from tests.unit.emulator.tasks.subject import HOUR, LOCATION, QUEUE, SECOND, Subject
 from userlock_emulator.port.status import Code, RpcError
 from userlock_emulator.tasks import protos
 from userlock_emulator.tasks.protos import Queue, duration
+from userlock_emulator.tasks.queues import described_queue
 
 
 @pytest.fixture
@@ -223,3 +224,37 @@ def test_purge(subject: Subject) -> None:
         subject.get("a")
     subject.create("b")
     assert len(subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks) == 1
+
+
+def test_a_queue_by_its_name_and_settings() -> None:
+    settings = (
+        "max-dispatches-per-second=0.5,max-concurrent-dispatches=3,max-attempts=unlimited,"
+        "max-retry-duration=3600s,min-backoff=0.5s,max-backoff=10s,max-doublings=2"
+    )
+    queue = described_queue(f"{QUEUE},{settings}")
+    assert queue.name == QUEUE
+    assert queue.rate_limits.max_dispatches_per_second == 0.5
+    assert queue.rate_limits.max_concurrent_dispatches == 3
+    retry = queue.retry_config
+    assert (retry.max_attempts, retry.max_doublings) == (-1, 2)
+    assert retry.max_retry_duration == duration(HOUR)
+    assert retry.min_backoff == duration(SECOND // 2)
+    assert described_queue(QUEUE).retry_config.max_attempts == 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("max-attempt=3", "no setting 'max-attempt'; there are: max-dispatches-per-second, "),
+        ("max-attempts", "malformed"),
+        ("max-attempts=many", "malformed"),
+        ("min-backoff=5", "malformed"),
+        ("max-attempts=-2", "greater or equal to -1"),
+        ("min-backoff=20s,max-backoff=10s", "less than or equal"),
+        ("max-dispatches-per-second=501", "less than or equal to 500"),
+    ],
+)
+def test_settings_that_are_refused(settings: str, text: str) -> None:
+    with pytest.raises(RpcError, match=text) as caught:
+        described_queue(f"{QUEUE},{settings}")
+    assert caught.value.code is Code.INVALID_ARGUMENT

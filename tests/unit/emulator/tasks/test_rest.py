@@ -19,7 +19,7 @@ from userlock_emulator.tasks.tokens import GOOGLE, Signer
 class Bench:
     def __init__(self) -> None:
         self.subject = Subject()
-        self.rest = Rest(self.subject.services)
+        self.rest = Rest("v2", self.subject.rpcs)
         self.resets: list[None] = []
         self.control = Control(
             self.subject.faults,
