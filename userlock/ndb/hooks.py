@@ -97,6 +97,8 @@ def _lookup_of_reader(lookup: Any) -> Any:
 
         def answered(looked_up: Any) -> None:
             nonlocal cached
+            if found.done():  # it was cancelled
+                return
             error = tasklets.Future.exception(looked_up)
             if error is not None:
                 found.set_exception(error)

@@ -16,9 +16,10 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.actions import stored_points
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.ndb import pending
+from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -54,7 +55,7 @@ def put_and_be_interrupted(held: Any) -> Any:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    learner = Learner.get_by_id("ann")
+    learner = Learner.get_by_id("ann")  # as it was read first, if it was
     learner.points = 7
     learner.put()
 
@@ -74,8 +75,7 @@ def leave(
     """Leave the lock by an interrupted put. Returns whether each wait at the end has ended it."""
     ended: list[bool] = []
 
-    def run(put: Callable[[Any], Any], expected: Any) -> list[bool]:
-        held = datastore.faults.hold(kind="TestedLearner")
+    def run(put: Callable[[Any], Any], expected: Any, before: Any = lambda: None) -> list[bool]:
         wait = pending._run_until_done
 
         def wait_as_it_goes_on(future: Any, eventloop: Any) -> None:
@@ -86,6 +86,8 @@ def leave(
 
         monkeypatch.setattr(pending, "_run_until_done", wait_as_it_goes_on)
         with pytest.raises(expected), userlock.global_lock("ann"):
+            before()
+            held = datastore.faults.hold(kind="TestedLearner")
             put(held)
         held.remove()
         return ended
@@ -97,6 +99,24 @@ def test_of_a_signal(leave: Any, error: type[BaseException]) -> None:
     assert leave(put_and_be_interrupted, error) == [True]
     assert userlock.holder("ann") is None
     assert stored_points() == 7
+
+
+def test_its_own_error_is_logged(
+    leave: Any,
+    error: type[BaseException],
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def change_behind_it() -> None:
+        Learner.get_by_id("ann")
+        store.evict("ann")
+        elsewhere(add_five)
+
+    assert leave(put_and_be_interrupted, error, change_behind_it) == [True]
+    assert "a write under lock 'ann' failed as well" in caplog.text
+    assert "StaleWriteError" in caplog.text
+    assert stored_points() == 5
 
 
 def test_of_another_entitys_hook(leave: Any) -> None:
