@@ -77,19 +77,24 @@ def leave(
 
     def run(put: Callable[[Any], Any], expected: Any, before: Any = lambda: None) -> list[bool]:
         wait = pending._run_until_done
+        holds: list[Any] = []
 
         def wait_as_it_goes_on(future: Any, eventloop: Any) -> None:
             assert not future.done()
-            held.remove()
+            holds[0].remove()
             wait(future, eventloop)
             ended.append(future.done())
 
         monkeypatch.setattr(pending, "_run_until_done", wait_as_it_goes_on)
-        with pytest.raises(expected), userlock.global_lock("ann"):
+
+        def block() -> None:
             before()
-            held = datastore.faults.hold(kind="TestedLearner")
-            put(held)
-        held.remove()
+            holds.append(datastore.faults.hold(kind="TestedLearner"))
+            put(holds[0])
+
+        with pytest.raises(expected), userlock.global_lock("ann"):
+            block()
+        holds[0].remove()
         return ended
 
     return run
