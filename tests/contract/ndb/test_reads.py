@@ -128,6 +128,6 @@ def test_the_context_cache_is_a_dictionary(context: Any, model: Any) -> None:
 def test_a_look_up_that_is_cancelled(context: Any) -> None:
     future = ndb.Key(Learner, "ann").get_async(use_cache=False)
     future.cancel()
-    assert future.cancelled()
     context.eventloop.run()
+    assert future.cancelled()
     assert Learner.get_by_id("ann", use_cache=False) is not None
