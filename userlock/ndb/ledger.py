@@ -58,7 +58,7 @@ class Ledger:
 
     def has_deleted(self, stamp: Stamp) -> bool:
         """Return whether the request has deleted the very version that an object stands for."""
-        return self.deletions.get(name_of(stamp.key)) == stamp.version
+        return bool(self.deletions.get(name_of(stamp.key)) == stamp.version)
 
     def refused(self, ndb_key: Any, version: int) -> None:
         """Note that a write was refused, or is in doubt: objects of that version are outdated."""

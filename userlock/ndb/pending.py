@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import grpc
 from google.cloud.ndb import tasklets
 
 from userlock.lock.held_lock import HeldLock
@@ -252,6 +253,8 @@ class PendingWrite:
     entity_key: Any = None
     #: ndb's future of it, while it is on its way, or has failed.
     future: Any = None
+    #: What sends it, a gRPC future; None before.
+    sent_by: Any = None
     _books: Sequence[Books] = ()
 
     def __init__(self, context: Any) -> None:
@@ -274,10 +277,14 @@ class PendingWrite:
             in_books.append(books)
         future.add_done_callback(self._over)
 
-    def _over(self, future: Any) -> None:
+    def forget(self) -> None:
+        """Leave the books."""
         for books in self._books:
             books.writes.pop(self.number, None)
         self.future = None
+
+    def _over(self, future: Any) -> None:
+        self.forget()
 
 
 def error_of(future: Any) -> BaseException | None:
@@ -306,26 +313,48 @@ def wait_for(write: PendingWrite) -> bool:
     each other. Another thread gets limited time, and runs its loop itself.
     """
     future = write.future
-    if future is None or future.done():
+    if future is None:
         return True
+    if future.done():
+        return _wait_for_reply(write)
     if write.begun_by != threading.get_ident():
         return _wait_for_thread(future)
     current = current_context()
+    exhausted = False
     if current is not None and current.eventloop is write.begun_in.eventloop:
-        _run_until_done(future, current.eventloop)
+        exhausted = _run_until_done(future, current.eventloop)
     elif current is None or current.transaction is None:
         # An exception has left its context, so ndb has not waited. Or this code is in another
         # context, whose cache must not get its entities.
         elsewhere = contextvars.Context()
-        elsewhere.run(_wait_in_its_context, future, write.begun_in, current_scope())
-    done: bool = future.done()
-    return done
+        exhausted = elsewhere.run(_wait_in_its_context, future, write.begun_in, current_scope())
+    if not future.done() and not exhausted:
+        return False
+    return _wait_for_reply(write)
 
 
-def _wait_in_its_context(future: Any, begun_in: Any, scope: Any) -> None:
+def _wait_for_reply(write: PendingWrite) -> bool:
+    """Wait for the answer to a write whose future has ended by another error, or never will.
+
+    Its own error is logged.
+    """
+    future = write.future
+    if future is None or write.sent_by is None:
+        return future is None or future.done()
+    try:
+        error = write.sent_by.exception(_PATIENCE)
+    except grpc.FutureTimeoutError:
+        return False
+    write.forget()
+    if error is not None:
+        log.error("a write whose wait was interrupted has failed", exc_info=error)
+    return True
+
+
+def _wait_in_its_context(future: Any, begun_in: Any, scope: Any) -> bool:
     current_scope_variable.set(scope)
     with begun_in.use():
-        _run_until_done(future, begun_in.eventloop)
+        return _run_until_done(future, begun_in.eventloop)
 
 
 class _Bell:
@@ -336,8 +365,11 @@ class _Bell:
         wake(self)
 
 
-def _run_until_done(future: Any, eventloop: Any) -> None:
+def _run_until_done(future: Any, eventloop: Any) -> bool:
     """Run an event loop until a future is done, for a limited time.
+
+    Returns whether the loop has nothing left to do, and never will end the future: an exception
+    has gone through ndb's code between sending a write and waiting for it.
 
     A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
     """
@@ -352,8 +384,13 @@ def _run_until_done(future: Any, eventloop: Any) -> None:
     timer.start()
     try:
         tasklets.wait_any([future, late])
+    except RuntimeError as error:
+        if "exhausted" not in str(error):
+            raise
+        return True
     finally:
         timer.cancel()
+    return False
 
 
 def _wait_for_thread(future: Any) -> bool:

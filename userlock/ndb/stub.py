@@ -19,13 +19,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
+from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
-from userlock.errors import WriteNotFenced, WriteViolation
+from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Call,
     Landed,
@@ -36,7 +38,13 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction, request_notes
+from userlock.ndb.context import (
+    Attempt,
+    current_attempt,
+    current_context,
+    current_transaction,
+    request_notes,
+)
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call, method_of
 from userlock.ndb.patches import name_in, ndb_key_of
@@ -333,7 +341,7 @@ class _Commit(_Method):
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
         send = functools.partial(self._send, type(request), args, options)
-        return Running(plan.steps(), plan.take, send)
+        return Running(plan.steps(), plan.take, send, plan.begun)
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
@@ -344,7 +352,37 @@ class _Commit(_Method):
             note_passed(request)
         if hasattr(kind, "wrap"):
             request = kind.wrap(request)
-        return begin_call(self._stub, self._name, request, args, options)
+        try:
+            return begin_call(self._stub, self._name, request, args, options)
+        except (core_exceptions.GoogleAPIError, grpc.RpcError, UserLockError):
+            raise
+        except BaseException as error:
+            if current_context() is None:  # in gRPC's threads, which no signal interrupts
+                raise
+            return _InterruptedCall(error)
+
+
+class _InterruptedCall:
+    """A commit that another exception, as of a signal, has interrupted while it was begun.
+
+    It may have been sent, so it counts as one whose reply is lost. The exception is raised on the
+    next turn of the event loop, out of the wait for the write.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        def interrupt(_: object) -> None:
+            raise error
+
+        tasklets.sleep(0).add_done_callback(interrupt)
+
+    def exception(self) -> Exception:
+        return core_exceptions.ServiceUnavailable("the call was interrupted while it was begun")
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        callback(self)
+
+    def cancel(self) -> bool:
+        return False
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
@@ -388,6 +426,12 @@ class _Plan:
             if self._in_transaction and ticket is not None and index not in self._refused:
                 ticket.check_commit()
         return self._commit.steps()
+
+    def begun(self, running: Running) -> None:
+        """Have each write know of what sends it: its wait may be interrupted from here on."""
+        for ticket in self._tickets:
+            if ticket is not None:
+                ticket.sent_by = running
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""

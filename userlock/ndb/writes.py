@@ -251,12 +251,11 @@ class Write(PendingWrite, abc.ABC):
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
-        for books in self._books:
-            books.writes.pop(self.number, None)
-        self.future = None
+        sent_by = self.sent_by
+        if sent_by is not None and self.attempt is None and not sent_by.done():
+            return  # it has another error than the write's own, and `wait_for` goes on
+        self.forget()
         error = error_of(future)
-        if self._flying and self._flying.get(self._key) is self:
-            del self._flying[self._key]
         self._ended(error is not None)
         if error is None or self.withdrawn:
             return
@@ -265,6 +264,11 @@ class Write(PendingWrite, abc.ABC):
                 return  # the transaction has the error
             self.future = future
         note_failure(error, self.entity_key, self._tenures, self._notes).lies_in(future, error)
+
+    def forget(self) -> None:
+        super().forget()
+        if self._flying and self._flying.get(self._key) is self:
+            del self._flying[self._key]
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""

@@ -10,18 +10,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb import _eventloop, _remote
 
 import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
-from userlock.ndb import pending
+from userlock.ndb import pending, stub
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("key")
+pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
 
 
 class Late(Exception):
@@ -55,9 +57,39 @@ def put_and_be_interrupted(held: Any) -> Any:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    learner = Learner.get_by_id("ann")  # as it was read first, if it was
+    learner = Learner.get_by_id("ann")
     learner.points = 7
     learner.put()
+
+
+def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
+    """Return what puts; the signal comes at the end of a function between ndb and gRPC."""
+
+    def put(held: Any) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function(*args, **kwargs)
+            held.wait()
+            handler: Any = signal.getsignal(signal.SIGUSR1)
+            handler()
+
+        learner = Learner.get_by_id("ann")
+        learner.points = 7
+        with mock.patch.object(owner, name, call):
+            learner.put()
+
+    function = getattr(owner, name)
+    return put
+
+
+#: Code that a put runs from the RPC to the wait for it.
+INTERRUPTED = [
+    interrupted_after(stub, "begin_call"),
+    interrupted_after(stub._Commit, "_run"),
+    interrupted_after(stub._Commit, "future"),
+    interrupted_after(_remote, "RemoteCall"),
+    interrupted_after(_eventloop.EventLoop, "queue_rpc"),
+    put_and_be_interrupted,
+]
 
 
 def put_beside_a_failing_hook(held: Any) -> Any:
@@ -76,16 +108,15 @@ def leave(
     ended: list[bool] = []
 
     def run(put: Callable[[Any], Any], expected: Any, before: Any = lambda: None) -> list[bool]:
-        wait = pending._run_until_done
+        wait = pending.wait_for
         holds: list[Any] = []
 
-        def wait_as_it_goes_on(future: Any, eventloop: Any) -> None:
-            assert not future.done()
+        def wait_as_it_goes_on(write: Any) -> bool:
             holds[0].remove()
-            wait(future, eventloop)
-            ended.append(future.done())
+            ended.append(wait(write))
+            return ended[-1]
 
-        monkeypatch.setattr(pending, "_run_until_done", wait_as_it_goes_on)
+        monkeypatch.setattr(pending, "wait_for", wait_as_it_goes_on)
 
         def block() -> None:
             before()
@@ -100,8 +131,9 @@ def leave(
     return run
 
 
-def test_of_a_signal(leave: Any, error: type[BaseException]) -> None:
-    assert leave(put_and_be_interrupted, error) == [True]
+@pytest.mark.parametrize("put", INTERRUPTED)
+def test_of_a_signal(leave: Any, put: Callable[[Any], Any], error: type[BaseException]) -> None:
+    assert leave(put, error) == [True]
     assert userlock.holder("ann") is None
     assert stored_points() == 7
 
