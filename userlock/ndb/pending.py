@@ -284,7 +284,8 @@ class PendingWrite:
         self.future = None
 
     def _over(self, future: Any) -> None:
-        self.forget()
+        if self.sent_by is None or self.sent_by.done():
+            self.forget()
 
 
 def error_of(future: Any) -> BaseException | None:

@@ -432,6 +432,8 @@ class _Plan:
         for ticket in self._tickets:
             if ticket is not None:
                 ticket.sent_by = running
+                if ticket.attempt is not None and ticket.attempt.pending is not None:
+                    ticket.attempt.pending.sent_by = running
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""

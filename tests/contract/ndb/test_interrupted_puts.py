@@ -81,6 +81,35 @@ def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
     return put
 
 
+def interrupted_in_the_wait_for_a_commit(held: Any) -> None:
+    """Put in a transaction; the signal comes in the wait for the commit."""
+    sent: list[str] = []
+
+    def begin_call(stub: Any, name: str, *args: Any) -> Any:
+        sent.append(name)
+        return begin(stub, name, *args)
+
+    def run0(loop: Any) -> Any:
+        if "commit" in sent and loop.rpcs:
+            sent.clear()
+            held.wait()
+            handler: Any = signal.getsignal(signal.SIGUSR1)
+            handler()
+        return run(loop)
+
+    def put() -> None:
+        learner = Learner.get_by_id("ann")
+        learner.points = 7
+        learner.put()
+
+    begin, run = stub.begin_call, _eventloop.EventLoop.run0
+    with (
+        mock.patch.object(stub, "begin_call", begin_call),
+        mock.patch.object(_eventloop.EventLoop, "run0", run0),
+    ):
+        ndb.transaction(put)
+
+
 #: Code that a put runs from the RPC to the wait for it.
 INTERRUPTED = [
     interrupted_after(stub, "begin_call"),
@@ -89,6 +118,7 @@ INTERRUPTED = [
     interrupted_after(_remote, "RemoteCall"),
     interrupted_after(_eventloop.EventLoop, "queue_rpc"),
     put_and_be_interrupted,
+    interrupted_in_the_wait_for_a_commit,
 ]
 
 
