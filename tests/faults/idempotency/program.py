@@ -58,7 +58,7 @@ class Silent:
 #: Where a killed process leaves a lock or a transaction behind; the others are in process, in
 #: tests/contract/idempotency/test_crash_points.py. Those without a function are in the request's.
 POINTS: dict[str, Callable[[], object] | None] = {
-    "before the key is stored": lambda: before(Run, "_insert"),
+    "before the key is stored": lambda: before(Run, "_begin"),
     "in a phase": None,
     "called, not recorded": None,
     "in the last block": None,
