@@ -56,8 +56,6 @@ class Attempt:
         self.puts: dict[Any, Any] = {}
         #: The keys that it has deleted.
         self.deleted: set[Any] = set()
-        #: The `PendingWrite` of its transaction.
-        self.pending: Any = None
         #: Whether its commit has been sent: from then on, its errors are the transaction's.
         self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.

@@ -304,6 +304,13 @@ def watch_over(future: Any) -> Any:
     return future
 
 
+def watch_commit(sent_by: Any, tenures: Iterable[HeldLock]) -> None:
+    """Have locks wait for the answer to a transaction's commit, whatever ndb's wait ends by."""
+    write = PendingWrite(current_context())
+    write.sent_by = sent_by
+    write.enter(sent_by, tenures)
+
+
 # --- waiting --------------------------------------------------------------------------------
 
 
@@ -316,7 +323,7 @@ def wait_for(write: PendingWrite) -> bool:
     future = write.future
     if future is None:
         return True
-    if future.done():
+    if future.done() or future is write.sent_by:
         return _wait_for_reply(write)
     if write.begun_by != threading.get_ident():
         return _wait_for_thread(future)

@@ -48,6 +48,7 @@ from userlock.ndb.context import (
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call, method_of
 from userlock.ndb.patches import name_in, ndb_key_of
+from userlock.ndb.pending import watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, origin
@@ -429,11 +430,13 @@ class _Plan:
 
     def begun(self, running: Running) -> None:
         """Have each write know of what sends it: its wait may be interrupted from here on."""
+        tenures = {}
         for ticket in self._tickets:
             if ticket is not None:
                 ticket.sent_by = running
-                if ticket.attempt is not None and ticket.attempt.pending is not None:
-                    ticket.attempt.pending.sent_by = running
+                tenures.update({id(tenure): tenure for tenure in ticket.tenures})
+        if self._in_transaction and tenures:
+            watch_commit(running, tenures.values())
 
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""

@@ -32,14 +32,7 @@ from userlock.ndb.context import (
     in_transaction,
     request_notes,
 )
-from userlock.ndb.pending import (
-    Books,
-    PendingWrite,
-    books_of,
-    books_of_request,
-    note_failure,
-    wait_for_all,
-)
+from userlock.ndb.pending import Books, books_of, books_of_request, note_failure, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +99,8 @@ def leave_context(outermost: Any) -> None:
 class _Attempts:
     """The function of a transaction, which ndb may call again if the locks are still held."""
 
-    def __init__(self, run: Callable[[], Any], pending: PendingWrite) -> None:
+    def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
-        self._pending = pending
         self._latest = Attempt()
 
     def __call__(self) -> Any:
@@ -116,7 +108,6 @@ class _Attempts:
         for write in before.tickets:
             write.trying_again()
         attempt = self._latest = current_attempt()
-        attempt.pending = self._pending
         puts = [write for write in before.tickets if write.entity is not None]
         attempt.earlier = puts or before.earlier
         current_context().call_on_transaction_complete(attempt.end)
@@ -155,12 +146,8 @@ def _run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> An
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback, *args, **kwargs)
     wait_for_all(context)
-    pending, scope = PendingWrite(context), current_scope()
-    attempts = _Attempts(callback, pending)
-    future = _with_its_error(begin(attempts, *args, **kwargs), attempts)
-    if scope is not None and scope.held:
-        pending.enter(future, scope.held.values())
-    return future
+    attempts = _Attempts(callback)
+    return _with_its_error(begin(attempts, *args, **kwargs), attempts)
 
 
 @tasklets.tasklet

@@ -125,7 +125,7 @@ class Write(PendingWrite, abc.ABC):
     _stamp: Stamp | None = None
     _now: Moment
     _path: tuple[Any, ...]
-    _tenures: tuple[HeldLock, ...] = ()
+    tenures: tuple[HeldLock, ...] = ()
     _unguarded = ""
     _error: Exception | None = None
     _options: dict[str, Any]
@@ -197,7 +197,7 @@ class Write(PendingWrite, abc.ABC):
             StaleWriteError, WriteNotFenced: it cannot be fenced.
         """
         self._now = now
-        self._stamp, self._lock_id, self._tenures = stamp, lock_id, tenures
+        self._stamp, self._lock_id, self.tenures = stamp, lock_id, tenures
         #: As the key was before Datastore allocates an id.
         self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
         self.new_id = len(self._path) % 2 == 1
@@ -247,7 +247,7 @@ class Write(PendingWrite, abc.ABC):
         """Note that the write is on its way."""
         if self.attempt is None and not self.new_id:
             self._flying[self._key] = self
-        self.enter(future, self._tenures)
+        self.enter(future, self.tenures)
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -263,7 +263,7 @@ class Write(PendingWrite, abc.ABC):
             if self.attempt.sent:
                 return  # the transaction has the error
             self.future = future
-        note_failure(error, self.entity_key, self._tenures, self._notes).lies_in(future, error)
+        note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
 
     def forget(self) -> None:
         super().forget()
@@ -311,7 +311,7 @@ class Write(PendingWrite, abc.ABC):
 
     def _find_reliance(self) -> None:
         """Find out whether only its locks protect it: Datastore would not refuse it."""
-        if not (self.base_version or self.must_be_new or self.new_id) and self._tenures:
+        if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
             # A transaction protects what was read in it.
             stamp = self._stamp
             self.relies_on_its_locks = stamp is None or not stamp.is_of(self._now.transaction)
@@ -349,7 +349,7 @@ class Write(PendingWrite, abc.ABC):
 
     def _lapses(self, when: str) -> Iterator[tuple[type[WriteViolation], str]]:
         """Yield the violation and the details of each lock that is not held any more."""
-        for tenure in self._tenures if self._now.checked else ():
+        for tenure in self.tenures if self._now.checked else ():
             if not tenure.held:
                 yield PutAfterRelease, when
             elif tenure.lost:
@@ -607,7 +607,7 @@ class Put(Write):
         ):  # otherwise ndb could not make a message: nothing is put
             self._last_puts = puts = []
             transaction = self.begun_in.transaction
-            places: tuple[HeldLock | None, ...] = self._tenures
+            places: tuple[HeldLock | None, ...] = self.tenures
             if transaction is not None:
                 places = (*places, None)
             for place in places:

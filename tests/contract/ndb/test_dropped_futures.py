@@ -122,13 +122,13 @@ DROPPED: dict[str, Callable[[Any], object]] = {
     "a tasklet of a tasklet": save_by_another,
     "put_multi_async in a tasklet": lambda learner: save_all([learner]),
     "delete_async in a tasklet": remove,
-    "transaction_async": in_a_transaction,
     "toplevel": lambda learner: ndb.toplevel(lambda: save(learner) and None)(),
 }
 #: They begin their write on a later turn of the event loop.
 DROPPED_BEFORE_THE_WRITE: dict[str, Callable[[Any], object]] = {
     "a tasklet that puts at once": save_at_once,
     "map_async": map_all,
+    "transaction_async": in_a_transaction,
 }
 EACH_DROPPED = pytest.mark.parametrize(
     ("drop", "error"),
