@@ -51,7 +51,7 @@ class SignInFirst(Refused):
     code = "sign_in_first"
 
     def __init__(self, who: str) -> None:
-        super().__init__(f"Choose a {who} first: this action needs one.")
+        super().__init__(f"Sign in first: choose a {who}.")
 
 
 class ElsewhereForm(Refused):

@@ -11,7 +11,7 @@ import logging
 
 import flask
 from google.api_core.exceptions import GoogleAPIError
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response
 
 import userlock
@@ -88,7 +88,9 @@ def _refused(error: Refused) -> Answer:
     if _for_a_program():
         return _document(Problem(status=error.status, detail=str(error), error=error.code))
     if isinstance(error, SignInFirst):
-        flask.flash(str(error), "problem")
+        flask.flash(str(error), "notice")
+        if flask.request.method == "GET":
+            flask.session["wanted"] = flask.request.path
         return flask.redirect(flask.url_for("views.home"), 303)
     if flask.request.method == "POST" and not isinstance(error, Unknown | ElsewhereForm):
         # Back to the page with the form, which shows the message.
@@ -128,6 +130,8 @@ def _datastore_trouble(error: GoogleAPIError) -> Answer:
 
 def _http_error(error: HTTPException) -> Answer:
     status, detail = error.code or 500, error.description or ""
+    if status == 404 and detail == NotFound.description:
+        detail = "There is no such page."
     if status < 400:  # a redirection
         return error.get_response()
     if _for_a_program():

@@ -9,17 +9,17 @@ from userlock.contrib.flask import UserLock
 
 app = flask.Flask(__name__)
 service = userlock.LockService.from_url("memcache://127.0.0.1:11211?prefix=points")
-UserLock(app, client=ndb.Client, service=service)  # an ndb context and a lock scope per request
+UserLock(app, client=ndb.Client, service=service)  # a scope per request
 
 
 class User(userlock.UserModel):
-    _lock_id_from_key = userlock.key_id  # the lock id is the key's name: the user id
+    _lock_id_from_key = userlock.key_id  # the lock id is the user id
     points: Any = ndb.IntegerProperty(default=0)
 
 
 @app.before_request
 def check_user() -> None:
-    """Know who asks, before the lock. Your sign-in, in place of `curl --user ann:`."""
+    """Know who asks, before the lock: in place of this, your sign-in."""
     asks, address = flask.request.authorization, flask.request.view_args or {}
     if asks is None or asks.username != address.get("user_id"):
         flask.abort(403)

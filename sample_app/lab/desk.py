@@ -44,6 +44,7 @@ class Run:
         done: number of answered requests, of all plans.
         documents: the results so far, as from `outcome.document`, in the order of the plans.
         trouble: the reason for a failure; empty if there is none.
+        output: what else its process wrote before it failed.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Run:
     done: int
     documents: tuple[dict[str, Any], ...]
     trouble: str
+    output: str = ""
 
     @property
     def over(self) -> bool:
@@ -60,6 +62,11 @@ class Run:
     def complete(self) -> bool:
         """Return whether all results are there."""
         return len(self.documents) == len(self.plans)
+
+    @property
+    def seconds(self) -> int:
+        """Return the time since its start, in seconds."""
+        return int(time.time()) - int(self.name.partition("-")[0])
 
     @property
     def in_all(self) -> int:
@@ -129,12 +136,12 @@ class Desk:
             plans = tuple(stored_plan(each) for each in json.loads(lines[0])["plans"])
         except (OSError, ValueError, LookupError):
             return None
-        done, documents, said = 0, list[dict[str, Any]](), ""
+        done, documents, said = 0, list[dict[str, Any]](), list[str]()
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
             except ValueError:
-                said = line
+                said.append(line)
                 continue
             if "outcome" in entry:
                 documents.append(entry)
@@ -142,10 +149,21 @@ class Desk:
             else:
                 before = sum(plan.in_all for plan in plans[: len(documents)])
                 done = before + entry.get("done", 0)
-        trouble = ""
+        trouble, output = "", ""
         if len(documents) < len(plans) and not at_work:
-            trouble = said.removeprefix("error: ") or "The run was stopped before its end."
-        return Run(name=name, plans=plans, done=done, documents=tuple(documents), trouble=trouble)
+            errors = [each for each in said if each.startswith("error: ")]
+            trouble = (errors or ["The run was stopped before its end."])[-1].removeprefix(
+                "error: "
+            )
+            output = "\n".join(each for each in said if each not in errors)
+        return Run(
+            name=name,
+            plans=plans,
+            done=done,
+            documents=tuple(documents),
+            trouble=trouble,
+            output=output,
+        )
 
     def _is_at_work(self, name: str) -> bool:
         try:

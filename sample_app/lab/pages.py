@@ -116,8 +116,8 @@ class _Result(NamedTuple):
     def visits(self) -> list[Visit]:
         return [Visit(**each) for each in self.document["visits"]]
 
-    def timeline(self, seconds: float) -> Markup:
-        """Return the picture of its requests, in a width of so many seconds."""
+    def timeline(self, seconds: float, *, key: bool) -> Markup:
+        """Return the picture of its requests, in a width of so many seconds, with a key or none."""
         visits = self.visits
         lost = lost_visits(visits, self.document["outcome"]["stored"])
         drawn = timeline.svg(
@@ -127,6 +127,7 @@ class _Result(NamedTuple):
             lost=lost,
             killed_at=self.document.get("killed_at"),
             styled=False,
+            key=key,
         )
         return Markup(drawn)  # noqa: S704 (numbers, and escaped)
 
@@ -197,6 +198,12 @@ def _started(*plans: Plan | CrashPlan) -> Response:
     return flask.redirect(flask.url_for("lab.show", name=name), 303)
 
 
+@pages.post("/runs/<name>/again")
+def again(name: str) -> Response:
+    """Start a run of the same plans."""
+    return _started(*_found(name).plans)
+
+
 @pages.get("/runs/<name>")
 def show(name: str) -> str:
     """Show a run, or compare it with another one (`?other=`)."""
@@ -261,6 +268,7 @@ def document(name: str) -> dict[str, Any]:
         "over": run.over,
         "done": run.done,
         "of": run.in_all,
+        "seconds": run.seconds,
         "trouble": run.trouble,
         "results": run.documents,
     }

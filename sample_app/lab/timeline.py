@@ -11,7 +11,7 @@ from sample_app.lab.crew import Visit
 
 STYLE_SHEET = Path(__file__).parents[1] / "static" / "timeline.css"
 
-_LEFT, _RIGHT, _TOP, _LANE, _BOTTOM = 86, 12, 38, 18, 52
+_LEFT, _RIGHT, _TOP, _LANE, _BOTTOM, _KEY = 86, 12, 38, 18, 52, 28
 _WIDTH = 960
 
 
@@ -23,6 +23,7 @@ def svg(
     lost: Sequence[bool] = (),
     killed_at: float | None = None,
     styled: bool = True,
+    key: bool = True,
 ) -> str:
     """Return the picture. Its colours are CSS classes, so that the page's own scheme decides.
 
@@ -33,12 +34,13 @@ def svg(
         lost: for each visit, whether its update was lost.
         killed_at: the time when memcached was killed, if it was.
         styled: include the style sheet. A page links `static/timeline.css` instead.
+        key: say below it what its colours mean.
     """
     lost = lost or [False] * len(visits)
     start = min(visit.asked for visit in visits)
     seconds = max(max(visit.ended for visit in visits) - start, seconds, 0.001)
     lanes = max(visit.client for visit in visits) + 1
-    height = _TOP + lanes * _LANE + _BOTTOM
+    height = _TOP + lanes * _LANE + (_BOTTOM if key else _BOTTOM - _KEY)
     batch = {visit.client for visit in visits if visit.batch}
 
     def x(moment: float) -> float:
@@ -62,6 +64,8 @@ def svg(
     if killed_at is not None:
         parts += _killed(x(killed_at), _TOP + lanes * _LANE)
     parts += _axis(seconds, _TOP + lanes * _LANE, x, start)
+    if key:
+        parts += _key(_TOP + lanes * _LANE)
     return "\n".join([*parts, "</svg>"])
 
 
@@ -120,6 +124,11 @@ def _axis(seconds: float, y: float, x: Callable[[float], float], start: float) -
         moment = x(start + count * step)
         marks.append(f'<text class="axis" x="{moment:.1f}" y="{y + 16}">{count * step:g} s</text>')
         count += 1
+    return marks
+
+
+def _key(y: float) -> list[str]:
+    marks = []
     key = [
         ("waits", "waiting"),
         ("of-interactive", "interactive request"),

@@ -51,7 +51,8 @@ def svg(visits: Sequence[Visit], about: str, longest: float) -> str:
             f'y2="{y(share):g}"/><text class="lane" x="{_LEFT - 6}" y="{y(share) + 4:g}">'
             f"{share:.0%}</text>"
         )
-    for part in (0.0, 0.5, 1.0):
+    # Ticks that would say the same are left out.
+    for part in (0.0, 0.5, 1.0) if longest >= 0.002 else (0.0, 1.0):
         anchor = "middle" if part < 1 else "end"
         parts.append(
             f'<text x="{x(part * longest):.1f}" y="{bottom + 16}" text-anchor="{anchor}">'

@@ -161,7 +161,8 @@ def _put(project: Project) -> None:
     try:
         ndb.transaction(put)
     except userlock.NotUnique as error:
-        raise ProjectExists(project.title) from error
+        existing = error.holder.get()
+        raise ProjectExists(project.title if existing is None else existing.title) from error
 
 
 # --- copies ---------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def create() -> Response:
     learner = learners.create_learner(validation.id_from_name(name), name)
     signed_in.sign_in(learner)
     done(f"Welcome, {learner.name}.")
-    return to("views.home")
+    wanted = flask.session.pop("wanted", None)
+    return to("views.home") if wanted is None else flask.redirect(wanted, 303)
 
 
 def _choice() -> str:

@@ -86,7 +86,7 @@ def set_payments() -> Response:
     except OSError:
         flask.flash("The payment provider cannot be reached.", "problem")
     else:
-        flask.flash("The stage is set.", "done")
+        flask.flash("From now on, this goes wrong.", "done")
     flask.session["death"] = death
     return to("views.payments", request=form_key())
 

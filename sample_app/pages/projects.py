@@ -6,7 +6,7 @@ import flask
 from werkzeug.wrappers import Response
 
 from sample_app import signed_in, studio, validation
-from sample_app.errors import BadInput, Unknown
+from sample_app.errors import BadInput, ProjectExists, Unknown
 from sample_app.learning import projects, screens
 from sample_app.learning.learners import find_learner
 from sample_app.pages.blueprint import done, to, views
@@ -23,13 +23,18 @@ def all_projects() -> str:
         deletions=projects.deletions_under_way(learner.id),
         plan=learner.plan,
         limits=studio.MOST_PROJECTS,
+        typed=flask.request.args.get("title", ""),
     )
 
 
 @views.post("/projects")
 def create_project() -> Response:
-    """Create a project."""
-    project = projects.create_project(signed_in.learner_id(), _title())
+    """Create a project. If its title is taken, the form keeps what was typed."""
+    try:
+        project = projects.create_project(signed_in.learner_id(), _title())
+    except ProjectExists as error:
+        flask.flash(str(error), "problem")
+        return to("views.all_projects", title=_title())
     done(f"“{project.title}” has begun.")
     return to("views.all_projects")
 
@@ -41,7 +46,7 @@ def set_plan() -> Response:
     if plan not in studio.MOST_PROJECTS:
         raise BadInput("plan", f"one of {', '.join(studio.MOST_PROJECTS)}")
     projects.set_plan(signed_in.learner_id(), str(plan))
-    done(f"You have the plan “{plan}” now. Your projects are counted again in a moment.")
+    done(f"You have the plan “{plan}” now.")
     return to("views.all_projects")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import flask
 from werkzeug.wrappers import Response
 
 from sample_app import signed_in, validation
@@ -12,7 +13,8 @@ from sample_app.web import field
 
 @views.post("/sign-in")
 def sign_in() -> Response:
-    """Sign in as a learner or, with `coach`, as a coach."""
+    """Sign in as a learner or, with `coach`, as a coach. Leads to the page that was asked for."""
+    wanted = flask.session.pop("wanted", None)
     coach = field("coach")
     if coach is not None:
         coach_id = validation.line("coach", coach, longest=validation.MAX_ID_LENGTH)
@@ -20,7 +22,7 @@ def sign_in() -> Response:
     else:
         learner_id = validation.learner_id(field("learner"))
         signed_in.sign_in(learners.find_learner(learner_id))
-    return to("views.home")
+    return to("views.home") if wanted is None else flask.redirect(wanted, 303)
 
 
 @views.post("/sign-out")

@@ -15,7 +15,7 @@ _TETHER = Path(__file__).with_name("tether.py")
 _POLL_SECONDS = 0.02
 
 #: Long enough for a busy machine. A child that fails to start reports it much sooner.
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class ChildDied(Exception):

@@ -29,7 +29,9 @@ function state(job) {
     return job.state;
   }
   const seconds = Math.max(Math.ceil((new Date(job.ready) - Date.now()) / 1000), 0);
-  return `${job.attempts ? "again" : "later"}, in ${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  const time = minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+  return `${job.attempts ? "again" : "later"}, in ${time}`;
 }
 
 function show(status, found) {

@@ -3,9 +3,13 @@
 const { state } = document.currentScript.dataset;
 const form = document.getElementById("buy");
 const twice = document.getElementById("twice");
+const faults = document.getElementById("faults");
+const set = document.getElementById("set");
+const nothing = document.getElementById("nothing");
 const answers = document.getElementById("answers");
 const shown = document.getElementById("state");
 let latest = null;
+let chosen = null;
 
 function line(text) {
   const item = document.createElement("li");
@@ -26,14 +30,19 @@ async function answer(response) {
 async function send() {
   const item = line("Sent …");
   const began = performance.now();
+  const waiting = setTimeout(() => {
+    item.textContent = "Sent. It waits: the lock of a killed worker ends within 10 s …";
+  }, 2000);
   let text;
   try {
+    await chosen;
     const body = new URLSearchParams(new FormData(form));
     const headers = { Accept: "application/json" };
     text = await answer(await fetch(form.action, { method: "POST", body, headers }));
   } catch {
     text = "No answer: the worker is dead, or the site cannot be reached. Send it again.";
   }
+  clearTimeout(waiting);
   item.textContent = `${text} (${((performance.now() - began) / 1000).toFixed(1)} s)`;
 }
 
@@ -62,5 +71,20 @@ form.addEventListener("submit", (event) => {
     send();
   }
 });
+// A fault is set as soon as it is chosen; what is sent waits for that.
+function choose() {
+  chosen = fetch(faults.action, { method: "POST", body: new URLSearchParams(new FormData(faults)) });
+}
+
+faults.addEventListener("change", choose);
+nothing.addEventListener("click", () => {
+  faults.elements.mood[0].checked = true;
+  if (faults.elements.death) {
+    faults.elements.death[0].checked = true;
+  }
+  choose();
+});
 twice.hidden = false;
+nothing.hidden = false;
+set.hidden = true;
 poll();

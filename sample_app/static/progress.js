@@ -10,11 +10,11 @@ async function poll() {
       location.reload();
       return;
     }
-    if (progress.done) {
-      bar.max = progress.of;
-      bar.value = progress.done;
-      text.textContent = `${progress.done} of ${progress.of} ${what}.`;
-    }
+    bar.max = progress.of;
+    bar.value = progress.done;
+    text.textContent = progress.done
+      ? `${progress.done} of ${progress.of} ${what}.`
+      : `The servers are starting, ${progress.seconds} s so far.`;
   } catch {
     // The site may be restarting; poll again.
   }

@@ -61,7 +61,7 @@ def test_all_four(
         wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{wider} pixels are hidden"
         # The figure that decides is seen without scrolling.
-        head = page.get_by_role("columnheader", name="Lost updates").bounding_box()
+        head = page.get_by_role("rowheader", name="Lost updates").bounding_box()
         assert head is not None
         assert head["x"] + head["width"] <= viewport["width"]
 

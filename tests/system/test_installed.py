@@ -171,8 +171,6 @@ def test_the_handler_of_the_readme(project: Path) -> None:
     answers = run(
         "bash",
         "-c",
-        # A user waits until it serves.
-        'curl() { command curl -sS --retry 50 --retry-delay 1 --retry-connrefused "$@"; }\n'
         f"trap 'kill $(jobs -p)' EXIT\n. .venv/bin/activate\n{program}\n{call}\n{call}",
         cwd=project,
     )

@@ -52,20 +52,22 @@ def test_the_afternoon(project: Path, pytester: pytest.Pytester) -> None:
     assert set(FILES) == {
         "app/models.py",
         "app/points.py",
+        "app/web.py",
         "tests/conftest.py",
         "tests/test_points.py",
+        "tests/test_web.py",
     }
     forgotten = pytester.runpytest_inprocess()
-    forgotten.assert_outcomes(passed=4, failed=1)
+    forgotten.assert_outcomes(passed=7, failed=1)
 
     ((line, shown),) = BASELINE.commands()
     written = pytester.runpytest_inprocess(*shlex.split(line)[1:])
-    written.assert_outcomes(passed=5)
+    written.assert_outcomes(passed=8)
     assert shown in written.stdout.str()
 
     ((line, _),) = HELD.commands()
     held = pytester.runpytest_inprocess(*shlex.split(line)[1:])
-    held.assert_outcomes(passed=5)
+    held.assert_outcomes(passed=8)
 
     points = project / "app" / "points.py"
     points.write_text(points.read_text().replace("    with userlock", "    if True or userlock"))
@@ -92,7 +94,7 @@ def test_the_configuration(project: Path, pytester: pytest.Pytester) -> None:
     (project / "userlock-baseline.txt").write_text(
         "app/points.py::finish_exercise PutWithoutLock Learner\n"
     )
-    pytester.runpytest_inprocess("--strict-config").assert_outcomes(passed=5)
+    pytester.runpytest_inprocess("--strict-config").assert_outcomes(passed=8)
 
 
 #: An app in production that only logs, as lines of JSON.

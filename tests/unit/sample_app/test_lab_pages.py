@@ -81,6 +81,28 @@ def test_a_run_is_under_way_as_long_as_its_process(
     assert "stopped before its end" in ended.trouble
 
 
+def test_a_failed_run_shows_its_error_and_runs_again(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = (
+        "error: gunicorn did not answer within 60 s.",
+        "Its last output:",
+        f"[INFO] {'x' * 200}",
+    )
+    keep(tmp_path, "1700000000-dddddd", [PLAN, PLAN], OVER, *said)
+    page = client.get("/lab/runs/1700000000-dddddd").text
+    assert "This run failed: gunicorn did not answer within 60 s.<" in page
+    assert "<details>" in page
+    assert "[INFO]" not in client.get("/lab/").text
+    started: list[list[str]] = []
+    monkeypatch.setattr(
+        "sample_app.lab.desk.subprocess.Popen", lambda command, **_: started.append(command)
+    )
+    answer = client.post("/lab/runs/1700000000-dddddd/again")
+    assert answer.status_code == 303
+    assert " ".join(started[0]).count("--between") == 2
+
+
 def test_there_is_no_such_run(client: FlaskClient) -> None:
     for name in ("1700000000-cccccc", "..", "nothing", "..%2F..%2Fetc"):
         assert client.get(f"/lab/runs/{name}").status_code == 404
