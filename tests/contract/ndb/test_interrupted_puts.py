@@ -5,9 +5,7 @@ The write stays known. The lock is left when it has landed.
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -49,19 +47,6 @@ def error(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def put_and_be_interrupted(held: Any) -> Any:
-    """Put; a signal comes while the commit is held."""
-
-    def interrupt() -> None:
-        held.wait()
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    learner = Learner.get_by_id("ann")
-    learner.points = 7
-    learner.put()
-
-
 def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
     """Return what puts; the signal comes at the end of a function between ndb and gRPC."""
 
@@ -87,34 +72,41 @@ def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
 ABANDONED: list[Any] = []
 
 
-def interrupted_in_the_wait_for_a_commit(held: Any) -> None:
-    """Put in a transaction; the signal comes in the wait for the commit."""
-    sent: list[str] = []
+def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Callable[[Any], None]:
+    """Return what puts; the signal comes in the wait for the commit."""
 
-    def begin_call(stub: Any, name: str, *args: Any) -> Any:
-        sent.append(name)
-        return begin(stub, name, *args)
+    def put(held: Any) -> None:
+        sent: list[str] = []
 
-    def run0(loop: Any) -> Any:
-        if "commit" in sent and loop.rpcs:
-            sent.clear()
-            held.wait()
-            handler: Any = signal.getsignal(signal.SIGUSR1)
-            handler()
-        return run(loop)
+        def begin_call(stub: Any, name: str, *args: Any) -> Any:
+            sent.append(name)
+            return begin(stub, name, *args)
 
-    def put() -> None:
-        learner = Learner.get_by_id("ann")
-        learner.points = 7
-        learner.put()
+        def run0(loop: Any) -> Any:
+            if "commit" in sent and loop.rpcs:
+                sent.clear()
+                held.wait()
+                handler: Any = signal.getsignal(signal.SIGUSR1)
+                handler()
+            return run(loop)
+
+        def change() -> Any:
+            learner = Learner.get_by_id("ann")
+            learner.points = 7
+            return learner.put_async()
+
+        with (
+            mock.patch.object(stub, "begin_call", begin_call),
+            mock.patch.object(_eventloop.EventLoop, "run0", run0),
+        ):
+            ABANDONED.append(begin_put(change))
+            ABANDONED[-1].result()
 
     begin, run = late_begin.begin_call, _eventloop.EventLoop.run0
-    with (
-        mock.patch.object(stub, "begin_call", begin_call),
-        mock.patch.object(_eventloop.EventLoop, "run0", run0),
-    ):
-        ABANDONED.append(ndb.transaction_async(put))
-        ABANDONED[-1].result()
+    return put
+
+
+put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
 
 
 #: Code that a put runs from the RPC to the wait for it.
@@ -125,7 +117,7 @@ INTERRUPTED = [
     interrupted_after(_remote, "RemoteCall"),
     interrupted_after(_eventloop.EventLoop, "queue_rpc"),
     put_and_be_interrupted,
-    interrupted_in_the_wait_for_a_commit,
+    interrupted_in_the_wait(ndb.transaction_async),
 ]
 
 
