@@ -203,13 +203,7 @@ clean:
 $(VENV)/.ready-% $(VENV)/oldest/.ready-%: requirements/%.txt pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*
 
-$(VENV)/appengine/.ready: | $(VENV)/.ready-run
-	@$(PY) -m venv $(VENV)/appengine
-	@$(VENV)/appengine/bin/pip install --quiet --disable-pip-version-check \
-		appengine-python-standard==3.1.0 google-cloud-tasks==2.26.0
-	@touch $@
-
-$(VENV)/idempotency/.ready: benchmarks/idempotency_peers/requirements.txt | $(VENV)/.ready-run
-	@$(PY) -m venv $(VENV)/idempotency
-	@$(VENV)/idempotency/bin/pip install --quiet --disable-pip-version-check -r $<
+$(VENV)/appengine/.ready $(VENV)/idempotency/.ready: $(VENV)/%/.ready: requirements/%.txt | $(VENV)/.ready-run
+	@$(PY) -m venv $(VENV)/$*
+	@$(VENV)/$*/bin/pip install --quiet --disable-pip-version-check -r $< --no-deps --require-hashes
 	@touch $@

@@ -25,6 +25,10 @@ lock_group() {
 lock_group dev "$@"
 lock_group run --constraints requirements/dev.txt
 lock_group bench --constraints requirements/dev.txt
+# Of benchmarks of other packages, in environments without userlock.
+for peers in idempotency appengine; do
+    lock "requirements/$peers.txt" --group "$peers" "$@"
+done
 lock emulator/requirements.txt emulator/pyproject.toml --group build --constraints requirements/dev.txt
 # The oldest releases of Google's libraries that pyproject.toml allows.
 oldest=$(mktemp)

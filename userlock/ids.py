@@ -32,6 +32,9 @@ from typing import Any, NamedTuple
 from userlock.settings import ShowIds
 from userlock.words import legible
 
+#: The names of namespaces; Datastore refuses others.
+NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
+
 #: The longest lock id, in characters: as long as the longest name in a Datastore key.
 MAX_CHARACTERS = 1_500
 #: How much of a plain id, request or key is shown, in characters.

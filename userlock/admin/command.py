@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from userlock.admin.console import Console
 from userlock.clock import Clock
 from userlock.events import Listeners
-from userlock.ids import are_plain
+from userlock.ids import NAMESPACE, are_plain
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
 from userlock.stores.registry import open_store
@@ -342,6 +342,19 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
         return int(value) if whole else value
 
     return convert
+
+
+def of_namespace(meaning: str) -> Argument:
+    """Return the option that names a namespace."""
+
+    def checked(text: str) -> str:
+        if not NAMESPACE.fullmatch(text):
+            raise argparse.ArgumentTypeError(
+                f"{text!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
+            )
+        return text
+
+    return argument("--namespace", type=checked, metavar="NAME", help=meaning)
 
 
 def most(noun: str) -> Argument:

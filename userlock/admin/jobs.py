@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -48,8 +47,8 @@ from userlock.outbox.apps import VARIABLE, find_outbox
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
-from userlock.outbox.outbox import Outbox, job_key
-from userlock.outbox.rows import MOST_ERROR, JobRow, queued_jobs
+from userlock.outbox.outbox import Outbox, job_key, own_job_key
+from userlock.outbox.rows import MOST_ERROR, JobRow, is_name, queued_jobs
 from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, span
 
@@ -58,7 +57,6 @@ _MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL = 2_000
 _SHOWN_NAME = 300
-_NAME = re.compile(r"[0-9a-f]{24,64}")
 
 #: The longest wait for the owner of one job.
 _BUSY_SECONDS = 10.0
@@ -102,14 +100,14 @@ def key_of(text: str, owner: str = "") -> Any:
     Raises:
         ValueError: the text names no job.
     """
-    if _NAME.fullmatch(text):
+    if is_name(text):
         if not owner:
             raise ValueError(f"{text} is a part of a key: the owner's id is needed with it")
         keys = [ndb.Key(JobRow, text, parent=owner_key(owner, each)) for each in namespaces()]
         rows = ndb.get_multi(keys, use_cache=False, use_global_cache=False)
         there = [key for key, row in zip(keys, rows, strict=True) if row is not None]
         return (there or keys or [ndb.Key(JobRow, text, parent=owner_key(owner))])[0]
-    return job_key(text)
+    return own_job_key(text)
 
 
 def reference(letter: Letter) -> str:

@@ -13,6 +13,7 @@ from userlock.admin.command import (
     command,
     group,
     number,
+    of_namespace,
     usable_lock_id,
 )
 from userlock.constraints import Quota, QuotaState
@@ -27,11 +28,7 @@ _SHOWN = 300
 _MOST_KEYS = 20
 _WRONG = "the flags of some owners are wrong"
 _CHOICE = (
-    argument(
-        "--namespace",
-        metavar="NAME",
-        help="only owners in that namespace (default: in all; with OWNER in the default one)",
-    ),
+    of_namespace("only owners in that namespace (default: in all; with OWNER in the default one)"),
     argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
     argument(
         "--hours",

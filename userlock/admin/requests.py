@@ -28,6 +28,7 @@ from userlock.admin.command import (
     command,
     group,
     most,
+    of_namespace,
     seconds,
     usable_lock_id,
 )
@@ -413,9 +414,7 @@ def request_of(found: Found) -> str:
 
 # --- commands -----------------------------------------------------------------------------------
 
-_NAMESPACE = argument(
-    "--namespace", metavar="NAME", help="its namespace, if several have such a request"
-)
+_NAMESPACE = of_namespace("its namespace, if several have such a request")
 _APP = AppObject("flows", VARIABLE, Flows, find_flows, Flows.context)
 
 

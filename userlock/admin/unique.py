@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import re
 from typing import Any
 
 from userlock.admin.app import AppObject, Stop
 from userlock.admin.command import (
-    CommandError,
     Invocation,
     argument,
     command,
     group,
+    of_namespace,
     seconds,
 )
 from userlock.constraints.audit import Audit, Problem, constrained_models
@@ -31,16 +30,11 @@ _APP = AppObject(
     lambda client: client.context("the client is"),
     lambda client: client.identity,
 )
-_NAMESPACE = re.compile(r"[0-9A-Za-z._-]{0,100}")
 _CHOICE = (
     argument(
         "kinds", metavar="KIND", nargs="*", help="only these kinds (default: all with constraints)"
     ),
-    argument(
-        "--namespace",
-        metavar="NAME",
-        help='only that namespace, "" for the default one (default: all)',
-    ),
+    of_namespace('only that namespace, "" for the default one (default: all)'),
 )
 
 
@@ -86,10 +80,6 @@ def _audit(
     options: argparse.Namespace, invocation: Invocation, *, wait: float | None = None
 ) -> int:
     """Check; or repair, with a bound on the wait for each lock."""
-    if options.namespace is not None and not _NAMESPACE.fullmatch(options.namespace):
-        raise CommandError(
-            f"{options.namespace!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
-        )
     problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
     left = repaired = 0
     with _APP.opened(options, invocation), Stop().listening() as stop:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, on_demand
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestScope,
-    RequestStack,
     ScopeOptions,
     close,
     log,
@@ -127,7 +127,7 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _close(
-    stack: RequestStack, opened: LockScope, error: BaseException | None, path: str
+    stack: ExitStack, opened: LockScope, error: BaseException | None, path: str
 ) -> None:
     """Close the scope of a request. Locks that it still holds are released in a thread."""
     try:

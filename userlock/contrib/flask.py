@@ -26,6 +26,7 @@ from userlock.contrib.request_scope import (
     RequestScope,
     close,
     finish_writes,
+    in_own_context,
     log_violation,
     path_of,
 )
@@ -136,6 +137,8 @@ class UserLock:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
             served = (hook.outbox for hook in self._scope.hooks)
             self._inspector.init_app(app, self._scope.service, *served)
+        # Before 3.1.2 a stream with Flask's context runs within the request, after its return.
+        app.wsgi_app = in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)

@@ -30,7 +30,7 @@ from userlock.errors import CommitInDoubt, ConfigurationError
 from userlock.numbers import check_seconds
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
-from userlock.outbox.outbox import job_key
+from userlock.outbox.outbox import own_job_key
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class OutboxEndpoints:
     def _run_job(self, key: str, open_scope: Open) -> Answer:
         with open_scope(f"POST {self._jobs}"):
             try:
-                job_key(key)
+                own_job_key(key)
             except ValueError as error:
                 raise Refused(400, "the body is no key of a job") from error
             outcome = self.outbox.run(key)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextvars
-import functools
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Never, TypedDict
+from typing import TYPE_CHECKING, Any, Never, TypedDict
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.callsite import CallSite
@@ -18,13 +17,15 @@ from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.lease import Priority, check_max_waiting
-from userlock.lock.scope import current_scope, scope
+from userlock.lock.scope import current, current_scope, scope
 from userlock.lock.service import LockService, check_service
-from userlock.lock.tasks import running_code
 from userlock.ndb import transactions
 from userlock.ndb.client import ClientOfProcess, own_context
 from userlock.platforms import on_app_engine
 from userlock.settings import Enforcement
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -116,18 +117,6 @@ def _is_plain(path: str) -> bool:
 _NOT_PLAIN = frozenset("%\\\ufffd")
 
 
-class RequestStack(ExitStack):
-    """The ndb context and the scope of a request. `close` closes it.
-
-    Attributes:
-        opened_by: the thread and task to which they belong.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened_by = running_code()
-
-
 class RequestScope:
     """Opens the ndb context and the lock scope of each request. Thread-safe.
 
@@ -191,7 +180,7 @@ class RequestScope:
 
     def open(
         self, method: str, path: str, has_header: Callable[[str], bool], *, with_ndb: bool = True
-    ) -> RequestStack:
+    ) -> ExitStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
         Args:
@@ -208,14 +197,14 @@ class RequestScope:
             with_ndb=with_ndb,
         )
 
-    def open_for_jobs(self, request: str) -> RequestStack:
+    def open_for_jobs(self, request: str) -> ExitStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""
         return self._open(request, Priority.BATCH, batch_work=True)
 
     def _open(
         self, request: str, priority: Priority, *, batch_work: bool, with_ndb: bool = True
-    ) -> RequestStack:
-        with RequestStack() as stack:
+    ) -> ExitStack:
+        with ExitStack() as stack:
             client = self._client.get() if with_ndb else None
             if client is not None:
                 stack.enter_context(own_context(client, **self._context_options))
@@ -282,10 +271,10 @@ def finish_writes(status: int = 200) -> StaleWriteError | None:
     """
     if status >= 500:
         return None
-    current = current_scope()
+    opened = current_scope()
     try:
-        if current is not None:
-            current.finish_writes()
+        if opened is not None:
+            opened.finish_writes()
         transactions.finish_writes()
     except StaleWriteError as error:
         return error
@@ -316,19 +305,11 @@ def _stack_to_put(error: WriteViolation) -> str:
     return "".join(traceback.format_list(stack[: max(numbers, default=None)])).rstrip("\n")
 
 
-def close(stack: RequestStack, error: BaseException | None, path: str) -> None:
-    """Close the stack of `RequestScope.open` when the answer is decided.
-
-    In another thread than it was opened in this releases the locks, and leaves the ndb
-    context and the scope of that thread as they are: they are another request's.
-    """
+def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
+    """Close the stack of `RequestScope.open` when the answer is decided."""
     trouble = (None, None, None) if error is None else (type(error), error, error.__traceback__)
-    leave = functools.partial(stack.__exit__, *trouble)
     try:
-        if stack.opened_by == running_code():
-            leave()
-        else:
-            contextvars.copy_context().run(leave)
+        stack.__exit__(*trouble)
     except Exception:
         # Raised here, the error would replace the answer.
         log.exception("a write of %s failed after its answer", show_request(path))
@@ -339,3 +320,37 @@ def close_chunks(chunks: Iterable[bytes]) -> None:
     closing = getattr(chunks, "close", None)
     if closing is not None:
         closing()
+
+
+def in_own_context(app: WSGIApplication) -> WSGIApplication:
+    """Return the same WSGI app, each request of which has context variables of its own.
+
+    They begin as a copy of the server's. The app, each step of its response and the end of that
+    run with them, in whatever order and thread the server takes the steps of several responses.
+    """
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        own = contextvars.copy_context()
+        chunks = own.run(app, environ, start_response)
+        # A response whose request has ended needs no state, and stays what the server knows.
+        return chunks if own.get(current) is current.get() else _OwnContext(own, chunks)
+
+    return answer
+
+
+class _OwnContext:
+    """A response whose steps run with the context variables of its request."""
+
+    def __init__(self, own: contextvars.Context, chunks: Iterable[bytes]) -> None:
+        self._own = own
+        self._chunks = chunks
+        self._steps = own.run(iter, chunks)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._own.run(next, self._steps)
+
+    def close(self) -> None:
+        self._own.run(close_chunks, self._chunks)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib.hooks import on_demand
@@ -17,10 +18,10 @@ from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
     RequestScope,
-    RequestStack,
     close,
     close_chunks,
     finish_writes,
+    in_own_context,
     log,
     log_violation,
     path_of,
@@ -42,10 +43,8 @@ class UserLockMiddleware:
     Locks are released when the server closes the response, so a streamed
     response runs under the locks that the app still holds. Errors that leave
     the app are answered as in `userlock.contrib.flask.UserLock`, as long as no
-    part of the answer has gone out.
-
-    The server must call the app and iterate in one thread, as servers do that give each
-    request a thread. If it closes the response in another one, the locks are released there.
+    part of the answer has gone out. The app has context variables of its own,
+    which begin as the server's.
 
     Args:
         app: the WSGI app.
@@ -55,8 +54,12 @@ class UserLockMiddleware:
     def __init__(self, app: WSGIApplication, **options: Unpack[RequestOptions]) -> None:
         self._app = app
         self._scope = RequestScope(**options)
+        self._in_own_context = in_own_context(self._serve)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return self._in_own_context(environ, start_response)
+
+    def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         answer = self._scope.answer_wsgi(environ)
         if answer is not None:
             start_response(answer.line, list(answer.headers.items()))
@@ -138,7 +141,7 @@ class _Response:
 
     chunks: Iterable[bytes]
     start: _Start
-    stack: RequestStack
+    stack: ExitStack
     path: str
     answer: Callable[[StartResponse, str, UserLockError], list[bytes]]
     error: BaseException | None = None

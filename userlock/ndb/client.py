@@ -118,5 +118,10 @@ def own_context(client: Any, **options: Any) -> Iterator[None]:
                 context.clear_cache()  # ndb would put it into the one around
 
 
+def is_foreign(key: Any) -> bool:
+    """Return whether a key is one of another database than the ndb context's."""
+    return (key.project(), key.database() or "") != _place_of(get_context().client)
+
+
 def _place_of(client: Any) -> tuple[Any, Any]:
     return getattr(client, "project", None), getattr(client, "database", None) or ""

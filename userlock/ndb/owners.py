@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import hashlib
 import json
+import re
 import secrets
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import Any
 from google.cloud import ndb
 from google.cloud.ndb import metadata
 
+from userlock.ids import NAMESPACE
 from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
@@ -27,6 +29,8 @@ from userlock.ndb.policies import WritePolicy
 SHARDS = 16
 #: Most bytes of a name in a key, less room for a prefix.
 _MOST_NAME_BYTES = 1400
+#: The roots of long names, and those of no owner.
+_OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
 
 
 class OwnerRow(Model):
@@ -63,6 +67,14 @@ def key_below(owner: str | None, kind: Any, name: str) -> Any:
     root = f"-{secrets.token_hex(10)}" if owner is None else name_of(owner)
     root_kind = OwnerRow._get_kind()
     return ndb.Key(root_kind, root, kind._get_kind(), name, namespace=current_namespace())
+
+
+def is_root(root: Any) -> bool:
+    """Return whether `owner_key` or `lone_key` could have made a key, in some namespace."""
+    name = root.id()
+    if not isinstance(name, str) or not NAMESPACE.fullmatch(root.namespace() or ""):
+        return False
+    return name == name_of(name[1:]) or _OTHER_ROOT.fullmatch(name) is not None
 
 
 def is_root_of(root: Any, owner: str | None) -> bool:

@@ -15,9 +15,9 @@ from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
-from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.client import ClientOfProcess, is_foreign
 from userlock.ndb.context import in_transaction
-from userlock.ndb.owners import OwnerRow
+from userlock.ndb.owners import OwnerRow, is_root
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
@@ -26,7 +26,7 @@ from userlock.outbox.job import Job
 from userlock.outbox.periods import stage_period
 from userlock.outbox.relay import Relay, Relayed
 from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow
+from userlock.outbox.rows import JobRow, is_name
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
 
@@ -247,7 +247,7 @@ class Outbox:
                 so does the relay.
         """
         with self.context():
-            return self._worker.run(job_key(key))
+            return self._worker.run(own_job_key(key))
 
     def relay(self, *, seconds: float = 50.0) -> Relayed:
         """Ask the engines once for all jobs that are due and still there.
@@ -281,7 +281,7 @@ class Outbox:
         Raises:
             ValueError: the text is no key of a job.
         """
-        found = job_key(key)
+        found = own_job_key(key)
         cancel = functools.partial(self._worker.cancel, found)
         cancelled: bool = cancel() if in_transaction() else ndb.transaction(cancel)
         return cancelled
@@ -323,6 +323,14 @@ def job_key(text: str) -> Any:
     except Exception:
         raise ValueError(f"{text[:80]!r} is no key of a job") from None
     kinds = [OwnerRow._get_kind(), JobRow._get_kind()]
-    if [each for each, _ in path] != kinds:
+    if [each for each, _ in path] != kinds or not is_root(key.root()) or not is_name(path[1][1]):
         raise ValueError(f"{text[:80]!r} is the key of something else than a job")
+    return key
+
+
+def own_job_key(text: str) -> Any:
+    """Return the key of a job in the database of the ndb context, as `job_key` does."""
+    key = job_key(text)
+    if is_foreign(key):
+        raise ValueError(f"{text[:80]!r} is a key of another database")
     return key

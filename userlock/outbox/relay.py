@@ -15,8 +15,9 @@ Waking comes first: a relay that dies in between leaves jobs that are woken twic
 It deletes nothing.
 
 Shards take turns, in random order, and those of all namespaces: one user with many
-jobs, or one tenant, holds up nobody else for longer than a turn. What no engine takes
-stays due, and does not keep a turn from what is behind it.
+jobs, or one tenant, holds up no other shard for longer than a turn. In its own shard a
+user has a share of each round, and the rest is passed over by its keys alone. What no
+engine takes stays due, and does not keep a turn from what is behind it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ LEASE_SECONDS = 30.0
 _BATCH = 24
 #: The batches of a shard before the others have their turn.
 _TURN = 4
+#: The jobs of one owner that are asked for in a round. They run one by one, and each message runs
+#: later ones, too.
+_SHARE = 20 * _BATCH
 #: For the messages of a batch, in seconds.
 _WAKE_SECONDS = 10.0
 #: When a job is looked after again, if it is still there: after a minute, then later and later.
@@ -110,6 +114,8 @@ class Relay:
         self._waker = waker
         self._clock = clock
         self._chores = chores
+        #: The jobs of each owner that were asked for in this round.
+        self._asked = collections.Counter[Any]()
         self._token = secrets.token_hex(12)
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -120,6 +126,7 @@ class Relay:
             GoogleAPIError: Datastore does not answer.
         """
         ends = self._clock.now() + seconds
+        self._asked.clear()
         woken = refused = 0
         worked: set[tuple[str, int]] = set()
         now, found = self._now(), namespaces()  # (a cursor is for one query)
@@ -191,19 +198,38 @@ class Relay:
 
     def _batch(self, jobs: Any, shard: int, turn: _Turn) -> _Turn:
         """Wake for a batch, and push it back. Returns the turn with it."""
-        rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=turn.cursor, **_FRESH)
+        start = turn.cursor
+        if max(self._asked.values(), default=0) >= _SHARE:
+            start, more = self._behind_full_shares(jobs, start)
+            if not more:
+                return turn._replace(cursor=None)
+        rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
+        rows = [row for row in rows if self._has_share(row.key)]
         due = [Due(row.key, row.tier) for row in rows]
         taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row, took in zip(rows, taken, strict=True) if took]
+        self._asked.update(row.key.root() for row in woken)
         if woken:
             self._push_back(shard, woken)
-        elif len(self._waker.engines) == 1:
+        elif rows and len(self._waker.engines) == 1:
             more = False  # it takes none now
         return _Turn(
             turn.woken + len(woken),
             turn.refused + len(rows) - len(woken),
             cursor if more else None,
         )
+
+    def _has_share(self, key: Any) -> bool:
+        return self._asked[key.root()] < _SHARE
+
+    def _behind_full_shares(self, jobs: Any, cursor: Any) -> tuple[Any, bool]:
+        """Return a cursor before the next job whose owner has a share left, and whether it is."""
+        keys = jobs.iter(keys_only=True, start_cursor=cursor, **_FRESH)
+        for key in keys:
+            if self._has_share(key):
+                return cursor, True
+            cursor = keys.cursor_after()
+        return cursor, False
 
     def _push_back(self, shard: int, rows: list[Any]) -> None:
         seen = {row.key: row.due for row in rows}

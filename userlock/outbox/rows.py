@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import re
 import secrets
 from typing import Any
 
@@ -225,6 +226,11 @@ def new_key(owner: str | None, micros: int) -> Any:
     """
     name = f"{micros:016x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
     return key_below(owner, JobRow, name)
+
+
+def is_name(name: object) -> bool:
+    """Return whether a key of `new_key` could end with that."""
+    return isinstance(name, str) and re.fullmatch("[0-9a-f]{32}", name) is not None
 
 
 def name_of_job(outbox: str, job: str, dedupe: str) -> str:

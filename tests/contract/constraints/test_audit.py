@@ -342,7 +342,6 @@ def test_rows_of_another_program(terminal: Terminal, ndb_client: ndb.Client) -> 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--namespace", "a/b"], "is no"),
         (["--app", "campaigns_app:Model"], "is no"),
         (["TestedCampain"], "TestedCampaign"),
         ([], "USERLOCK_CLIENT"),

@@ -125,7 +125,7 @@ class Browser:
             connection.close()
 
 
-HOSTILE = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>`\\\u202e\x00&lt;"
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>`\\\u202e\x1b\x00&lt;"
 PAGES = ("kinds", "kind", "entity", "query", "transactions", "faults")
 
 
@@ -329,7 +329,8 @@ class TestMarkup:
         assert len(pages) > 10
         for answer in pages:
             page = Html(answer.text)
-            assert "\u202e" not in page.text
+            assert "\u202e" not in page.text + answer.text
+            assert "\x1b" not in answer.text
             assert "\x00" not in page.text
             for tag, attributes in page.elements:
                 assert tag not in ("script", "img", "b")

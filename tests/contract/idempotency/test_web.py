@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,10 +27,14 @@ from tests.contract.web.djangos import django_client
 from tests.contract.web.test_asgi import served
 from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
+from userlock.contrib.idempotent_requests import views
+from userlock.contrib.idempotent_requests.views import MOST_VALUE_BYTES
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+#: A form that is longer than what flows get as a value.
+LONG = dict.fromkeys(map(str, range(20_000)), "")
 #: Sends a body to a path, with its type and a key; returns status, headers and body.
 Send = Callable[..., tuple[int, dict[str, str], bytes]]
 
@@ -456,6 +461,19 @@ def test_an_answer_from_500_on_is_not_stored(client: FlaskClient) -> None:
         ({"data": b"x"}, {"data": b"y"}, False),
         ({"data": b"{", "content_type": JSON}, {"json": {}}, False),
         ({"query_string": "a=1", "data": b""}, {"query_string": "a=2", "data": b""}, False),
+        # Long JSON: by its bytes.
+        *(
+            ({"data": first, "content_type": JSON}, {"data": again, "content_type": JSON}, same)
+            for length in (MOST_VALUE_BYTES, MOST_VALUE_BYTES + 1)
+            for first, again, same in (
+                (b"[1, 2]".ljust(length), b"[1,2]".ljust(length), length == MOST_VALUE_BYTES),
+                (b"[1, 2]".ljust(length), b"[1, 2]".ljust(length), True),
+                (b"[1, 2]".ljust(length), b"[1, 3]".ljust(length), False),
+            )
+        ),
+        # Long forms: as short ones.
+        ({"data": {**LONG, "b": "x"}}, {"data": {**LONG, "b": "x"}}, True),
+        ({"data": {**LONG, "b": "x"}}, {"data": {**LONG, "b": "y"}}, False),
     ],
 )
 def test_equal_parameters(
@@ -463,6 +481,27 @@ def test_equal_parameters(
 ) -> None:
     assert post(client, "/echo", **first).status_code == 201
     assert post(client, "/echo", **again).status_code == (201 if same else 422)
+
+
+@pytest.mark.parametrize("bound", [MOST_VALUE_BYTES, 10_000_000], ids=["", "the control"])
+def test_long_parameters_cost_no_calls_for_their_values(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as many as there are values, which a client chooses."""
+    monkeypatch.setattr(views, "MOST_VALUE_BYTES", bound)
+    calls: list[object] = []
+    document, fields = b"[" + b"[]," * 100_000 + b"[]]", list(LONG.items())
+    sys.setprofile(lambda *event: calls.append(event[1]))
+    try:
+        read = (
+            views.parameters_of(b"", JSON, document),
+            views.parameters_of(b"", FORM, b"", form=fields),
+        )
+    finally:
+        sys.setprofile(None)
+    cheap = len(calls) < 1_000
+    assert [(each.value is None, each.storable) for each in read] == [(cheap, not cheap)] * 2
+    assert cheap is (bound == MOST_VALUE_BYTES)
 
 
 def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:

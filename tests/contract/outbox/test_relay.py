@@ -131,6 +131,43 @@ def test_one_user_with_many_jobs_does_not_hold_up_others(
     assert place == (2 if turn == 1 else 12)
 
 
+@pytest.mark.parametrize("share", [4, 1000], ids=["a share", "the control"])
+@pytest.mark.parametrize("due", ["at once", "at many times"])
+def test_nor_others_of_its_own_shard(
+    outbox: Outbox,
+    mailbox: Mailbox,
+    note: Any,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    due: str,
+    share: int,
+) -> None:
+    """Others are asked for after as many batches as a share has; the many in later rounds."""
+    monkeypatch.setattr(relay_module, "_BATCH", 2)
+    monkeypatch.setattr(relay_module, "_SHARE", share)
+    owners = [f"learner-{number}" for number in range(100)]
+    many, *others = [each for each in owners if _shard(each) == _shard(owners[0])]
+    for number in range(20):
+        note.stage_now(many, number, delay=None if due == "at once" else 1 + number)
+    note.stage_now(others[-1], delay=None if due == "at once" else 30)
+    mailbox.messages.clear()
+    clock.advance(31)
+    batches: list[list[str]] = []
+    wake = mailbox.wake
+
+    def counted(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
+        batches.append([ndb.Key(urlsafe=each.key).root().id() for each in messages])
+        return wake(messages, timeout)
+
+    mailbox.wake = counted  # type: ignore[method-assign]
+    rounds = [outbox.relay().woken]
+    of_others = [number for number, each in enumerate(batches) if f"={others[-1]}" in each]
+    assert of_others == [2 if share == 4 else 10]
+    while sum(rounds) < 21:
+        rounds.append(outbox.relay().woken)
+    assert rounds == ([5, 4, 4, 4, 4] if share == 4 else [21])
+
+
 def _shard(owner: str) -> int:
     return shard_of(owner_key(owner))
 

@@ -222,6 +222,15 @@ def test_the_style_and_missing_pages_are_kept_to_themselves(client: FlaskClient)
             private(response)
 
 
+@pytest.mark.parametrize(("operator", "status"), [("olga", 200), (None, 403)])
+def test_the_style_is_behind_the_same_door(
+    ndb_client: ndb.Client, service: userlock.LockService, operator: str | None, status: int
+) -> None:
+    client = app_with(ndb_client, service, lambda request: operator).test_client()
+    with client.get("/userlock/static/inspector.css") as response:
+        assert response.status_code == status
+
+
 def test_an_answer_that_replaces_the_page_is_private_too(
     ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +467,21 @@ def test_the_way_back(ndb_client: ndb.Client, service: userlock.LockService) -> 
     inspector = Inspector(lambda request: "olga", back_to="/start")
     client = app_with(ndb_client, service, inspector).test_client()
     assert '<a href="/start">Back to the app</a>' in client.get("/userlock/violations").text
+
+
+@pytest.mark.parametrize("good", ["/", "/start?a=1#b", "http://a.example", "https://a.example/b"])
+def test_addresses_of_the_way_back(good: str) -> None:
+    Inspector(lambda request: "olga", back_to=good)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["javascript:alert(1)", "JavaScript:1", " javascript:1", "\tjavascript:1", "data:text/html,a",
+     "vbscript:a", "httpsx://a", "start", ""],
+)  # fmt: skip
+def test_addresses_that_would_run_a_script(bad: str) -> None:
+    with pytest.raises(ValueError, match="back_to"):
+        Inspector(lambda request: "olga", back_to=bad)
 
 
 def test_without_one_there_is_no_link(client: FlaskClient) -> None:

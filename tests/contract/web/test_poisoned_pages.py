@@ -24,15 +24,25 @@ lock_ids = st.just("ann") | st.sampled_from(TEXTS)
 
 
 class Elements(HTMLParser):
-    """The elements of a page, with the names of their attributes and the targets of links."""
+    """The elements of a page, with the names of their attributes and the targets of links.
+
+    And the characters of its texts and labels that nobody would see.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: set[tuple[str, ...]] = set()
+        self.unseen: set[str] = set()
         self.feed(page)
         self.close()
 
+    def handle_data(self, data: str) -> None:
+        self.unseen |= {each for each in data if not each.isprintable() and each not in "\n\t"}
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, text in attrs:
+            if name != "value":  # comes back with its form
+                self.handle_data(text or "")
         self.found.add((tag, *sorted(name for name, _ in attrs)))
         self.found |= {(name, str(to)) for name, to in attrs if name in ("href", "action", "src")}
 
@@ -63,6 +73,9 @@ class Site:
         answer = self.client.post("/userlock/break", data={"lock_id": sent})
         assert answer.status_code == 200
         yield answer.text
+
+    def unseen(self, lock_id: str) -> set[str]:
+        return set().union(*(Elements(page).unseen for page in self.pages(lock_id)))
 
     def elements(self, lock_id: str) -> set[tuple[str, ...]]:
         return set().union(*(Elements(page).found for page in self.pages(lock_id)))
@@ -99,6 +112,7 @@ def test_the_pages_have_no_element_or_attribute_of_its_own(
 ) -> None:
     site.poison(lock_id, value)
     assert site.elements(lock_id) <= harmless
+    assert site.unseen(lock_id) == set()
 
 
 def no_json(word: str) -> None:

@@ -2,8 +2,9 @@
 
 Rule 1: whatever ends inside a request does not end it.
 Rule 2: a request begins clean, and leaves the thread as it was.
-Rule 3: closed in another thread, it changes nothing there. By WSGI: Django and ASGI end within the
-call, and Flask refuses to tear a request down without its context.
+Rule 3: closed in another thread, it changes nothing there.
+Rule 4: responses that a thread takes in turn have each the state of its request.
+Rules 3 and 4 are of WSGI and Flask: with Django and ASGI, a request ends within one call.
 """
 
 from __future__ import annotations
@@ -303,16 +304,61 @@ def test_a_flow_of_starlette_has_a_context_of_its_own(
     assert (seen[0] is not around) is own
 
 
-# --- rule 3 -------------------------------------------------------------------------------------
+# --- rules 3 and 4 ------------------------------------------------------------------------------
 
 
-def stream(client: ndb.Client, service: userlock.LockService) -> Any:
+def wsgi_stream(client: ndb.Client, service: userlock.LockService) -> Any:
     def app(environ: Any, start_response: Any) -> Iterator[bytes]:
-        userlock.acquire_lock("ann")
         start_response("200 OK", [])
-        return iter([b"a", b"b"])
+        return seen_by_stream(environ["PATH_INFO"])
 
     return wsgi.UserLockMiddleware(app, client=client, service=service)
+
+
+def flask_stream(client: ndb.Client, service: userlock.LockService) -> Any:
+    app = flask.Flask(__name__)
+    extension.UserLock(app, client=client, service=service)
+
+    @app.get("/<name>")
+    def view(name: str) -> Any:
+        def stream() -> Iterator[bytes]:
+            # As `stream_with_context` of Flask 3.0; 3.1.2 ends the request when the view returns.
+            with flask.globals.request_ctx._get_current_object():  # type: ignore[attr-defined]
+                yield b""
+                yield from seen_by_stream(f"/{name}")
+
+        steps = stream()
+        next(steps)
+        return steps
+
+    return app
+
+
+def seen_by_stream(path: str) -> Iterator[bytes]:
+    """Yield whether each step has the same state, which is the path's."""
+    userlock.acquire_lock(path)
+    began = state()
+    while True:
+        now, scope = state(), userlock.current_scope()
+        good = now == began and scope is not None and scope.request == f"GET {path}"
+        yield b"own" if good else b"foreign"
+
+
+STREAMS = [wsgi_stream, flask_stream]
+
+
+class Response:
+    """A response that a server takes step by step."""
+
+    def __init__(self, app: Any, path: str) -> None:
+        self.chunks = app(werkzeug.test.create_environ(path), lambda *_: None)
+        self._steps = iter(self.chunks)
+
+    def step(self) -> str:
+        return str(next(self._steps), "ascii")
+
+    def close(self) -> None:
+        self.chunks.close()
 
 
 def close_elsewhere(
@@ -323,38 +369,98 @@ def close_elsewhere(
     Returns:
         Whether that one has kept its state, and whether the lock is free.
     """
-    environ = werkzeug.test.create_environ("/", method="POST")
 
-    def begin() -> Any:
-        chunks = app(environ, lambda *_: None)
-        next(iter(chunks))
-        return chunks
+    def begin() -> Response:
+        response = Response(app, "/ann")
+        response.step()
+        return response
 
-    def close(chunks: Any) -> bool:
+    def close(response: Response) -> bool:
         other = request_scope.RequestScope(client=client, service=service)
         with other.open("GET", "/other", lambda name: False):
             before = state()
-            chunks.close()
+            response.close()
             return state() == before
 
     with ThreadPoolExecutor(1) as server, ThreadPoolExecutor(1) as another:
-        chunks = server.submit(begin).result(30)
-        assert service.holder("ann") is not None
-        kept = another.submit(close, chunks).result(30)
-    return kept, service.holder("ann") is None
+        response = server.submit(begin).result(30)
+        assert service.holder("/ann") is not None
+        kept = another.submit(close, response).result(30)
+    return kept, service.holder("/ann") is None
 
 
+@pytest.mark.parametrize("stream", STREAMS)
 def test_closed_in_another_thread_it_changes_nothing_there(
-    ndb_client: ndb.Client, service: userlock.LockService
+    stream: Callable[..., Any], ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:
     app = stream(ndb_client, service)
     assert close_elsewhere(app, ndb_client, service) == (True, True)
 
 
+#: The steps of two responses, and `A` or `B` for an end.
+ORDERS = ["abab", "abaBA", "aabbA", "abAbB", "abBaA", "abABb", "baabAB", "bbBaaA"]
+
+
+def taken_in_turn(app: Any, order: str, service: userlock.LockService) -> list[Any]:
+    """Take the steps of two responses in one thread; return what they and the thread have lost."""
+    before = state()
+    open_ones = {"a": Response(app, "/ann"), "b": Response(app, "/ben")}
+    lost: list[Any] = []
+    for each in order:
+        response = open_ones.get(each.lower())
+        if response is None:
+            continue
+        if each.islower():
+            lost += [each] if response.step() == "foreign" else []
+            continue
+        open_ones.pop(each.lower()).close()
+    for response in open_ones.values():
+        response.close()
+    if state() != before:
+        lost.append("the thread's state")
+    lost += [path for path in ("/ann", "/ben") if service.holder(path) is not None]
+    return lost
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("stream", STREAMS)
+def test_responses_taken_in_turn_have_each_its_own_state(
+    stream: Callable[..., Any], order: str, ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    assert taken_in_turn(stream(ndb_client, service), order, service) == []
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_response_read_within_a_request_has_its_own_state(
+    stream: Callable[..., Any], ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    app = stream(ndb_client, service)
+    outer = request_scope.RequestScope(client=ndb_client, service=service)
+    with outer.open("GET", "/outer", lambda name: False):
+        before, response = state(), Response(app, "/ann")
+        assert [response.step(), response.step()] == ["own", "own"]
+        assert state() == before
+        response.close()
+        assert state() == before
+
+
+@pytest.mark.parametrize(("module", "stream"), [(wsgi, wsgi_stream), (extension, flask_stream)])
+def test_the_control_of_rule_4(
+    module: types.ModuleType,
+    stream: Callable[..., Any],
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without variables of its own, a response has those of the newer one."""
+    monkeypatch.setattr(module, "in_own_context", lambda app: app)
+    app, fresh = stream(ndb_client, service), contextvars.copy_context()
+    assert fresh.run(taken_in_turn, app, "abaBA", service) == ["a", "a"]
+
+
 def test_the_control_of_rule_3(
     ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that takes every thread for its own."""
-    monkeypatch.setattr(request_scope, "running_code", lambda: (0, 0))
-    kept, _ = close_elsewhere(stream(ndb_client, service), ndb_client, service)
+    monkeypatch.setattr(wsgi, "in_own_context", lambda app: app)
+    kept, _ = close_elsewhere(wsgi_stream(ndb_client, service), ndb_client, service)
     assert not kept

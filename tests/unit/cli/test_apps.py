@@ -130,3 +130,23 @@ def test_a_mistyped_command_line(
     assert out == ""
     assert says in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["quota", action] for action in ("check", "recount")),
+        *(["unique", action] for action in ("check", "repair")),
+        *(["flows", action, "--user", "ann", "key"] for action in ("show", "complete")),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["a/b", "n" * 101, "\x1b"])
+def test_a_namespace_that_cannot_be(
+    command: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--namespace", name]) == 2
+    err = capsys.readouterr().err
+    assert "is no namespace: up to 100 letters" in err
+    assert err.count("\n") == 1
+    assert "\x1b" not in err

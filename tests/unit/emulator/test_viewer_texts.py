@@ -22,7 +22,13 @@ def test_texts_and_attributes_are_escaped_and_elements_are_not() -> None:
 
 def test_what_nobody_would_see_is_shown() -> None:
     assert tag("p", "a\u202eb\x00\u200b\n\t") == "<p>a\\u202eb\\u0000\\u200b\n\t</p>"
-    assert exact("\u202e<") == "\n\u202e&lt;"
+    assert tag("p", title="\x1b\u202e") == '<p title="\\u001b\\u202e"></p>'
+
+
+def test_what_comes_back_with_a_form_is_the_same_text_without_being_seen_in_the_source() -> None:
+    assert exact("\x1b\u202e<") == "\n&#27;&#8238;&lt;"
+    assert tag("input", value="\u202e\r\n") == '<input value="&#8238;&#13;\n">'
+    assert exact("\x9b") == "\n\x9b", "a browser makes another character of its number"
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def _bound(request: HttpRequest, most: int) -> None:
         check_length(seen, most)
         return message
 
+    # No public way: another Request would not have what FastAPI has read by this one.
     request._receive = receive_bounded
 
 

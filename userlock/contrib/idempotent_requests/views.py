@@ -3,6 +3,7 @@
 The key is in the header `Idempotency-Key`, plain or in quotes (a string of RFC 9651,
 as the IETF's draft has it). Two requests are the same if their method, path, query
 and parameters are: of JSON documents and forms their values count, not their bytes.
+Of a longer JSON document its bytes do, as values cost some 40 times the time.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 MOST_BYTES = 10_000_000
 #: How much of a file is in memory.
 PIECE_BYTES = 65_536
-#: The longest parameters that are stored, so that the server can complete the request.
-_MOST_STORED_BYTES = 200_000
+#: The longest parameters that are read and compared by value, and stored, so that the server can
+#: complete the request.
+MOST_VALUE_BYTES = 200_000
 
 OnBusy = Literal["wait", "refuse"]
 
@@ -38,7 +40,8 @@ class Parameters(NamedTuple):
     """The parameters of a request.
 
     Attributes:
-        value: as the function gets them, a JSON value; None if there are none that can be stored.
+        value: as the function gets them, a JSON value; None if there are none that can be stored,
+            or they are longer than `MOST_VALUE_BYTES`.
         digest: of all of them.
         storable: whether `value` has all that is in the body.
     """
@@ -66,22 +69,24 @@ def parameters_of(
         files: the files of a form: field, name and the digest of the content.
     """
     value: Any = None
-    if content_type == "application/json" or content_type.endswith("+json"):
+    is_json = content_type == "application/json" or content_type.endswith("+json")
+    if is_json and len(body) <= MOST_VALUE_BYTES:
         value = _json(body)
-    fields = [list(each) for each in form]
-    sent_files = [list(each) for each in files]
-    if fields and not sent_files:
+    fields, sent_files = list(form), list(files)
+    form_text = written(fields)
+    if fields and not sent_files and len(form_text) <= MOST_VALUE_BYTES:
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
-    counted: list[Any] = [query.decode("latin-1"), fields, sent_files]
+    form_digest = hashlib.sha256(form_text).hexdigest()
+    counted: list[Any] = [query.decode("latin-1"), form_digest, sent_files]
     if value is None or fields:
         counted.append({"type": content_type, "bytes": hashlib.sha256(body).hexdigest()})
     else:
         counted.append({"json": value})
     digest = hashlib.sha256(written(counted, sort_keys=True)).hexdigest()
-    storable = value is not None or not (body or sent_files)
-    if storable and len(written(value)) > _MOST_STORED_BYTES:
+    storable = value is not None or not (body or fields or sent_files)
+    if storable and len(written(value)) > MOST_VALUE_BYTES:
         storable = False
     return Parameters(value, digest, storable)
 

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Authorise = Callable[[flask.Request], bool | str | None]
 
 _NAME = "userlock_inspector"
+#: A link that runs no script.
+_ADDRESS = re.compile(r"/|https?://")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -61,7 +63,8 @@ class Inspector:
             `UserLock` has an outbox.
         flows: the app's flows, for the pages of requests with an idempotency key. None: there
             are none.
-        back_to: the address of a page of the app, for a link back. None: there is no link.
+        back_to: the address of a page, for a link back to the app: a path, or a URL of http or
+            https. None: there is no link.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Inspector:
         self._url_prefix = url_prefix
         self._outbox = outbox
         self._flows = flows
+        if back_to is not None and not _ADDRESS.match(back_to):
+            raise ValueError(f"back_to must be a path or a URL of http(s), not {back_to!r:.80}")
         self._back_to = back_to
 
     def init_app(
@@ -119,8 +124,6 @@ class Inspector:
         app.after_request(address.harden)
 
     def _check(self) -> None:
-        if flask.request.endpoint == f"{_NAME}.static":
-            return  # a style sheet
         operator: object = None
         try:
             operator = self._authorise(flask.request)

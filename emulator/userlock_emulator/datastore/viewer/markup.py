@@ -12,6 +12,8 @@ _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+# Those of which a browser makes the same character again. (Of C1 controls it makes others.)
+_REFERABLE = re.compile(f"(?![\0\x80-\x9f\ud800-\udfff]){_INVISIBLE.pattern}")
 
 
 class Markup(str):
@@ -50,7 +52,12 @@ def visible(text: str) -> str:
 
 def exact(text: str) -> Markup:
     """Return the content of a text area, which comes back with the form as it is."""
-    return Markup(html.escape(f"\n{text}"))  # a browser leaves out the first line end
+    return Markup("\n" + _kept(text))  # a browser leaves out the first line end
+
+
+def _kept(text: str) -> str:
+    """Return a text, escaped, from which a browser makes the same text again."""
+    return _REFERABLE.sub(lambda match: f"&#{ord(match[0])};", html.escape(text))
 
 
 def _flat(child: Child) -> str:
@@ -67,4 +74,8 @@ def _attribute(name: str, value: str | int | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = name.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+    if value is True:
+        return f" {name}"
+    text = str(value)
+    # The value of a field comes back with its form.
+    return f' {name}="{_kept(text) if name == "value" else html.escape(visible(text))}"'

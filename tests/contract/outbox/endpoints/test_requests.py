@@ -81,8 +81,34 @@ def test_callers(site: Site, shop: Shop, status: int) -> None:
 
 def other_keys(client: ndb.Client) -> list[bytes]:
     with client.context():
-        job = ndb.Key("UserLockOwner", "=ann", "UserLockJob", "1")
+        name = "0" * 32
+        job = ndb.Key("UserLockOwner", "=ann", "UserLockJob", name)
         return [
+            # Of another database, and some that the library does not make.
+            *(
+                ndb.Key(pairs=job.pairs(), **place).urlsafe()
+                for place in (
+                    *({"project": "evil"}, {"database": "evil"}, {"namespace": "no!"}),
+                    {"namespace": "n" * 101},
+                )
+            ),
+            *(
+                ndb.Key("UserLockOwner", root, "UserLockJob", name).urlsafe()
+                for root in (
+                    "ann",
+                    "=\x1b[31m",
+                    "=\n",
+                    "=" + "x" * 1401,
+                    "#1",
+                    "-1",
+                    "__a__",
+                    5,
+                )
+            ),
+            *(
+                ndb.Key("UserLockOwner", "=ann", "UserLockJob", wrong).urlsafe()
+                for wrong in ("1", name + "0", "G" * 32, "__1__", name + "\n", 5)
+            ),
             ndb.Key("User", "ann").urlsafe(),
             ndb.Key("UserLockJob", "1").urlsafe(),
             ndb.Key("UserLockOwner", "=ann").urlsafe(),
@@ -91,7 +117,7 @@ def other_keys(client: ndb.Client) -> list[bytes]:
         ]
 
 
-def test_bodies_that_are_no_key(site: Site, shop: Shop) -> None:
+def test_bodies_that_are_no_key(site: Site, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     call, key = site(SharedSecret(SECRET)), shop.stage()
     bodies = [
         *(b"", b"garbage", b"\xff\xfe", b"[]", b"null", key[:-4], key + key, b"\0", b"a" * 4000),
@@ -101,6 +127,9 @@ def test_bodies_that_are_no_key(site: Site, shop: Shop) -> None:
         answer = call("POST", JOBS, AUTHORIZED, body)
         assert (answer.status, is_bare(answer)) == (400, True), body
     assert shop.ran == []
+    assert "Traceback" not in caplog.text
+    for body in (b"", b"garbage", b"\xff" * 100_000, *bodies[-3:]):
+        assert call("POST", RELAY, AUTHORIZED, body).status == 200, "it has no body to read"
     for owner in ("bob", "x" * 1500, "漢" * 466, "\ud800", " ", "😀" * 350):
         key = shop.stage(owner)
         assert len(key) < MOST_BODY_BYTES - 1000, "the longest keys fit"

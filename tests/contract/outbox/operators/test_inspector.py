@@ -16,6 +16,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.outbox.operators.conftest import Shop
 from tests.poison import TEXTS
+from userlock.admin import jobs as reading
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector, jobs
 from userlock.events import LISTENERS
@@ -161,6 +162,16 @@ def test_one_job(shop: Shop, web: FlaskClient) -> None:
     for path in ("/userlock/outbox/x", "/userlock/outbox/x.json", "/userlock/outbox/" + "0" * 28):
         assert web.get(path).status_code == 404
     with shop.outbox.context():
+        pairs = ndb.Key(urlsafe=key.encode()).pairs()
+        for place in ({"project": "evil"}, {"database": "evil"}, {"namespace": "no!"}):
+            foreign = ndb.Key(pairs=pairs, **place).urlsafe().decode()
+            assert web.get(f"/userlock/outbox/{foreign}").status_code == 404
+            assert web.get(f"/userlock/outbox/{foreign}.json").status_code == 404
+            with pytest.raises(ValueError, match="key of"):
+                reading.key_of(foreign)
+            for call in (shop.outbox.run, shop.outbox.cancel):
+                with pytest.raises(ValueError, match="key of"):
+                    call(foreign)
         ndb.transaction(ndb.Key(urlsafe=key.encode()).delete)
     assert web.get(f"/userlock/outbox/{key}").status_code == 404
     assert web.get(f"/userlock/outbox/{key}.json").status_code == 404
