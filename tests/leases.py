@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
 from userlock import LockService
+from userlock.clock import Clock
 from userlock.lock.lease import Lease
+from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
 from userlock.testing import make_claim
+from userlock.waits import run
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def blocking(function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, _R]:
+    """Return a function that may wait in the form that blocks its thread."""
+    return partial(run, function)
+
+
+class Leases:
+    """The leases in a store (`LeaseProtocol`), in the form that blocks a thread."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        release_later: Callable[[Lease], object] = lambda _: None,
+    ) -> None:
+        self.protocol = protocol = LeaseProtocol(store, clock, release_later)
+        self.store = store
+        self.take = blocking(protocol.take)
+        self.claim = blocking(protocol.claim)
+        self.begin = blocking(protocol.begin)
+        self.look = blocking(protocol.look)
+        self.join = blocking(protocol.join)
+        self.leave = blocking(protocol.leave)
+        self.append = blocking(protocol.append)
+        self.reserve = blocking(protocol.reserve)
+        self.compact = blocking(protocol.compact)
+        self.release = blocking(protocol.release)
+        self.break_ = blocking(protocol.break_)
+        self.extend = blocking(protocol.extend)
+        self.fence = blocking(protocol.fence)
+        self.confirm = blocking(protocol.confirm)
 
 
 def taken(lease: Lease | None) -> Lease:
@@ -25,5 +67,5 @@ def record_of(store: LeaseStore, lock_id: str) -> Record:
 def dead_waiter(service: LockService, lock_id: str) -> str:
     """Queue an interactive waiter that will never take its turn. Return its token."""
     claim = make_claim(lock_id)
-    assert service.protocol.join(claim) is not None
+    assert run(service.protocol.join, claim) is not None
     return claim.token

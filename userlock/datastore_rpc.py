@@ -16,6 +16,8 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
 
+from userlock.waits import Bell, task_loop
+
 # The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
 Entity: Any = entity_types.Entity.pb()
 Key: Any = entity_types.Key.pb()
@@ -31,7 +33,7 @@ class Endpoint:
     """A database and a namespace, with three of its RPCs. Thread-safe.
 
     Each RPC takes its time-out in seconds, and raises `grpc.RpcError`. Messages are plain
-    protobuf.
+    protobuf. It blocks a thread, and lets a task wait (`userlock.waits`).
 
     Args:
         client: an `ndb.Client` (or an object with its `stub`, `project`, `database` and
@@ -64,22 +66,22 @@ class Endpoint:
         self._place(key.partition_id)
         return key
 
-    def lookup(self, keys: list[Any], timeout: float) -> Any:
+    async def lookup(self, keys: list[Any], timeout: float) -> Any:
         """Return the `LookupResponse` for some keys."""
         request = _LookupRequest.pb()(keys=keys)
         # Explicit because a stale answer would show a lock as free.
         request.read_options.read_consistency = datastore_types.ReadOptions.ReadConsistency.STRONG
-        response = self._call("lookup", _LookupRequest, request, timeout)
+        response = await self._call("lookup", _LookupRequest, request, timeout)
         return datastore_types.LookupResponse.pb(response)
 
-    def run_query(self, query: Any, timeout: float) -> Any:
+    async def run_query(self, query: Any, timeout: float) -> Any:
         """Return the next batch of results of a query."""
         request = _RunQueryRequest.pb()(query=query)
         self._place(request.partition_id)
-        response = self._call("run_query", _RunQueryRequest, request, timeout)
+        response = await self._call("run_query", _RunQueryRequest, request, timeout)
         return datastore_types.RunQueryResponse.pb(response).batch
 
-    def commit(self, mutation: Any, timeout: float) -> Any:
+    async def commit(self, mutation: Any, timeout: float) -> Any:
         """Apply one mutation, in no transaction; return its `MutationResult`.
 
         A single mutation is atomic by itself, and the server compares its
@@ -87,7 +89,7 @@ class Endpoint:
         """
         mode = _CommitRequest.Mode.NON_TRANSACTIONAL
         request = _CommitRequest.pb()(mode=mode, mutations=[mutation])
-        response = self._call("commit", _CommitRequest, request, timeout)
+        response = await self._call("commit", _CommitRequest, request, timeout)
         return datastore_types.CommitResponse.pb(response).mutation_results[0]
 
     def _place(self, partition: Any) -> None:
@@ -95,8 +97,19 @@ class Endpoint:
         partition.database_id = self.database
         partition.namespace_id = self.namespace
 
-    def _call(self, rpc: str, message: Any, request: Any, timeout: float) -> Any:
+    async def _call(self, rpc: str, message: Any, request: Any, timeout: float) -> Any:
         request.project_id = self.project
         request.database_id = self.database
-        send = getattr(self.client.stub, rpc)
-        return send(message.wrap(request), timeout=timeout, metadata=self._metadata)
+        send, wrapped = getattr(self.client.stub, rpc), message.wrap(request)
+        if task_loop() is None:
+            return send(wrapped, timeout=timeout, metadata=self._metadata)
+        future = send.future(wrapped, timeout=timeout, metadata=self._metadata)
+        try:
+            bell = Bell()
+            future.add_done_callback(lambda _: bell.ring())
+            while not future.done():
+                await bell.sleep(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()

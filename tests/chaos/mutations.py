@@ -83,10 +83,10 @@ def _without_plan(_: object, request: Any) -> None:
         key_of(mutation).DiscardUnknownFields()
 
 
-def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:
-    record = self.look(lease.lock_id)
+async def _plain_delete(self: LeaseProtocol, lease: Lease) -> Released:
+    record = await self.look(lease.lock_id)
     if record is not None:
-        self.store.remove(lease.lock_id, record.stored.version)
+        await self.store.aremove(lease.lock_id, record.stored.version)
     return RELEASED
 
 
@@ -102,7 +102,7 @@ def _release_at_once(
 
     It happens a moment before the commit, so that another client has time to take the lock.
     """
-    tenure.scope.service.release(tenure.lease)
+    tenure._scope.service.release(tenure._lease)
     time.sleep(_MOMENT_SECONDS)
     _postpone(self, tenure, release)
 

@@ -199,7 +199,7 @@ class Request:
             # A transaction may show the state of its beginning, before a lock inside it.
             if tenure is not None and self.operation.way is not Way.LOCK_INSIDE:
                 found = None if entity is None else entity.last
-                token = tenure.lease.token
+                token = tenure._lease.token
                 self.recorder.note("read", entity=name, found=found, token=token, began=began)
             return entity
 
@@ -241,7 +241,7 @@ class Request:
             before=before,
             deletes=deletes,
             together=self._attempt,
-            token=None if tenure is None else tenure.lease.token,
+            token=None if tenure is None else tenure._lease.token,
             forbidden=past or (not unguarded and self.forbids(name)),
         )
         self.recorder.about_to(write)

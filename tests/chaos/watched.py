@@ -8,14 +8,16 @@ import threading
 from collections.abc import Callable, Iterable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.record import Recorder
 from userlock.clock import SYSTEM_CLOCK, Signal, SystemClock
 from userlock.events import Contended, Event, Listeners
-from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, PriorityName, Unavailable
+from userlock.lock.lease import Granted, Held, Lease, Lost, Priority, Unavailable
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
+from userlock.lock.waiting import Attempt
 from userlock.stores.registry import open_store
 
 #: A delay beyond this time, in seconds, is a pause of the process or the thread: waiters behind may
@@ -171,39 +173,22 @@ class WatchedService(LockService):
         if isinstance(event, Contended) and self._present.id:
             self._recorder.note("queued", id=self._present.id)
 
-    def acquire(
-        self,
-        lock_id: str | int,
-        *,
-        wait_timeout: float | None = None,
-        lock_timeout: float | None = None,
-        priority: Priority | PriorityName = Priority.INTERACTIVE,
-        max_waiting: int | None = None,
-        request: str = "",
-        holding: Iterable[Lease] = (),
-    ) -> Lease:
-        attempt = f"{self._name}/{next(self._numbers)}"
-        priority = Priority.of(priority)
-        defaults = self.policy.of(priority)
+    async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
+        claim = attempt.claim
+        name = f"{self._name}/{next(self._numbers)}"
         self._recorder.note(
             "asked",
-            id=attempt,
-            lock_id=lock_id,
+            id=name,
+            lock_id=claim.lock_id,
             who=self._name,
-            batch=priority is Priority.BATCH,
-            timeout=defaults.wait_timeout if wait_timeout is None else wait_timeout,
+            batch=claim.priority is Priority.BATCH,
+            timeout=attempt.wait_seconds,
         )
-        self._present.begins(attempt)
+        self._present.begins(name)
+        if not claim.holder.request:
+            attempt.claim = claim._replace(holder=claim.holder._replace(request=name))
         try:
-            lease = super().acquire(
-                lock_id,
-                wait_timeout=wait_timeout,
-                lock_timeout=lock_timeout,
-                priority=priority,
-                max_waiting=max_waiting,
-                request=request or attempt,
-                holding=holding,
-            )
+            lease = await super().acquired(attempt, holding)
         except BaseException as error:
             self._ends("failed", error=type(error).__name__)
             raise
@@ -223,19 +208,19 @@ class WatchedService(LockService):
         )
         present.id = ""
 
-    def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
+    async def released(self, lease: Lease, held_seconds: float | None = None) -> None:
         self._recorder.note("releasing", token=lease.token)
-        super().release(lease, held_seconds=held_seconds)
+        await super().released(lease, held_seconds)
 
-    def give_back(self, lease: Lease) -> object:  # type: ignore[override]
+    async def give_back(self, lease: Lease) -> Any:
         self._recorder.note("releasing", token=lease.token)
-        return super().give_back(lease)
+        return await super().give_back(lease)
 
-    def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
+    async def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         at_worst = self.clock.now() + seconds
         if at_worst < lease.deadline:  # the holder's belief without a reply
             self._runs(lease, at_worst)
-        outcome = super().extend(lease, seconds)
+        outcome = await super().extend(lease, seconds)
         if isinstance(outcome, Granted):
             self._runs(outcome.lease, outcome.lease.deadline)
         return outcome
@@ -246,8 +231,8 @@ class WatchedService(LockService):
             "extended", token=lease.token, deadline=deadline, backed_until=backed_until
         )
 
-    def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
-        outcome = super().confirm(lease)
+    async def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
+        outcome = await super().confirm(lease)
         if isinstance(outcome, Granted):
             self._recorder.note("confirmed", token=lease.token, deadline=outcome.lease.deadline)
         return outcome

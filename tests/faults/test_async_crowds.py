@@ -30,9 +30,11 @@ def service(
     prefix = uuid.uuid4().hex
     # A busy machine is not an outage.
     store = (
-        MemcacheStore(memcached.address, prefix=prefix, timeout=10)
+        MemcacheStore(memcached.address, prefix=prefix, connect_timeout=10, timeout=10)
         if request.param == "memcached"
-        else open_store(f"{redis_server.url}?prefix={prefix}&timeout=10")
+        else open_store(
+            f"{redis_server.url}?prefix={prefix}&socket_timeout=10&socket_connect_timeout=10"
+        )
     )
     service = LockService(store, outage="fail", listeners=Listeners())
     userlock.configure(service=service)

@@ -186,11 +186,11 @@ class TestConfirmation:
 
             def found_out() -> bool:
                 renewals.run_due()
-                return bool(tenure.conflict)
+                return bool(tenure._conflict)
 
             wait_until(found_out)
-            assert tenure.conflict.startswith("POST /theirs (interactive, lease of 60 s")
-            assert Conflict("learner-1", tenure.conflict) in watched.events
+            assert tenure._conflict.startswith("POST /theirs (interactive, lease of 60 s")
+            assert Conflict("learner-1", tenure._conflict) in watched.events
             assert tenure.degraded
         tidy_up(watched.service)
         record = record_of(other.service.store, "learner-1")

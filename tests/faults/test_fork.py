@@ -7,6 +7,7 @@ import os
 import pytest
 
 import userlock
+from tests.connections import take
 from tests.leases import record_of
 from tests.servers import Memcached
 from userlock.lock.store import StoreUnavailable
@@ -18,7 +19,7 @@ def test_a_forked_child_may_have_as_many_connections_as_its_parent(
 ) -> None:
     """Connections in use by other threads at the fork do not count in the child."""
     store = MemcacheStore(memcached.address, prefix=prefix)
-    held = [store.connections.take() for _ in range(32)]
+    held = [take(store.connections) for _ in range(32)]
     child = os.fork()
     if child == 0:
         code = 1

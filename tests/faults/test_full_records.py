@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from pymemcache.client.base import Client
 
-from tests.leases import record_of, taken
+from tests.leases import Leases, record_of, taken
 from tests.servers import Memcached
 from tests.waiting import wait_until
 from userlock import LockService, LockTimeout
 from userlock.clock import SYSTEM_CLOCK
 from userlock.events import Contended, Degraded, Event, Listeners
 from userlock.lock.lease import Released
-from userlock.lock.protocol import LeaseProtocol
 from userlock.stores import MemcacheStore
 from userlock.testing import make_claim
 
@@ -42,8 +41,8 @@ def service(store: MemcacheStore, events: list[Event]) -> LockService:
 
 
 @pytest.fixture
-def leases(store: MemcacheStore) -> LeaseProtocol:
-    return LeaseProtocol(store, SYSTEM_CLOCK)
+def leases(store: MemcacheStore) -> Leases:
+    return Leases(store, SYSTEM_CLOCK)
 
 
 def fill(memcached: Memcached, prefix: str) -> None:
@@ -82,7 +81,7 @@ def test_it_is_handed_on(
     assert not [event for event in events if isinstance(event, Degraded)]
 
 
-def test_waiters_are_next(memcached: Memcached, prefix: str, leases: LeaseProtocol) -> None:
+def test_waiters_are_next(memcached: Memcached, prefix: str, leases: Leases) -> None:
     lease = taken(leases.take(make_claim(LOCK)))
     waiter = make_claim(LOCK)
     leases.join(waiter)

@@ -57,12 +57,12 @@ def _send(pipe: Connection, target: Callable[..., Any], *args: object) -> None:
 
 def _life_of_a_child(tenure: userlock.HeldLock, name: str) -> list[Any]:
     """Return the child's observations after the time of two leases."""
-    inherited = tenure.lease
-    with userlock.scope(tenure.scope.service) as scope:
+    inherited = tenure._lease
+    with userlock.scope(tenure._scope.service) as scope:
         own = scope.acquire(name, heartbeat=True, lock_timeout=1)
-        start = own.lease.deadline
-        wait_until(lambda: own.lease.deadline > start + 2)
-        return [os.getpid(), heart_threads(), tenure.lease is inherited, own.lost]
+        start = own._lease.deadline
+        wait_until(lambda: own._lease.deadline > start + 2)
+        return [os.getpid(), heart_threads(), tenure._lease is inherited, own.lost]
 
 
 def _parent(address: str, prefix: str) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _parent(address: str, prefix: str) -> dict[str, Any]:
     look = Watched(address, prefix=prefix).service.store
     with userlock.scope(watched.service) as scope:
         tenure = scope.acquire("parents", heartbeat=True, lock_timeout=1)
-        token, first = tenure.lease.token, tenure.lease.deadline
-        wait_until(lambda: tenure.lease.deadline > first)  # the renewal thread works
+        token, first = tenure._lease.token, tenure._lease.deadline
+        wait_until(lambda: tenure._lease.deadline > first)  # the renewal thread works
         children, pipes = [], []
         for number in range(3):
             read, write = multiprocessing.Pipe(duplex=False)

@@ -105,7 +105,6 @@ STEPS = [
             *(("swap", b"EVAL"), ("rewrite", b"EVAL")),
             *(("remove", b"EVAL"), ("append", b"EVAL")),
             *(("create", b"AUTH", True), ("create", b"SETNAME", True)),
-            *(("create", b"LIB-NAME", True), ("create", b"LIB-VER", True)),
             ("create", b"SELECT", True),
         )
     ),

@@ -25,12 +25,13 @@ def interrupted(store: LeaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.read("ann") is None
     send = Stream.send
 
-    def sends(self: Stream, wire: bytes) -> None:
-        send(self, wire)
+    async def sends(self: Stream, wire: bytes) -> bytes:
+        await send(self, wire)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Stream, "send", sends)
+        patch.setattr(Stream, "ask", sends)
         with pytest.raises(KeyboardInterrupt):
             store.create("ann", b"first", 60)
 

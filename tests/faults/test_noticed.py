@@ -54,11 +54,9 @@ class TestEviction:
         watched = Watched(small.address)
         with userlock.scope(watched.service) as scope:
             tenure = scope.acquire("learner-1", heartbeat=True, lock_timeout=LEASE)
-            seen: list[str] = []
-            tenure.on_lost(lambda tenure: seen.append(tenure.lost))
-            fill(small, tenure.lease)
-            wait_until(lambda: seen)
-            assert seen == [FORGOTTEN]
+            fill(small, tenure._lease)
+            wait_until(lambda: tenure.lost)
+            assert tenure.lost == FORGOTTEN
         assert [event.how for event in watched.of(LeaseLost)] == [FORGOTTEN]
 
     def test_without_a_heartbeat_at_the_release(self, small: Memcached) -> None:
@@ -66,7 +64,7 @@ class TestEviction:
         other = Watched(small.address)
         with userlock.scope(watched.service) as scope:
             tenure = scope.acquire("learner-1")
-            fill(small, tenure.lease)
+            fill(small, tenure._lease)
             theirs = other.service.acquire("learner-1", request="POST /theirs", wait_timeout=0)
             assert not tenure.lost
         (event,) = watched.of(LeaseLost)
@@ -144,5 +142,5 @@ class TestSeveralServers:
             of_well = [scope.acquire(each, heartbeat=True, lock_timeout=3) for each in well]
             with own_memcached.paused():
                 wait_until(lambda: all(tenure.lost for tenure in of_hung))
-                assert not any(tenure.lost or tenure.ran_out for tenure in of_well)
+                assert not any(tenure.lost or tenure._ran_out for tenure in of_well)
             assert all("did not answer (memcached at" in tenure.lost for tenure in of_hung)

@@ -14,7 +14,6 @@ import redis
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 from userlock import LockService
-from userlock.bell import Bell
 from userlock.events import Listeners
 from userlock.lock.lease import new_token
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
@@ -24,6 +23,7 @@ from userlock.stores.redis import wake_ups as module
 from userlock.stores.redis.connections import Connection
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.testing import ManualClock
+from userlock.waits import Bell, run
 
 PATIENCE = 20.0
 #: Waiters that rely on wake-ups: their polls come far too late for these tests.
@@ -174,14 +174,14 @@ def test_a_user_without_the_right_to_channels_polls(
 def test_a_subscription_that_fails_is_tried_again_after_a_second(clock: ManualClock) -> None:
     tried = []
 
-    def connect() -> Connection:
+    async def connect() -> Connection:
         tried.append(clock.now())
         raise StoreUnavailable("down", sent=False)
 
     wake_ups = RedisWakeUps(connect, b"channel:", lambda _: None, clock.now)
     for pause in (0.0, 0.0, 0.9, 0.1):
         clock.advance(pause)
-        wake_ups.begin(new_token(), Bell())
+        run(wake_ups.begin, new_token(), Bell())
     assert [at - tried[0] for at in tried] == [0.0, pytest.approx(1.0)]
 
 
@@ -221,8 +221,9 @@ def test_a_stopped_server_is_noticed(
     monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.2)
     store = RedisStore.from_url(own_redis.url)
     wake_ups = _of(store)
-    token, bell = new_token(), Bell(wake_ups.wait)
-    wake_ups.begin(token, bell)
+    token, bell = new_token(), Bell()
+    bell.listen = wake_ups.wait
+    run(wake_ups.begin, token, bell)
     come = []
     bell.wait(0.5)
     come.append(wake_ups.come)  # it answers when it is asked

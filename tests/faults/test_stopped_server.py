@@ -16,11 +16,10 @@ from typing import NamedTuple
 import pytest
 
 import userlock
-from tests.leases import taken
+from tests.leases import Leases, taken
 from tests.servers import Memcached, RedisServer
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Granted, Lease
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
@@ -57,7 +56,7 @@ class Asking(NamedTuple):
 
 def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> Asking:
     """Return a process that requests a new lease ("take") or extends one ("extend")."""
-    leases = LeaseProtocol(store, SYSTEM_CLOCK)
+    leases = Leases(store, SYSTEM_CLOCK)
     claim = make_claim(lock_id, ttl_seconds=LEASE_SECONDS)
     if verb == "take":
         return Asking(lock_id, lambda: taken(leases.take(claim)), store, others)

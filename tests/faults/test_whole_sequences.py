@@ -33,6 +33,7 @@ from userlock.lock.lease import Granted, Lease, Lost, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
+from userlock.waits import run
 
 _Result = TypeVar("_Result")
 
@@ -89,7 +90,7 @@ class Sequence:
         self._enter("B", lease)
         time.sleep(HOLD_SECONDS)
         self._leave("B")
-        outcome = self.b.give_back(lease)
+        outcome = run(self.b.give_back, lease)
         assert outcome == Released(), f"B's lease was touched: {outcome}"
 
     def _until_somebody_waits(self, done: Callable[[], bool]) -> None:
@@ -116,7 +117,7 @@ class Sequence:
     def _extend(self, lease: Lease) -> Lease:
         if lease.degraded:
             return lease
-        match self._timed(lambda: self.a.extend(lease, LEASE_SECONDS), MOST_SECONDS):
+        match self._timed(lambda: run(self.a.extend, lease, LEASE_SECONDS), MOST_SECONDS):
             case Granted(extended):
                 self._until["A"] = extended.deadline
                 return extended
@@ -126,7 +127,7 @@ class Sequence:
 
     def _release(self, lease: Lease) -> None:
         self._leave("A")
-        outcome = self._timed(lambda: self.a.give_back(lease), MOST_SECONDS)
+        outcome = self._timed(lambda: run(self.a.give_back, lease), MOST_SECONDS)
         if isinstance(outcome, Lost) and not lease.degraded:
             assert self.a.clock.now() >= lease.deadline, f"A's lease was touched: {outcome}"
 
@@ -217,7 +218,7 @@ def test_a_release_by_plain_delete_is_found(
 ) -> None:
     """The negative control: A removes any record."""
 
-    def delete(self: LeaseProtocol, lease: Lease) -> Released:
+    async def delete(self: LeaseProtocol, lease: Lease) -> Released:
         stored = self.store.read(lease.lock_id)
         if stored is not None:
             self.store.remove(lease.lock_id, stored.version)
@@ -245,5 +246,5 @@ def _overlapping(sequence: Sequence) -> None:
         b = pool.submit(sequence._b)
         while not sequence._inside and not b.done():
             time.sleep(0.003)
-        sequence.a.protocol.release(lease)
+        run(sequence.a.protocol.release, lease)
         b.result()

@@ -22,6 +22,7 @@ from userlock.lock.lease import Granted, Lease, Lost, Released
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock.waits import run
 
 #: The length from which records are compacted here, in bytes: three or four waiters have timed out.
 LONG_BYTES = 400
@@ -148,7 +149,7 @@ class LockCalls(RuleBasedStateMachine):
         self._call(
             tenure.process,
             "release",
-            lambda: tenure.process.service.give_back(lease),
+            lambda: run(tenure.process.service.give_back, lease),
             lambda outcome, faultless: self._released(tenure, outcome, asked_at, faultless),
         )
 
@@ -156,9 +157,9 @@ class LockCalls(RuleBasedStateMachine):
         """Extend a lease. A degraded one is confirmed instead."""
         service, lease, asked_at = tenure.process.service, tenure.lease, self.clock.now()
         if lease.degraded:
-            do: Callable[[], object] = lambda: service.confirm(lease)  # noqa: E731
+            do: Callable[[], object] = lambda: run(service.confirm, lease)  # noqa: E731
         else:
-            do = lambda: service.extend(lease, seconds)  # noqa: E731
+            do = lambda: run(service.extend, lease, seconds)  # noqa: E731
             tenure.believed = min(tenure.believed, tenure.process.clock.now() + seconds)
         tenure.busy = True
         self._call(

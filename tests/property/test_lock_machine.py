@@ -97,10 +97,10 @@ def test_a_broken_store_is_found(store: type[MemoryStore], what: str) -> None:
 
 
 def test_a_plain_delete_at_release_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(self: LeaseProtocol, lease: Lease) -> Released:
-        stored = self.store.read(lease.lock_id)
+    async def release(leases: LeaseProtocol, lease: Lease) -> Released:
+        stored = await leases.store.aread(lease.lock_id)
         if stored is not None:
-            self.store.remove(lease.lock_id, stored.version)
+            await leases.store.aremove(lease.lock_id, stored.version)
         return RELEASED
 
     monkeypatch.setattr(LeaseProtocol, "release", release)
@@ -153,7 +153,10 @@ def test_positions_lost_with_timed_out_waiters_are_found(
 def test_impatient_callers_without_reservations_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
+    async def reserve(*_: object, **__: object) -> bool:
+        return False
+
+    monkeypatch.setattr(LeaseProtocol, "reserve", reserve)
     _find_a_violation(MemoryStore, "refused to a caller that does not wait")
 
 
@@ -175,8 +178,10 @@ def test_processes_distinguished_by_their_labels_are_found(
 
 
 def test_a_release_without_room_in_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append_done(leases: LeaseProtocol, lock_id: str, token: str, *, by: str = "") -> object:
-        stored = leases.store.append(lock_id, done(token, by=by))
+    async def append_done(
+        leases: LeaseProtocol, lock_id: str, token: str, *, by: str = ""
+    ) -> Record | None:
+        stored = await leases.store.aappend(lock_id, done(token, by=by))
         return None if stored is None else Record(stored)
 
     monkeypatch.setattr(LeaseProtocol, "_append_done", append_done)

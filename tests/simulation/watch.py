@@ -314,7 +314,9 @@ class Watch:
     def _removed(self, who: Process, lock: _Lock, lock_id: str) -> None:
         seen = lock.seen
         assert seen is not None
-        if self.owners[seen.holder] is not who or self.relied_on(seen.holder):
+        # That of a free lock is nobody's: a waiter that leaves last removes it.
+        own = seen.released or self.owners[seen.holder] is who
+        if not own or self.relied_on(seen.holder):
             self._violation(lock_id, f"{who.name} removed a record that was not its own")
         if seen.queue:
             self._violation(lock_id, "a record was removed with waiters in its queue")

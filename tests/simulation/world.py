@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 
 from tests.simulation.faults import REPLY_TIMEOUT, Fault
@@ -23,12 +23,14 @@ from userlock.clock import Signal
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
+from userlock.lock.lease import Holder
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.testing import ManualClock
 
 _Answer = TypeVar("_Answer")
 ROUNDING = 1e-9
+_new_holder = lease_module.new_holder
 
 
 class ProcessClock:
@@ -147,7 +149,7 @@ class World:
         """Give each simulated process a label and tokens of its own while it runs."""
         with (
             mock.patch.object(service_module, "process_label", self._label),
-            mock.patch.object(service_module, "new_token", self._new_token),
+            mock.patch.object(service_module, "new_holder", self._new_holder),
             mock.patch.object(lease_module, "new_token", self._new_token),
         ):
             try:
@@ -157,6 +159,12 @@ class World:
 
     def _label(self) -> str:
         return self._running_process().label
+
+    def _new_holder(self, *facts: Any) -> Holder:
+        """Return a caller of the running process."""
+        process = self._running_process()
+        holder = _new_holder(*facts)
+        return holder._replace(token=process.new_token(), process=process.label)
 
     def _new_token(self) -> str:
         return self._running_process().new_token()

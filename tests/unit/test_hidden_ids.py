@@ -194,11 +194,11 @@ def test_the_control_plain_events_show_it(caplog: pytest.LogCaptureFixture) -> N
 def test_no_repr_shows_one(store: MemoryStore, clock: ManualClock) -> None:
     service = userlock.LockService(store, clock=clock)
     with userlock.scope(service), userlock.global_lock(MARK) as held:
-        assert MARK not in f"{held!r} {held.lease!r}"
+        assert MARK not in f"{held!r} {held._lease!r}"
         with pytest.raises(userlock.LockNotHeld) as caught:
             userlock.release_lock(MARK + "x")
         assert MARK not in str(caught.value), "neither the lock nor those that are held"
-    assert isinstance(held.lease, Lease)
+    assert isinstance(held._lease, Lease)
 
 
 # --- the command line ---------------------------------------------------------------------------

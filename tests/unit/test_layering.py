@@ -12,7 +12,6 @@ from tools import structure
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
     (
-        "bell",
         "callsite",
         "clock",
         "fork",
@@ -21,10 +20,10 @@ FLOORS = (
         "platforms",
         "settings",
         "words",
-        "datastore_rpc",
         "_version",
     ),
-    ("ids",),
+    ("waits",),
+    ("ids", "datastore_rpc"),
     ("errors",),
     ("apps",),
     ("sites",),

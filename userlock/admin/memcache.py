@@ -26,6 +26,7 @@ from userlock.stores.memcache.dialects import Item
 from userlock.stores.memcache.wire import SLOW, speaks_meta
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
+from userlock.waits import run
 from userlock.words import counted
 
 #: How long writing down the keys may take, in seconds.
@@ -85,8 +86,8 @@ def _belongs_elsewhere(store: ShardedMemcacheStore, server: MemcacheStore, lock:
 
 def _list_one(store: MemcacheStore, limit: int) -> Listing:
     space = store.keys.space.encode()
-    sizes, note = store.connections.ask_apart(lambda connection: _dump(connection, space, limit))
-    return store.connections.ask_apart(
+    sizes, note = store.connections.block_apart(lambda connection: _dump(connection, space, limit))
+    return store.connections.block_apart(
         lambda connection: Listing.within_room(_read(connection, store, space, sizes), note)
     )
 
@@ -101,7 +102,7 @@ def _read(
         # Longer ones are not ours. memcached has them with `-I`; reading one would end the list.
         short = [key for key in keys if sizes[key] <= MOST_VALUE_BYTES]
         connection.begin()
-        items = dict(zip(short, connection.dialect.read(connection, short), strict=True))
+        items = dict(zip(short, run(connection.dialect.read, connection, short), strict=True))
         for key in keys:
             item = items.get(key, _FOREIGN)
             record = None if item is None else store.stored(item, key)
@@ -123,11 +124,11 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes,
     commands = [b"lru_crawler metadump hash\r\n", b"lru_crawler metadump all\r\n"]
     rest = b""
     heard_at = time.monotonic()
-    connection.send(commands.pop(0))
+    run(connection.send, commands.pop(0))
     while True:
         connection.begin()
         try:
-            chunk = connection.receive()
+            chunk = run(connection.receive)
         except SLOW:
             if time.monotonic() > heard_at + _SILENCE_SECONDS:
                 raise
@@ -150,9 +151,9 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes,
                 return found, ""
             elif line.startswith(b"BUSY") and time.monotonic() < ends:
                 time.sleep(_BUSY_PAUSE)
-                connection.send(b"lru_crawler metadump all\r\n")
+                run(connection.send, b"lru_crawler metadump all\r\n")
             elif line.startswith(b"CLIENT_ERROR bad class id") and commands:
-                connection.send(commands.pop(0))
+                run(connection.send, commands.pop(0))
             else:
                 return found, _why_not(line)
         if time.monotonic() > ends:
@@ -239,7 +240,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
 
     def exchange(first: Connection) -> Observed:
         first.begin()
-        version = first.line(b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
+        version = run(first.line, b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
         first_seconds = time.monotonic() - began
         stats, *others = (_statistics(connections) for _ in range(4))
         life = _life(first, key)
@@ -247,7 +248,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
         return Observed(
             first_seconds=first_seconds,
             version=version,
-            meta=first.meta,
+            meta=first.dialect.meta,
             stats=stats,
             later=_number(_statistics(connections), "evictions"),
             other_pids=frozenset(each["pid"] for each in others if "pid" in each)
@@ -256,7 +257,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
             life=life,
         )
 
-    return connections.ask_apart(exchange)
+    return connections.block_apart(exchange)
 
 
 def _number(answers: dict[str, str], name: str) -> int | None:
@@ -270,9 +271,9 @@ def _statistics(connections: Connections) -> dict[str, str]:
     def exchange(connection: Connection) -> dict[str, str]:
         answers: dict[str, str] = {}
         try:
-            connection.send(b"stats\r\n")
+            run(connection.send, b"stats\r\n")
             for _ in range(_MOST_STATISTICS):
-                line = connection.read_line()
+                line = run(connection.read_line)
                 if not line.startswith(b"STAT "):
                     break
                 _, name, *value = line.decode("latin-1").split(" ", 2)
@@ -281,7 +282,7 @@ def _statistics(connections: Connections) -> dict[str, str]:
             return {}  # some proxies end the connection at an unknown command
         return answers
 
-    return connections.ask_apart(exchange)
+    return connections.block_apart(exchange)
 
 
 def _life(connection: Connection, key: bytes) -> float | None:
@@ -291,17 +292,17 @@ def _life(connection: Connection, key: bytes) -> float | None:
     stored_at = time.monotonic()
     connection.begin()
     try:
-        connection.line(b"set %b 0 1 1\r\nx\r\n" % key)
+        run(connection.line, b"set %b 0 1 1\r\nx\r\n" % key)
     except Refused:  # no memory; the self-test says so
         return None
     while time.monotonic() - stored_at < _MOST_LIFE:
         time.sleep(_POLL_SECONDS)
         connection.begin()
-        connection.send(b"get %b\r\n" % key)
-        if connection.read_line().startswith(b"END"):
+        run(connection.send, b"get %b\r\n" % key)
+        if run(connection.read_line).startswith(b"END"):
             return time.monotonic() - stored_at
-        connection.read_block(1)
-        connection.read_line()
+        run(connection.read_block, 1)
+        run(connection.read_line)
     return math.inf
 
 

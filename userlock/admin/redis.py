@@ -22,6 +22,7 @@ from userlock.stores.redis import RedisStore
 from userlock.stores.redis.connections import Connection, ErrorReply
 from userlock.stores.redis.store import MOST_ID_BYTES, read_commands, stored
 from userlock.stores.stream import MOST_VALUES, Refused
+from userlock.waits import run
 from userlock.words import counted
 
 #: How long looking through the keys of a database may take, in seconds.
@@ -43,14 +44,14 @@ def list_locks(store: RedisStore, limit: int) -> Listing:
         keys = _shortest_first(connection, keys)
         return Listing.within_room(_read(connection, store.space, keys), note)
 
-    return store.connections.ask_apart(exchange)
+    return store.connections.block_apart(exchange)
 
 
 def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[Listed]:
     for first in range(0, len(keys), MOST_VALUES):
         batch = keys[first : first + MOST_VALUES]
         connection.begin()
-        replies = list(connection.ask_each(read_commands(batch)))
+        replies = run(connection.ask_all, read_commands(batch))
         for key, reply in zip(batch, replies, strict=True):
             record = None if isinstance(reply, ErrorReply) else stored(reply)
             if record is not None:
@@ -67,7 +68,7 @@ def _scan(connection: Connection, space: bytes, limit: int) -> tuple[list[bytes]
     cursor = b"0"
     while True:
         connection.begin()
-        match connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
+        match run(connection.ask, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
             case [bytes(cursor), [*keys]] if all(isinstance(key, bytes) for key in keys):
                 found |= dict.fromkeys(key for key in keys if len(key) <= longest)
             case _:
@@ -85,7 +86,7 @@ def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:
     for first in range(0, len(keys), _SCAN_COUNT):
         batch = keys[first : first + _SCAN_COUNT]
         connection.begin()
-        replies = list(connection.ask_each([("STRLEN", key) for key in batch]))
+        replies = run(connection.ask_all, [("STRLEN", key) for key in batch])
         lengths |= {
             key: length
             for key, length in zip(batch, replies, strict=True)
@@ -115,7 +116,7 @@ def examine(store: RedisStore) -> list[Finding]:
         judge(found, info, _info(connection), took, life)
 
     try:
-        store.connections.ask_apart(exchange)
+        store.connections.block_apart(exchange)
     except StoreUnavailable as trouble:
         found.clear()
         advice = (
@@ -130,7 +131,7 @@ def examine(store: RedisStore) -> list[Finding]:
 
 def _info(connection: Connection) -> dict[str, str]:
     connection.begin()
-    answer = connection.ask("INFO")
+    answer = run(connection.ask, "INFO")
     if not isinstance(answer, bytes):
         raise Refused("it answered INFO with something else than text")
     lines = answer.decode("utf-8", "replace").splitlines()
@@ -142,10 +143,10 @@ def _life(connection: Connection, key: str) -> float | None:
     stored_at = time.monotonic()
     try:
         connection.begin()
-        connection.ask("SET", key, "x", "PX", _ASKED_LIFE_MS)
+        run(connection.ask, "SET", key, "x", "PX", _ASKED_LIFE_MS)
         while time.monotonic() - stored_at < _MOST_LIFE:
             connection.begin()
-            if connection.ask("GET", key) is None:
+            if run(connection.ask, "GET", key) is None:
                 return time.monotonic() - stored_at
             time.sleep(_POLL_SECONDS)
     except ErrorReply:  # a replica; no rights; no memory: other findings say so

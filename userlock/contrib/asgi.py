@@ -10,7 +10,6 @@ middleware opens no ndb context.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
@@ -27,7 +26,7 @@ from userlock.contrib.request_scope import (
 from userlock.errors import LockTimeout, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
-from userlock.lock.tasks import finished
+from userlock.waits import finish, in_thread
 
 if TYPE_CHECKING:
     from userlock.contrib.idempotent_requests.starlette import Flows as Flows
@@ -129,10 +128,10 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 async def _close(
     stack: ExitStack, opened: LockScope, error: BaseException | None, path: str
 ) -> None:
-    """Close the scope of a request. Locks that it still holds are released in a thread."""
+    """Close the scope of a request. The locks that it still holds are released before."""
     try:
         if opened.held:
-            await finished(functools.partial(opened.close, failing=error is not None))
+            await finish(opened.aclose, failing=error is not None)
     except Exception:
         # Raised here, the error would replace the answer.
         log.exception("a write of %s failed after its answer", show_request(path))
@@ -174,6 +173,6 @@ class _Start:
         """Pass a message on."""
         if message["type"] == "http.response.start":
             if message["status"] < 500 and self._opened.held:
-                await finished(self._opened.finish_writes)
+                await in_thread(self._opened.finish_writes)
             self.has_gone_out = True
         await self._send(message)

@@ -258,7 +258,7 @@ class Run:
             remove = self._plan.assets.remover_of(entity)
             if remove is not None and number and self._plan.clock.now() >= ends:
                 return self._delete_all(ready), batch[number:]
-            if remove is not None and (self._tenure.lost or self._tenure.ran_out):
+            if remove is not None and (self._tenure.lost or not self._tenure.expires_in):
                 raise LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
             try:
                 if remove is not None:

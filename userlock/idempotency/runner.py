@@ -26,7 +26,7 @@ from userlock.idempotency.flow import Finished, Flow
 from userlock.idempotency.request import Request, check_same, stored_parameters
 from userlock.idempotency.rows import RequestRow, complete_after, request_key
 from userlock.idempotency.user_lock import UserLock
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import in_transaction
@@ -104,7 +104,7 @@ class Run:
 
     def _run(self, row: Any, lock: UserLock) -> Answer:
         """Begin or resume it, under the user's lock."""
-        if lock.held.lease.contended:
+        if was_contended(lock.held):
             row = self._look_up()  # the same request may have had the lock
             if row is not None and row.is_finished:
                 return self._replay(row)

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from userlock.fork import reset_in_child
 from userlock.lock.lease import Holder
+from userlock.waits import locked
 
 
 class Caller(Protocol):
@@ -66,9 +67,8 @@ class Admission:
 
     def waiting(self, lock_id: str) -> int:
         """Return the number of callers that wait for a lock."""
-        with self._mutex:
-            crowd = self._crowds.get(lock_id)
-            return 0 if crowd is None else len(crowd.callers)
+        crowd = self._crowds.get(lock_id)
+        return 0 if crowd is None else len(crowd.callers)
 
     def enter(self, lock_id: str, caller: Caller, most: int | None) -> Rejection | None:
         """Let a caller wait, if fewer than `most` do already; None: without a limit.
@@ -76,27 +76,31 @@ class Admission:
         Enter inside the `try` whose `finally` leaves: a thread may be stopped
         between any two steps.
         """
-        with self._mutex:
-            crowd = self._crowds.get(lock_id)
-            if most is not None and (0 if crowd is None else len(crowd.callers)) >= most:
-                if crowd is None:
-                    return Rejection(0, None, 1)
-                crowd.rejected += 1
-                # The latest to begin has the latest news, once it has met the holder.
-                met = (each.holder for each in reversed(crowd.callers))
-                holder = next((holder for holder in met if holder is not None), None)
-                return Rejection(len(crowd.callers), holder, crowd.rejected)
+        return locked(self._mutex, self._enter, lock_id, caller, most)
+
+    def _enter(self, lock_id: str, caller: Caller, most: int | None) -> Rejection | None:
+        crowd = self._crowds.get(lock_id)
+        if most is not None and (0 if crowd is None else len(crowd.callers)) >= most:
             if crowd is None:
-                crowd = self._crowds[lock_id] = _Crowd()
-            crowd.callers[caller] = None
-            return None
+                return Rejection(0, None, 1)
+            crowd.rejected += 1
+            # The latest to begin has the latest news, once it has met the holder.
+            met = (each.holder for each in reversed(crowd.callers))
+            holder = next((holder for holder in met if holder is not None), None)
+            return Rejection(len(crowd.callers), holder, crowd.rejected)
+        if crowd is None:
+            crowd = self._crowds[lock_id] = _Crowd()
+        crowd.callers[caller] = None
+        return None
 
     def leave(self, lock_id: str, caller: Caller) -> None:
         """Give a caller's place back. Does nothing if it has none."""
-        with self._mutex:
-            crowd = self._crowds.get(lock_id)
-            if crowd is None:
-                return
-            crowd.callers.pop(caller, None)
-            if not crowd.callers:
-                del self._crowds[lock_id]
+        locked(self._mutex, self._leave, lock_id, caller)
+
+    def _leave(self, lock_id: str, caller: Caller) -> None:
+        crowd = self._crowds.get(lock_id)
+        if crowd is None:
+            return
+        crowd.callers.pop(caller, None)
+        if not crowd.callers:
+            del self._crowds[lock_id]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import functools
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.ids import quoted
@@ -18,64 +20,150 @@ from userlock.lock.lease import (
     Holder,
     Priority,
     PriorityName,
+    check_bool,
     check_lock_id,
     check_lock_timeout,
     check_max_waiting,
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
-from userlock.lock.scope import LockScope, current_scope, enter_scope, leave_scope
+from userlock.lock.scope import Alive, End, LockScope, current_scope, enter_scope
 from userlock.lock.service import LockService
-from userlock.lock.tasks import finished, running_code, waited
+from userlock.waits import finish, run, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_T = TypeVar("_T")
 _T2 = TypeVar("_T2")
 
 
-class _Block(abc.ABC, Generic[_T]):
+class _Leave:
+    """`__exit__` of a block that can be entered many times: each time it is that of another end.
+
+    The `with` statement gets `__exit__` before it calls `__enter__`, and keeps it
+    until the block is over, whatever happens. So an `__exit__` that lives is a block that
+    runs. (Not the end itself: an exception at the first step of leaving keeps that.)
+    """
+
+    def __init__(self, name: str) -> None:
+        self._leave = f"_{name}"
+
+    def __get__(self, block: _Block | None, kind: type[_Block]) -> Callable[..., Any]:
+        if block is None:  # for an ExitStack: the block itself is kept, and keeps its ends
+            latest: Callable[..., Any] = getattr(kind, f"{self._leave}_latest")
+            return latest
+        end = block._new_end()
+        leave = partial(getattr(block, self._leave), end)
+        end.reference, end.thread = Alive(leave), threading.get_ident()
+        block._begun = end.reference
+        return leave
+
+
+class _Block(abc.ABC):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
-    #: Each thread and task changes its own list only.
-    _inside: dict[tuple[int, int], list[_T]]
-
-    def _push(self, me: tuple[int, int], entry: _T) -> None:
-        """Note that a thread and task (`running_code()`) has entered."""
-        self._inside.setdefault(me, []).append(entry)
-
-    def _pop(self, me: tuple[int, int] | None = None) -> _T:
-        """Return the latest entry of this thread and task, or of the one a generator came from."""
-        me = me or running_code()
-        if me not in self._inside:
-            me = next(iter(self._inside))
-        mine = self._inside[me]
-        entry = mine.pop()
-        if not mine:
-            del self._inside[me]
-        return entry
+    #: `__exit__` as it was got last, for the block that begins.
+    _begun: weakref.ref[Any] | None = None
+    #: The ends of blocks that no `with` statement keeps, with their threads and tasks.
+    _kept: list[tuple[tuple[int, int], Any]]
 
     @abc.abstractmethod
-    def __enter__(self) -> object: ...
+    def _new_end(self) -> Any:
+        """Return an end; not entered yet."""
 
     @abc.abstractmethod
-    def __exit__(
+    async def _entered(self, end: Any) -> Any:
+        """Enter; return the value of the `with` statement."""
+
+    def _begins(self) -> Any:
+        """Return the end of the block that begins: of a `with` statement, or kept here."""
+        begun = self._begun
+        leave = None if begun is None else begun()
+        if leave is not None:
+            end = leave.args[0]
+            if end.scope is None and end.thread == threading.get_ident():
+                return end
+        end = self._new_end()
+        end.reference, end.thread = Alive(end), threading.get_ident()
+        self._kept.append((running_code(), end))
+        return end
+
+    def __enter__(self) -> Any:
+        end = self._begins()
+        try:
+            return run(self._entered, end)
+        except BaseException:
+            run(end.undo)
+            raise
+
+    async def __aenter__(self) -> Any:
+        end = self._begins()
+        try:
+            return await self._entered(end)
+        except BaseException:
+            await finish(end.undo)
+            raise
+
+    def _leave(
         self,
+        end: Any,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        if end.scope is None:  # `__exit__` was called by hand
+            end = self._latest()
+        try:
+            run(end.left, failing=error is not None)
+        except BaseException:
+            end.drop()
+            raise
 
-    @abc.abstractmethod
-    async def __aenter__(self) -> object: ...
-
-    @abc.abstractmethod
-    async def __aexit__(
+    async def _aleave(
         self,
+        end: Any,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        if end.scope is None:
+            end = self._latest()
+        try:
+            await finish(end.left, failing=error is not None)
+        except BaseException:
+            end.drop()
+            raise
+
+    def _leave_latest(self, *facts: Any) -> None:
+        self._leave(self._latest(), *facts)
+
+    async def _aleave_latest(self, *facts: Any) -> None:
+        await self._aleave(self._latest(), *facts)
+
+    def _latest(self) -> Any:
+        """Return the latest end of this thread and task, or of the one a generator came from."""
+        me = running_code()
+        mine = [entry for entry in self._kept if entry[0] == me] or self._kept
+        entry = mine[-1]
+        self._kept.remove(entry)
+        return entry[1]
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+    else:
+        __exit__, __aexit__ = _Leave("leave"), _Leave("aleave")
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return `function`, each call of it inside the block; a coroutine's `async with` it.
@@ -127,7 +215,7 @@ def _is_still_to_run(result: object) -> bool:
     return callable(done) and callable(getattr(result, "result", None)) and not done()
 
 
-class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
+class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
     """Hold the lock for a block, or for each call of a function.
 
     `with userlock.global_lock(user_id, wait_timeout=5):` or, as a decorator,
@@ -154,9 +242,9 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
     `heartbeat=True` begins one. If its lease has ended or was lost, the lock is
     not held: the block takes it anew, waiting for another holder if there is one.
 
-    In a coroutine, `async with userlock.global_lock(user_id):` waits in a
-    thread, and the event loop goes on. A task that is cancelled leaves the
-    queue, or releases the lock, before it ends. Tasklets of ndb are not
+    In a coroutine, `async with userlock.global_lock(user_id):` waits, and the
+    event loop goes on. A task that is cancelled leaves the queue, or releases
+    the lock, before it ends. Tasklets of ndb are not
     distinguished: a lock that one tasklet of a request has entered, another
     enters without waiting.
 
@@ -179,96 +267,41 @@ class global_lock(_Block[tuple[LockScope, HeldLock]]):  # noqa: N801 (reads as a
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
     ) -> None:
-        self._inside = {}
+        self._kept = []
         self.lock_id = check_lock_id(lock_id)
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
         self.lock_timeout = None if lock_timeout is None else check_lock_timeout(lock_timeout)
         self.priority = None if priority is None else Priority.of(priority)
-        if heartbeat is not None and not isinstance(heartbeat, bool):
-            raise TypeError(f"heartbeat must be True, False or None, not {heartbeat!r:.100}")
-        self.heartbeat = heartbeat
+        self.heartbeat = None if heartbeat is None else check_bool("heartbeat", heartbeat)
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
-    def __enter__(self) -> HeldLock:
-        scope, opened = _scope_for_a_block()
-        try:
-            return self._enter(scope, self.wait_timeout)
-        except BaseException:
-            if opened:
-                leave_scope(scope)
-            raise
+    if TYPE_CHECKING:
 
-    async def __aenter__(self) -> HeldLock:
-        # Here, and not in the thread: it is the task's context variable.
-        scope, opened = _scope_for_a_block()
-        try:
-            return await waited(
-                functools.partial(self._enter, scope),
-                self._undo,
-                scope.wait_timeout_of(self.priority)
-                if self.wait_timeout is None
-                else self.wait_timeout,
-                clock=scope.service.clock,
-                holding=scope.holds_any,
-                contended=functools.partial(scope.service.admission.waiting, self.lock_id),
-            )
-        except BaseException:
-            if opened:
-                leave_scope(scope)
-            raise
+        def __enter__(self) -> HeldLock: ...
+        async def __aenter__(self) -> HeldLock: ...
 
-    def _enter(self, scope: LockScope, wait_timeout: float | None) -> HeldLock:
-        tenure = scope.acquire(
+    _new_end = End
+
+    async def _entered(self, end: End) -> HeldLock:
+        scope = current_scope()
+        if scope is None:
+            scope = LockScope(default_service(), defaults.settings, implicit=True)
+            end.scope = scope
+            scope.ends.append(end.reference)
+            enter_scope(scope)
+        end.scope = scope
+        return await scope.acquired(
             self.lock_id,
-            wait_timeout=wait_timeout,
-            lock_timeout=self.lock_timeout,
-            priority=self.priority,
-            heartbeat=self.heartbeat,
-            max_waiting=self.max_waiting,
-            block=True,
+            self.wait_timeout,
+            self.lock_timeout,
+            self.priority,
+            self.heartbeat,
+            self.max_waiting,
+            end,
         )
-        self._push(tenure.owner, (scope, tenure))
-        return tenure
-
-    def _undo(self, taken: HeldLock) -> None:
-        scope, tenure = self._pop(taken.owner)
-        scope.leave_block(tenure, failing=True)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        scope, tenure = self._pop()
-        scope.leave_block(tenure, failing=error is not None)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        scope, tenure = self._pop()
-        failing = error is not None
-        try:
-            await finished(functools.partial(scope.leave_block, tenure, failing=failing))
-        finally:
-            if scope.closed:  # in the task's context variable, too
-                leave_scope(scope)
 
 
-def _scope_for_a_block() -> tuple[LockScope, bool]:
-    """Return the current scope, or one that is opened for a block; and whether it was opened."""
-    scope = current_scope()
-    if scope is not None:
-        return scope, False
-    scope = LockScope(default_service(), defaults.settings, implicit=True)
-    enter_scope(scope)
-    return scope, True
-
-
-class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  # noqa: N801 (as above)
+class global_locks(_Block):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
     `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
@@ -316,13 +349,13 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
                 f"global_locks takes lock ids, as a list or the like, not one "
                 f"{type(lock_ids).__name__}"
             )
-        self._inside = {}
+        self._kept = []
         #: In the order in which they are taken.
         self.lock_ids = tuple(_in_order(lock_ids))
         if not self.lock_ids:
             raise ValueError("global_locks needs at least one lock id")
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
-        self._one = functools.partial(
+        self._one = partial(
             global_lock,
             lock_timeout=lock_timeout,
             priority=priority,
@@ -331,46 +364,61 @@ class global_locks(_Block[contextlib.ExitStack | contextlib.AsyncExitStack]):  #
         )
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
 
-    def __enter__(self) -> tuple[HeldLock, ...]:
-        wait = _Wait(self.wait_timeout, self.priority)
-        with contextlib.ExitStack() as stack, wait:
-            tenures = tuple(
-                stack.enter_context(self._one(lock_id, wait_timeout=wait.left))
-                for lock_id in self.lock_ids
-            )
-            self._push(running_code(), stack.pop_all())
-        return tenures
+    if TYPE_CHECKING:
 
-    async def __aenter__(self) -> tuple[HeldLock, ...]:
-        wait = _Wait(self.wait_timeout, self.priority)
-        async with contextlib.AsyncExitStack() as stack:
-            with wait:
-                tenures = [
-                    await stack.enter_async_context(self._one(lock_id, wait_timeout=wait.left))
-                    for lock_id in self.lock_ids
-                ]
-            self._push(running_code(), stack.pop_all())
-        return tuple(tenures)
+        def __enter__(self) -> tuple[HeldLock, ...]: ...
+        async def __aenter__(self) -> tuple[HeldLock, ...]: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        stack = self._pop()
-        assert isinstance(stack, contextlib.ExitStack)
-        stack.__exit__(kind, error, traceback)
+    def _new_end(self) -> _Ends:
+        return _Ends()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        stack = self._pop()
-        assert isinstance(stack, contextlib.AsyncExitStack)
-        await stack.__aexit__(kind, error, traceback)
+    async def _entered(self, ends: _Ends) -> tuple[HeldLock, ...]:
+        with _Wait(self.wait_timeout, self.priority) as wait:
+            locks = []
+            for lock_id in self.lock_ids:
+                end = End()
+                end.reference = Alive(ends.reference())
+                ends.append(end)
+                one = self._one(lock_id, wait_timeout=wait.left)
+                locks.append(await one._entered(end))
+                ends.scope = end.scope
+            return tuple(locks)
+
+
+class _Ends:
+    """The end of a block that holds several locks. It keeps the end of each."""
+
+    reference: weakref.ref[object]
+    thread: int
+
+    def __init__(self) -> None:
+        self._all: list[End] = []
+        self.scope: LockScope | None = None
+
+    def append(self, end: End) -> None:
+        """Add the end of one more lock."""
+        self._all.append(end)
+
+    async def left(self, *, failing: bool) -> None:
+        """Leave the locks, the last first, even if one of them fails."""
+        errors: list[Exception] = []
+        for end in reversed(self._all):
+            try:
+                await end.left(failing=failing or bool(errors))
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[-1]
+
+    async def undo(self) -> None:
+        """Leave nothing behind."""
+        for end in reversed(self._all):
+            await end.undo()
+
+    def drop(self) -> None:
+        """Let go of the locks without waiting."""
+        for end in reversed(self._all):
+            end.drop()
 
 
 def _in_order(
@@ -416,8 +464,8 @@ class _Wait:
         """Return the rest of the wait, in seconds."""
         return max(0.0, self._ends - self._clock.now())
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> _Wait:
+        return self
 
     def __exit__(
         self,
@@ -454,7 +502,7 @@ class _AcquiredLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.tenure.scope.leave(self.tenure, failing=error is not None)
+        self.tenure._scope.leave(self.tenure, failing=error is not None)
 
 
 def acquire_lock(

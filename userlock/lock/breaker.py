@@ -15,6 +15,7 @@ import threading
 
 from userlock.clock import Clock
 from userlock.fork import reset_in_child
+from userlock.waits import locked
 
 
 class CircuitBreaker:
@@ -54,29 +55,32 @@ class CircuitBreaker:
         """Return whether the store may be asked now. In an outage: one caller at a time."""
         if self.closed:
             return True
-        with self._lock:
-            until = self._open_until
-            if until is None:
-                return True
-            now = self._clock.now()
-            if now < until:
-                return False
-            # This caller probes. Others stay out until it reports, or, should
-            # it never report (its thread was killed), for one more pause.
-            self._open_until = now + self._most_pause_seconds
+        return locked(self._lock, self._allows)
+
+    def _allows(self) -> bool:
+        until = self._open_until
+        if until is None:
             return True
+        now = self._clock.now()
+        if now < until:
+            return False
+        # This caller probes. Others stay out until it reports, or, should
+        # it never report (its thread was killed), for one more pause.
+        self._open_until = now + self._most_pause_seconds
+        return True
 
     def succeeded(self) -> None:
         """Note that the store answered."""
         if not self.closed:
-            with self._lock:
-                self._open_until = None
-                self.closed = True
+            self._open_until = None
+            self.closed = True
 
     def failed(self, *, cost_seconds: float, reason: str) -> None:
         """Note that the store did not answer, and that finding out took `cost_seconds`."""
         pause = min(cost_seconds * self._pause_factor, self._most_pause_seconds)
-        with self._lock:
-            self._reason = reason
-            self.closed = False
-            self._open_until = self._clock.now() + pause
+        locked(self._lock, self._open, pause, reason)
+
+    def _open(self, pause: float, reason: str) -> None:
+        self._reason = reason
+        self.closed = False
+        self._open_until = self._clock.now() + pause

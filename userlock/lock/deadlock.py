@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple
 
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected
@@ -69,8 +69,8 @@ class DeadlockWatch:
         self,
         claim: Claim,
         holding: Iterable[Lease],
-        read: Callable[[str], Record | None],
-        append: Callable[[str, bytes], object],
+        read: Callable[[str], Coroutine[Any, Any, Record | None]],
+        append: Callable[[str, bytes], Coroutine[Any, Any, object]],
         clock: Clock,
     ) -> None:
         self._claim = claim
@@ -85,7 +85,7 @@ class DeadlockWatch:
         self._marked: dict[str, Lease] = {}
         self._next_check = clock.now() + _GRACE_SECONDS
 
-    def check(self, record: Record) -> float:
+    async def check(self, record: Record) -> float:
         """Follow the chain from the record of the lock that is waited for.
 
         Returns:
@@ -106,39 +106,39 @@ class DeadlockWatch:
         # The server of a lock on the way may not answer. Trouble with the
         # server of our lock shows in the wait itself.
         with contextlib.suppress(StoreUnavailable):
-            cycle = self._find(record)
+            cycle = await self._find(record)
         if cycle is not None and max(cycle, key=_rank) is cycle[-1]:
             raise self._deadlock(cycle)
         return math.inf
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Remove the entries of this wait: it is over."""
         for lease in self._marked.values():
             # Best effort: a reader of the chain sees the end of the wait anyway.
             with contextlib.suppress(StoreUnavailable):
-                self._append(lease.lock_id, blocked(lease.token, None))
+                await self._append(lease.lock_id, blocked(lease.token, None))
 
-    def _find(self, record: Record) -> list[_Link] | None:
+    async def _find(self, record: Record) -> list[_Link] | None:
         """Return the cycle that we are in, read twice; None if there is none."""
         latest: Record | None = record
         if self._unmarked:
-            self._mark()
-            latest = self._read(self._claim.lock_id)
-        cycle = self._follow(latest)
-        if cycle is None or self._follow(self._read(self._claim.lock_id)) != cycle:
+            await self._mark()
+            latest = await self._read(self._claim.lock_id)
+        cycle = await self._follow(latest)
+        if cycle is None or await self._follow(await self._read(self._claim.lock_id)) != cycle:
             return None
         return cycle
 
-    def _mark(self) -> None:
+    async def _mark(self) -> None:
         """Write our wait into the records of the locks that we hold."""
         waiting = BlockedOn(self._claim.lock_id, self._since, self._claim.token)
         for token, lease in list(self._unmarked.items()):
             self._marked[token] = lease
             with contextlib.suppress(StoreUnavailable):  # tried again at the next check
-                self._append(lease.lock_id, blocked(token, waiting))
+                await self._append(lease.lock_id, blocked(token, waiting))
                 del self._unmarked[token]
 
-    def _follow(self, record: Record | None) -> list[_Link] | None:
+    async def _follow(self, record: Record | None) -> list[_Link] | None:
         """Return the cycle from the lock that is waited for to one of ours, if there is one."""
         cycle: list[_Link] = []
         lock_id, waiting = self._claim.lock_id, self._claim.token
@@ -156,7 +156,7 @@ class DeadlockWatch:
             cycle.append(_Link(on.since, holder.token, lock_id, holder.describe()))
             seen.add(lock_id)
             lock_id, waiting = on.lock_id, on.token
-            record = self._read(lock_id)
+            record = await self._read(lock_id)
         return None
 
     def _own_link(self, record: Record, lock_id: str) -> _Link:

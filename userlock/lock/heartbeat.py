@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 from userlock.events import Confirmed, Conflict, Extended
 from userlock.lock.lease import Granted, Held, Lease, Lost, describe_loss
 from userlock.lock.service import LockService
+from userlock.waits import run
 
 #: Pause between two attempts to confirm a degraded lease, in seconds.
 _CONFIRM_SECONDS = 0.25
@@ -29,9 +30,10 @@ class Tenure(Protocol):
     """The holding of a lock; see `held_lock.HeldLock`."""
 
     lock_id: str
-    lease: Lease
     lost: str
-    conflict: str
+    _lease: Lease
+    _conflict: str
+    _extending: threading.Lock
 
     @property
     def held(self) -> bool:
@@ -44,12 +46,25 @@ class Tenure(Protocol):
         ...
 
     @property
-    def extending(self) -> threading.Lock:
-        """Return the mutex of changes of the lease."""
+    def _alive(self) -> bool:
+        """Return whether somebody holds the lock and will leave it."""
         ...
 
-    def lose(self, how: str) -> None:
+    @property
+    def _scope(self) -> Scope:
+        """Return the scope that holds it."""
+        ...
+
+    def _lose(self, how: str) -> None:
         """Report once that the lease is lost."""
+        ...
+
+
+class Scope(Protocol):
+    """The scope that holds a lock; see `scope.LockScope`."""
+
+    def drop(self, tenure: Any) -> None:
+        """Let go of a lock that nobody will leave."""
         ...
 
 
@@ -69,7 +84,7 @@ class Renewal:
         self._tenure = weakref.ref(tenure)
         self._service = service
         self.heartbeat = heartbeat
-        self.ttl_seconds = tenure.lease.ttl_seconds
+        self.ttl_seconds = tenure._lease.ttl_seconds
         self._since = service.clock.now()
         #: The failure of the last renewal, if it failed.
         self._trouble = ""
@@ -86,7 +101,7 @@ class Renewal:
 
     def _renewal_time(self, tenure: Tenure) -> float:
         """Return when to renew: two thirds of the lease before its end, as time for retries."""
-        return tenure.lease.deadline - self.ttl_seconds * 2 / 3
+        return tenure._lease.deadline - self.ttl_seconds * 2 / 3
 
     # --- runs of the renewal thread; see `renewal.Task` -------------------------------------
 
@@ -95,15 +110,18 @@ class Renewal:
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost:
             return None
-        if not tenure.extending.acquire(blocking=False):
+        if not tenure._alive:  # its block was interrupted where it would have left the lock
+            tenure._scope.drop(tenure)
+            return None
+        if not tenure._extending.acquire(blocking=False):
             return now + self._soon()  # it is being extended by hand right now
         try:
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
-            tenure.extending.release()
+            tenure._extending.release()
         # Reported outside the mutex, so that a callback may use the lock.
         if isinstance(again, str):
-            tenure.lose(again)
+            tenure._lose(again)
             return None
         return again
 
@@ -123,26 +141,26 @@ class Renewal:
 
     def _extend(self, tenure: Tenure, now: float) -> float | str | None:
         """Extend the lease; return None if that was done."""
-        if now >= tenure.lease.deadline:
+        if now >= tenure._lease.deadline:
             return self._ran_out(tenure)
-        match self._service.extend(tenure.lease, self.ttl_seconds):
+        match run(self._service.extend, tenure._lease, self.ttl_seconds):
             case Granted(new):
-                tenure.lease = new
+                tenure._lease = new
                 self._trouble = ""
                 if tenure.held and self._service.listeners.watched():
                     self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
                 return None
             case Lost() as lost:
-                how = describe_loss(lost, tenure.lease)
+                how = describe_loss(lost, tenure._lease)
                 return how + self._because() if lost.how == "ran out" else how
             case unavailable:
                 self._trouble = _no_answer(unavailable.reason)
                 now = self._service.clock.now()
-                return min(now + self._soon(), max(now, tenure.lease.deadline))
+                return min(now + self._soon(), max(now, tenure._lease.deadline))
 
     def _ran_out(self, tenure: Tenure) -> str:
-        how = f"its lease of {tenure.lease.ttl_seconds:g} s ran out"
-        if tenure.conflict:
+        how = f"its lease of {tenure._lease.ttl_seconds:g} s ran out"
+        if tenure._conflict:
             return f"{how}; it was taken while the lease store did not answer, and was another's"
         return how + self._because()
 
@@ -150,22 +168,22 @@ class Renewal:
         return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
 
     def _confirm(self, tenure: Tenure, now: float) -> float | str | None:
-        lease = tenure.lease
+        lease = tenure._lease
         if now >= lease.deadline:
             return self._ran_out(tenure) if self.heartbeat else None
-        if tenure.conflict:
+        if tenure._conflict:
             return lease.deadline if self.heartbeat else None
-        match self._service.confirm(lease):
+        match run(self._service.confirm, lease):
             case Granted(confirmed):
-                tenure.lease = confirmed
+                tenure._lease = confirmed
                 if not tenure.held:
-                    self._service.give_back(confirmed)
+                    run(self._service.give_back, confirmed)
                     return None
                 self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
                 return self._renewal_time(tenure) if self.heartbeat else None
             case Held(holder):
-                tenure.conflict = holder.describe()
-                self._service.listeners.emit(Conflict(tenure.lock_id, tenure.conflict))
+                tenure._conflict = holder.describe()
+                self._service.listeners.emit(Conflict(tenure.lock_id, tenure._conflict))
                 return lease.deadline if self.heartbeat else None
             case None:
                 return self._not_confirmed(tenure, False, "others were queued for the lock")
@@ -174,11 +192,11 @@ class Renewal:
                 return self._not_confirmed(tenure, unavailable.sent, why)
 
     def _not_confirmed(self, tenure: Tenure, sent: bool, why: str) -> float | str | None:
-        if sent and not tenure.lease.unsettled:
+        if sent and not tenure._lease.unsettled:
             # The store may have it all the same: it has to be given back.
-            tenure.lease = tenure.lease._replace(unsettled=True)
+            tenure._lease = tenure._lease._replace(unsettled=True)
             if not tenure.held:
-                self._service.client.release_later(tenure.lease)
+                self._service.client.release_later(tenure._lease)
                 return None
         self._trouble = why
         now = self._service.clock.now()

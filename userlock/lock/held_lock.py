@@ -3,6 +3,17 @@
 A lock that is released and taken again is a new tenure: others may have written
 in between.
 
+Whether code is inside is not only counted. Each block has an `__exit__` of its own,
+which nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
+handler may raise at any line, also at the first one of the code that leaves a
+lock; then the count is wrong, but `__exit__` has gone, and with it the entry:
+
+    with global_lock("ann"):         the statement keeps __exit__
+        …
+        the block is left ───────▶   interrupted before a line of it has run
+    the statement is over            nothing keeps __exit__: the lock is not entered
+                                     without the store, not renewed, given back
+
 The lock may be extended by hand, and released, at any moment meanwhile:
 
     its owner                 the renewal thread        the store
@@ -10,7 +21,7 @@ The lock may be extended by hand, and released, at any moment meanwhile:
                               reads its lease
     extend by 60 s ───────────────────────────────────▶ 60 s to go
                               extend by 10 s ─────────▶ 10 s to go
-    believes in 60 s: so only one of them extends at a time (`extending`)
+    believes in 60 s: so only one of them extends at a time (`_extending`)
 
     release: no request
     to a store that was
@@ -33,10 +44,10 @@ the order:
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
@@ -53,10 +64,8 @@ from userlock.lock.lease import (
     describe_loss,
 )
 from userlock.lock.service import LockService
-from userlock.lock.tasks import running_code
 from userlock.numbers import check_seconds
-
-log = logging.getLogger(__name__)
+from userlock.waits import locked, run, running_code
 
 
 def check_heartbeat(service: LockService) -> None:
@@ -79,12 +88,17 @@ class Owner(Protocol):
         """Return whether this process is a fork of the one that took the lock."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing would release a lock that it holds."""
+        ...
+
     def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
         """Leave a lock once."""
         ...
 
-    def release(self, lock_id: str | int) -> None:
-        """Leave a lock once, by its id."""
+    def drop(self, tenure: HeldLock) -> None:
+        """Let go of a lock that nobody will leave. Does not wait."""
         ...
 
     def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
@@ -99,41 +113,43 @@ class HeldLock:
 
     Attributes:
         lock_id: the lock.
-        scope: the scope that holds it.
-        lease: the lease that backs it now.
-        owner: the thread and task that entered it; no other enters it again without waiting.
-        notes: what participants want to remember about the tenure; dropped with the release.
         lost: the fate of the lease, in words, once it is known to be lost; empty until then.
-        conflict: the other holder, if the lock was taken while the store did not answer, and
-            the store then named one.
-        postponed: whether a participant keeps the lock after it was left.
-        blocks: the number of blocks inside, which leave the lock by themselves.
-        extending: the mutex of changes of the lease, by its owner or by the renewal thread.
-        beneath: the tenure of this lock whose lease ended before the lock was taken again inside.
     """
 
-    def __init__(self, scope: Owner, lease: Lease) -> None:
+    def __init__(self, scope: Owner, lease: Lease, owner: tuple[int, int] | None = None) -> None:
         self.lock_id = lease.lock_id
-        self.scope = scope
-        self.lease = lease
-        self.owner = running_code()
-        self.notes: dict[str, object] = {}
         self.lost = ""
-        self.conflict = ""
-        self.postponed = False
-        self.blocks = 0
-        self.beneath: HeldLock | None = None
-        self.extending = threading.Lock()
-        self._since = lease.deadline - lease.ttl_seconds
+        self._scope = scope
+        #: The lease that backs it now.
+        self._lease = lease
+        #: The thread and task that entered it; no other enters it again without waiting.
+        self._owner = running_code() if owner is None else owner
+        #: What participants want to remember about it; dropped with the release.
+        self._notes: dict[str, object] = {}
+        #: The other holder, if the lock was taken while the store did not answer, and the store
+        #: then named one.
+        self._conflict = ""
+        #: Whether a participant keeps the lock after it was left.
+        self._postponed = False
+        #: The thread and task that is leaving it just now, and may enter it again meanwhile.
+        self._leaving: tuple[int, int] | None = None
+        #: How often it was entered and not left: by blocks, whose ends are here, and otherwise.
         self._depth = 1
+        self._ends: list[weakref.ref[object]] = []
+        #: The tenure of this lock whose lease ended before the lock was taken again inside.
+        self._beneath: HeldLock | None = None
+        self._since = lease.deadline - lease.ttl_seconds
         self._renewal: Renewal | None = None
         self._successor: HeldLock | None = None
         self._released = False
-        self._fence: int | None = None
-        self._callbacks: list[Callable[[HeldLock], object]] = []
-        #: Taken for good by the first to end the tenure, who reports its end. The owner may release
-        #: it while the renewal thread finds it lost.
-        self._end = threading.Lock()
+        #: What is done once, by the thread that removes it here: the release, and the report of the
+        #: end. The owner may release the lock while the renewal thread finds it lost.
+        self._once = {"release": True, "report": True}
+        #: Whether the lease was given back, or is known to be over.
+        self._returned = False
+        self._number: int | None = None
+        #: The mutex of changes of the lease, by its owner or by the renewal thread.
+        self._extending = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -143,22 +159,28 @@ class HeldLock:
     @property
     def degraded(self) -> bool:
         """Return whether the lock is degraded: taken while the store did not answer."""
-        return self.lease.degraded
+        return self._lease.degraded
 
     @property
-    def ran_out(self) -> bool:
-        """Return whether the lease is over by this process's own clock."""
-        return self.scope.service.clock.now() >= self.lease.deadline
+    def expires_in(self) -> float:
+        """Return the remaining seconds of the lease, by this process's own clock; 0 when over."""
+        return max(0.0, self._lease.deadline - self._scope.service.clock.now())
 
     @property
-    def remaining_seconds(self) -> float:
-        """Return the remaining time of the lease; 0 when it is over."""
-        return max(0.0, self.lease.deadline - self.scope.service.clock.now())
-
-    @property
-    def held_seconds(self) -> float:
+    def _held_seconds(self) -> float:
         """Return the time since the lock was taken."""
-        return self.scope.service.clock.now() - self._since
+        return self._scope.service.clock.now() - self._since
+
+    def release(self) -> None:
+        """Leave the lock once, now; the outermost leave releases it.
+
+        Raises:
+            LockNotHeld: it is not held.
+        """
+        tenure = self._latest
+        if not tenure.held or not tenure._entered:
+            raise LockNotHeld(f"lock {quoted(self.lock_id)} is not held", lock_id=self.lock_id)
+        self._scope.leave(tenure)
 
     # --- extension --------------------------------------------------------------------------
 
@@ -187,44 +209,44 @@ class HeldLock:
             raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
         wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
-        if self.scope.in_child:  # where the mutex may be locked for ever
+        if self._scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
-        with self.extending:
-            if self._successor is not None:
-                raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
-            if self._released or self.lost:
-                raise self._cannot_extend(
-                    f"is lost: {self.lost}" if self.lost else "has been released"
-                )
-            if by is not None:
-                rest = self.remaining_seconds
-                wanted = check_seconds("by", rest + by, most=MAX_LEASE_SECONDS)
-            outcome = self._extend(wanted)
+        wanted, outcome = locked(self._extending, self._extend, wanted, by)
         match outcome:
             case Granted():
                 self._reschedule()
-                self.scope.service.listeners.emit(Extended(self.lock_id, wanted))
+                self._scope.service.listeners.emit(Extended(self.lock_id, wanted))
             case Lost() as lost:
-                how = describe_loss(lost, self.lease)
-                self.lose(how)
+                how = describe_loss(lost, self._lease)
+                self._lose(how)
                 raise self._cannot_extend(f"is lost: {self.lost or how}")
             case unavailable:
                 self._reschedule()
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
 
-    def _extend(self, seconds: float) -> Granted | Lost | Unavailable:
-        service = self.scope.service
-        lease = self.lease
+    def _extend(
+        self, seconds: float, by: float | None
+    ) -> tuple[float, Granted | Lost | Unavailable]:
+        """Extend the lease; return the seconds, and the outcome. With the mutex."""
+        if self._successor is not None:
+            raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
+        if self._released or self.lost:
+            raise self._cannot_extend(f"is lost: {self.lost}" if self.lost else "has been released")
+        if by is not None:
+            rest = self.expires_in
+            seconds = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
+        service = self._scope.service
+        lease = self._lease
         # If the reply is lost, the request may have been carried out all the same.
         at_worst = service.clock.now() + seconds
         if at_worst < lease.deadline:
-            self.lease = lease._replace(deadline=at_worst)
-        outcome = service.extend(lease, seconds)
+            self._lease = lease._replace(deadline=at_worst)
+        outcome = run(service.extend, lease, seconds)
         if isinstance(outcome, Granted):
-            self.lease = outcome.lease
+            self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
-            self.lease = lease
-        return outcome
+            self._lease = lease
+        return seconds, outcome
 
     def _reschedule(self) -> None:
         if self._renewal is not None:
@@ -256,38 +278,41 @@ class HeldLock:
                 degraded lock has no number until it is confirmed.
             ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
         """
-        number = self._fence
+        number = self._number
         if number is not None:
             return number
-        service = self.scope.service
+        service = self._scope.service
         if not service.store.fences:
             raise ConfigurationError(
                 f"lock.fence: {type(service.store).__name__} gives no numbers that grow. To fix "
                 f"it: keep leases in memcached without a proxy, in Redis or in Datastore"
             )
-        if self.scope.in_child:
+        if self._scope.in_child:
             raise self._has_no_fence("it belongs to the process that forked this one")
-        with self.extending:
-            if self._released or self.lost:
-                why = f"it is lost: {self.lost}" if self.lost else "it has been released"
-                raise self._has_no_fence(why)
-            if self.lease.degraded:
-                raise LockServiceUnavailable(
-                    lock_id=self.lock_id,
-                    reason="it did not answer when the lock was taken, so there is no fence yet",
-                )
-            outcome = service.fence(self.lease)
-            if isinstance(outcome, Fenced):
-                self.lease, self._fence = outcome
+        outcome = locked(self._extending, self._ask_for_fence)
         match outcome:
             case Fenced():
                 return outcome.number
             case Lost() as lost:
-                how = describe_loss(lost, self.lease)
-                self.lose(how)
+                how = describe_loss(lost, self._lease)
+                self._lose(how)
                 raise self._has_no_fence(f"it is lost: {self.lost or how}")
             case unavailable:
                 raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+
+    def _ask_for_fence(self) -> Fenced | Lost | Unavailable:
+        if self._released or self.lost:
+            why = f"it is lost: {self.lost}" if self.lost else "it has been released"
+            raise self._has_no_fence(why)
+        if self._lease.degraded:
+            raise LockServiceUnavailable(
+                lock_id=self.lock_id,
+                reason="it did not answer when the lock was taken, so there is no fence yet",
+            )
+        outcome = run(self._scope.service.fence, self._lease)
+        if isinstance(outcome, Fenced):
+            self._lease, self._number = outcome
+        return outcome
 
     def _has_no_fence(self, why: str) -> LockNotHeld:
         return LockNotHeld(f"lock {quoted(self.lock_id)} has no fence: {why}", lock_id=self.lock_id)
@@ -321,27 +346,22 @@ class HeldLock:
             LockTimeout: it could not be taken back in time; it is not held then.
             LockNotHeld: it had been released before, or another thread or task left it meanwhile.
         """
-        return self.scope.yield_to_waiters(self, wait_timeout=wait_timeout)
+        return self._scope.yield_to_waiters(self, wait_timeout=wait_timeout)
 
     @property
-    def latest(self) -> HeldLock:
+    def _latest(self) -> HeldLock:
         """Return the tenure that has succeeded this one after a yield, or this one."""
         tenure = self
         while tenure._successor is not None:
             tenure = tenure._successor
         return tenure
 
-    def succeeded_by(self, tenure: HeldLock) -> None:
+    def _succeeded_by(self, tenure: HeldLock) -> None:
         """Hand the entries over to the tenure in which the lock is taken back."""
-        tenure._depth, tenure.owner, tenure.blocks = self._depth, self.owner, self.blocks
+        tenure._depth, tenure._owner, tenure._ends = self._depth, self._owner, self._ends
         self._successor = tenure
 
-    def hand_on_callbacks(self) -> None:
-        """Have the callbacks for a loss called for the latest tenure. It may be lost already."""
-        for callback in tuple(self._callbacks):
-            self.latest.on_lost(callback)
-
-    def not_yielded(self, why: str) -> LockNotHeld:
+    def _not_yielded(self, why: str) -> LockNotHeld:
         """Return the error of a yield."""
         return LockNotHeld(
             f"lock {quoted(self.lock_id)} cannot be yielded: it {why}", lock_id=self.lock_id
@@ -350,22 +370,45 @@ class HeldLock:
     # --- entering and leaving, by its scope -------------------------------------------------
 
     @property
-    def entered(self) -> bool:
-        """Return whether a block is still inside."""
+    def _entered(self) -> bool:
+        """Return whether code is still inside."""
+        if self._ends:
+            self._forget_dead_ends()
         return self._depth > 0
 
-    def and_beneath(self) -> Iterator[HeldLock]:
-        """Yield this tenure, and those beneath, the latest first."""
-        tenure: HeldLock | None = self
-        while tenure is not None:
-            yield tenure
-            tenure = tenure.beneath
+    @property
+    def _blocks(self) -> int:
+        """Return the number of blocks inside, which leave the lock by themselves."""
+        self._forget_dead_ends()
+        return len(self._ends)
 
-    def enter(self) -> None:
-        """Enter the lock once more."""
-        self._depth += 1
+    def _forget_dead_ends(self) -> None:
+        """Leave the lock for blocks that are over and did not leave it: they were interrupted."""
+        for end in tuple(self._ends):
+            if end() is None:
+                self._without(end)
 
-    def left(self, *, entirely: bool = False) -> bool:
+    def _without(self, end: weakref.ref[object]) -> None:
+        """Leave the lock for a block, once."""
+        try:
+            self._ends.remove(end)
+        except ValueError:  # by another thread
+            return
+        if self._depth > 0:
+            self._depth -= 1
+
+    @property
+    def _ran_out(self) -> bool:
+        return self._scope.service.clock.now() >= self._lease.deadline
+
+    @property
+    def _alive(self) -> bool:
+        """Return whether somebody holds the lock and will leave it: then it may be renewed."""
+        if self._postponed or self._leaving:
+            return True
+        return self._entered and (bool(self._ends) or not self._scope.is_over)
+
+    def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.
 
         Leaving counts for a yielded lock, too: it is not taken back then.
@@ -375,44 +418,32 @@ class HeldLock:
         self._depth = 0 if entirely else self._depth - 1
         return self._depth == 0 and not self._released
 
-    def ends_with_scope(self, me: tuple[int, int]) -> bool:
+    def _ends_with_scope(self, me: tuple[int, int]) -> bool:
         """Return whether the end of the scope releases it, and neither a block nor a transaction.
 
         Args:
             me: the thread and task that ends the scope.
         """
-        if self.owner == me:
-            return self.entered or not self.postponed
-        return self.entered and not self.blocks
-
-    def end(self) -> bool:
-        """End the tenure; return False if it has ended already. `give_back` ends the lease."""
-        first, self._released = not self._released, True
-        return first
-
-    def give_back(self) -> None:
-        """Give the lease back. Its end is reported once, here or by the renewal thread."""
-        if self.lost or (self._renewal is not None and not self._end.acquire(blocking=False)):
-            self.scope.service.give_back(self.lease)
-            return
-        self.scope.service.release(self.lease, held_seconds=self.held_seconds)
+        if self._owner == me:
+            return self._entered or not self._postponed
+        return self._entered and not self._ends
 
     # --- heartbeat --------------------------------------------------------------------------
 
     @property
-    def heartbeat(self) -> bool:
+    def _heartbeat(self) -> bool:
         """Return whether the lease is renewed in the background."""
         return self._renewal is not None and self._renewal.heartbeat
 
     @property
-    def lock_timeout(self) -> float:
+    def _lock_timeout(self) -> float:
         """Return the length that the lease was asked for with, in seconds."""
-        return self.lease.ttl_seconds if self._renewal is None else self._renewal.ttl_seconds
+        return self._lease.ttl_seconds if self._renewal is None else self._renewal.ttl_seconds
 
-    def begin_renewal(self, *, heartbeat: bool) -> None:
+    def _begin_renewal(self, *, heartbeat: bool) -> None:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
         if self._renewal is None:
-            self._renewal = Renewal(self, self.scope.service, heartbeat=heartbeat)
+            self._renewal = Renewal(self, self._scope.service, heartbeat=heartbeat)
             self._renewal.begin(self)
         elif heartbeat and not self._renewal.heartbeat:
             self._renewal.heartbeat = True
@@ -420,47 +451,45 @@ class HeldLock:
 
     # --- loss -------------------------------------------------------------------------------
 
-    def on_lost(self, callback: Callable[[HeldLock], object]) -> None:
-        """Call `callback(tenure)`, once, when the lease is found lost while it is held.
-
-        It is called in the thread that finds out, which may be the renewal
-        thread: it must be quick, because the renewals of all locks of the
-        process wait for it. It is called at once if the lease is lost already.
-        Its errors are logged.
-
-        Raises:
-            TypeError: `callback` cannot be called.
-        """
-        if not callable(callback):
-            raise TypeError(f"callback must be callable, not {callback!r:.100}")
-        self._callbacks.append(callback)
-        if self.lost:
-            self._call_back()
-
-    def lose(self, how: str) -> None:
+    def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
-        if self._released or not self._end.acquire(blocking=False):
+        if self._released or not self._once.pop("report", False):
             return
         self.lost = how
-        self.scope.service.report_lost(self.lock_id, self.held_seconds, how)
-        self._call_back()
-
-    def _call_back(self) -> None:
-        callbacks = self._callbacks
-        while callbacks:
-            try:
-                callback = callbacks.pop(0)
-            except IndexError:  # another thread took the last one
-                break
-            try:
-                callback(self)
-            except Exception:
-                log.exception("a callback for the loss of lock %s failed", quoted(self.lock_id))
+        self._scope.service.report_lost(self.lock_id, self._held_seconds, how)
 
     def __repr__(self) -> str:
-        state = "ran out" if self.ran_out else "held"
+        state = "ran out" if self._ran_out else "held"
         state = "released" if self._released else "lost" if self.lost else state
         return f"<HeldLock of {quoted(self.lock_id)}: {state}>"
+
+
+# --- for the participants in the release of locks -----------------------------------------------
+
+
+def notes_of(lock: HeldLock) -> dict[str, object]:
+    """Return what participants remember about a tenure. Dropped with the release."""
+    return lock._notes
+
+
+def held_seconds_of(lock: HeldLock) -> float:
+    """Return the time since a lock was taken."""
+    return lock._held_seconds
+
+
+def lease_seconds_of(lock: HeldLock) -> float:
+    """Return the length of a lease."""
+    return lock._lease.ttl_seconds
+
+
+def was_contended(lock: HeldLock) -> bool:
+    """Return whether another may have held the lock since this caller asked for it."""
+    return lock._lease.contended
+
+
+def lose(lock: HeldLock, how: str) -> None:
+    """Let a lock find its lease lost, for a test."""
+    lock._lose(how)
 
 
 class Participant(Protocol):

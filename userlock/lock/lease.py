@@ -66,7 +66,8 @@ def check_lock_id(lock_id: object) -> str:
         raise TypeError(
             f"a lock id must be a non-empty str (or an int), not {type(lock_id).__name__}"
         )
-    lock_id = str(lock_id)
+    # The text itself, also of a member of an enumeration, whose `str` is its name.
+    lock_id = str.__str__(lock_id) if isinstance(lock_id, str) else int.__repr__(lock_id)
     if not lock_id:
         raise ValueError("a lock id must not be empty: it names whose data is locked")
     if len(lock_id) > MAX_CHARACTERS:
@@ -85,6 +86,13 @@ def check_lock_timeout(value: object) -> float:
 def check_wait_timeout(value: object) -> float:
     """Return a usable wait in seconds (0: try once), or a clear error."""
     return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return `value` if it is True or False; raise a clear error otherwise ("false" is true)."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r:.100}")
+    return value
 
 
 def check_max_waiting(value: object) -> int:
@@ -355,6 +363,12 @@ def new_token() -> str:
     record as well.
     """
     return f"{_nonce}{next(_count):x}"
+
+
+def new_holder(priority: Priority, since: float, lock_timeout: float, request: str) -> Holder:
+    """Return a caller of this process, with a token that no other one has."""
+    token = f"{_nonce}{next(_count):x}"
+    return Holder(token, priority._value_, since, lock_timeout, _process_label, request)
 
 
 def process_of(token: bytes) -> bytes:

@@ -6,6 +6,10 @@ the others wake up, find its reading, and sleep on.
 
     B (first)     poll      poll      poll: free ── claims
     C (second)         (uses B's)
+
+As many of them are in the lock's queue as the store takes of one process
+(`LeaseStore.most_queued`). The others wait here for their turn to queue, and cost
+nothing meanwhile: ten thousand tasks may wait for one lock.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from userlock.bell import Bell
 from userlock.clock import Clock, WaitingClock
 from userlock.fork import reset_in_child
-from userlock.lock.lease import Claim
-from userlock.lock.record import Record
+from userlock.lock.lease import Claim, Priority
+from userlock.lock.record import MOST_WAITERS, Record
+from userlock.lock.store import WakeUps
+from userlock.waits import Bell, is_real, locked
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
@@ -33,86 +38,138 @@ class Reading(NamedTuple):
 
 
 class _Crowd:
-    """The bells of the waiters of one lock, by token, and the latest reading of one of them."""
+    """The bells of the waiters of one lock, by token, and the latest reading of one of them.
 
-    __slots__ = ("bells", "reading")
+    Those outside wait for their turn to queue.
+    """
+
+    __slots__ = ("bells", "outside", "reading")
 
     def __init__(self) -> None:
         self.bells: dict[str, Bell] = {}
+        self.outside: dict[str, tuple[Claim, Bell]] = {}
         self.reading: Reading | None = None
 
 
 class LocalWaiters:
-    """The waiters of this process in one store, by lock. Thread-safe. A forked child has none."""
+    """The waiters of this process in one store, by lock. Thread-safe. A forked child has none.
 
-    def __init__(self, clock: Clock) -> None:
+    Args:
+        clock: for the time.
+        most_queued: how many of them may be in the queue of one lock.
+    """
+
+    def __init__(self, clock: Clock, most_queued: int = MOST_WAITERS) -> None:
         self._clock = clock
+        self._most_queued = most_queued
         self._waits = clock.wait if isinstance(clock, WaitingClock) else None
+        self._real = is_real(clock)
         self._begin()
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # the garbage collector may end a wait at any time
-        self._crowds: dict[str, _Crowd] = {}
+        self.crowds: dict[str, _Crowd] = {}
+        #: The locks that somebody of this process tries to take just now.
+        self.tried: dict[str, object] = {}
         #: The time of the last release to others, by lock.
-        self._released_at: dict[str, float] = {}
+        self.released_at: dict[str, float] = {}
 
-    def enter(self, claim: Claim, bell: Bell) -> None:
-        """Add a waiter, inside the `try` whose `finally` leaves."""
-        with self._mutex:
-            self._crowds.setdefault(claim.lock_id, _Crowd()).bells[claim.token] = bell
+    def enter(self, claim: Claim, bell: Bell, *, at_once: bool = True) -> bool:
+        """Add a waiter, inside the `try` whose `finally` leaves. Return whether it may queue.
+
+        Args:
+            claim: the waiter's.
+            bell: the waiter's. If it may not queue yet, it rings when it may.
+            at_once: whether it may queue in any case.
+        """
+        return locked(self._mutex, self._enter, claim, bell, at_once)
+
+    def _enter(self, claim: Claim, bell: Bell, at_once: bool) -> bool:
+        crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
+        if at_once or len(crowd.bells) < self._most_queued:
+            crowd.bells[claim.token] = bell
+            return True
+        crowd.outside[claim.token] = claim, bell
+        return False
+
+    def may_queue(self, claim: Claim) -> bool:
+        """Return whether a waiter may queue that had to wait for its turn."""
+        crowd = self.crowds.get(claim.lock_id)
+        return crowd is not None and claim.token in crowd.bells
 
     def leave(self, claim: Claim) -> None:
         """Remove a waiter. Does nothing if it is not there."""
-        with self._mutex:
-            crowd = self._crowds.get(claim.lock_id)
-            if crowd is not None:
-                crowd.bells.pop(claim.token, None)
-                if not crowd.bells:
-                    del self._crowds[claim.lock_id]
+        locked(self._mutex, self._leave, claim)
+
+    def _leave(self, claim: Claim) -> None:
+        crowd = self.crowds.get(claim.lock_id)
+        if crowd is None:
+            return
+        crowd.bells.pop(claim.token, None)
+        crowd.outside.pop(claim.token, None)
+        if crowd.outside and len(crowd.bells) < self._most_queued:
+            urgent = (
+                token
+                for token, (other, _) in crowd.outside.items()
+                if other.priority is Priority.INTERACTIVE
+            )
+            token = next(urgent, None) or next(iter(crowd.outside))
+            _, bell = crowd.outside.pop(token)
+            crowd.bells[token] = bell
+            bell.ring()
+        elif not crowd.bells:
+            del self.crowds[claim.lock_id]
 
     # --- demand -----------------------------------------------------------------------------
 
     def expect_queue(self, lock_id: str) -> None:
         """Note that a lock was released to others."""
-        if len(self._released_at) >= _MOST_KEPT:
-            self._released_at = {}
-        self._released_at[lock_id] = self._clock.now()
+        if len(self.released_at) >= _MOST_KEPT:
+            self.released_at = {}
+        self.released_at[lock_id] = self._clock.now()
 
     def expects_queue(self, lock_id: str) -> bool:
-        """Return whether a lock was released to others a short time ago.
+        """Return whether a caller should not try to create a lock's record first.
 
-        Its record is likely to be there, so that a caller need not try to create it first.
+        Others of this process try just now, or wait for it, or it was released to
+        others a short time ago: the record is likely to be there.
         """
-        released_at = self._released_at.get(lock_id)
+        if lock_id in self.tried or lock_id in self.crowds:
+            return True
+        released_at = self.released_at.get(lock_id)
         return released_at is not None and self._clock.now() - released_at < _QUEUE_SECONDS
 
     # --- readings ---------------------------------------------------------------------------
 
     def latest(self, lock_id: str) -> Reading | None:
         """Return the latest reading of any waiter."""
-        crowd = self._crowds.get(lock_id)
+        crowd = self.crowds.get(lock_id)
         return None if crowd is None else crowd.reading
 
     def tell(self, claim: Claim, reading: Reading) -> None:
         """Share a waiter's reading; wake the waiter whose turn it is."""
-        with self._mutex:
-            crowd = self._crowds.get(claim.lock_id)
-            if crowd is None:
-                return
-            if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
-                return
-            crowd.reading = reading
-            record = reading.record
-            if record is not None and record.free:
-                token = record.next_token()
-                bell = crowd.bells.get(token)
-                if bell is not None and token != claim.token:
-                    bell.ring()
+        crowd = self.crowds.get(claim.lock_id)
+        if crowd is None:
+            return
+        if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
+            return
+        crowd.reading = reading
+        record = reading.record
+        if record is not None and record.free:
+            token = record.next_token()
+            bell = crowd.bells.get(token)
+            if bell is not None and token != claim.token:
+                bell.ring()
 
-    def rest(self, bell: Bell, seconds: float) -> None:
-        """Sleep until the bell rings, or for that long."""
-        if self._waits is None:
-            self._clock.sleep(seconds)
-        else:
-            self._waits(bell, seconds)
+    async def rest(self, bell: Bell, seconds: float, wake_ups: WakeUps | None = None) -> None:
+        """Sleep until the bell rings, or for that long; `wake_ups`: listen to the store."""
+        task = bell.loop is not None
+        if not (task and self._real):
+            if self._waits is None:
+                self._clock.sleep(seconds)
+            else:
+                self._waits(bell, seconds)
+            seconds = 0.0
+        if task:
+            await (bell.sleep(seconds) if wake_ups is None else wake_ups.await_(bell, seconds))

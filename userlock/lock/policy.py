@@ -9,12 +9,18 @@ import math
 from userlock.lock.lease import (
     MAX_WAIT_SECONDS,
     Priority,
+    check_bool,
     check_lock_timeout,
     check_max_waiting,
     check_wait_timeout,
 )
 from userlock.numbers import check_seconds
 from userlock.platforms import request_limits
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.100}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +35,8 @@ class Polling:
     most_seconds: float = 0.025
 
     def __post_init__(self) -> None:
+        check_seconds("least_seconds", self.least_seconds, least=0, most=math.inf)
+        check_seconds("most_seconds", self.most_seconds, least=0, most=math.inf)
         if not 0 < self.least_seconds <= self.most_seconds < math.inf:
             raise ValueError(f"polling needs 0 < least_seconds <= most_seconds: {self}")
 
@@ -60,6 +68,8 @@ class PriorityPolicy:
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
         check_wait_timeout(self.wait_timeout)
+        check_bool("heartbeat", self.heartbeat)
+        _check_type("polling", self.polling, Polling)
         if self.max_waiting is not None:
             check_max_waiting(self.max_waiting)
         if self.ages_after is not None:
@@ -88,6 +98,8 @@ class LockPolicy:
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.heartbeat_lock_timeout)
+        _check_type("interactive", self.interactive, PriorityPolicy)
+        _check_type("batch", self.batch, PriorityPolicy)
 
     @classmethod
     def of_platform(cls) -> LockPolicy:

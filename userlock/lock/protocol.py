@@ -37,8 +37,8 @@ other cannot keep B from the lock.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from userlock.clock import Clock
 from userlock.ids import quoted
@@ -70,6 +70,8 @@ _ENDED_SECONDS = 60.0
 class LeaseProtocol:
     """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above.
 
+    Its functions may wait: threads call them by `waits.run`.
+
     Args:
         store: the register.
         clock: the holder's clock.
@@ -88,24 +90,36 @@ class LeaseProtocol:
 
     # --- taking -----------------------------------------------------------------------------
 
-    def take(self, claim: Claim) -> Lease | None:
+    async def take(self, claim: Claim) -> Lease | None:
         """Return the lease if the lock has no record; one round trip. None if there is one."""
         asked_at = self._clock.now()
         record = claim.holder.encode()
         try:
-            version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
+            version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            lease = self._take_after(trouble, claim, record, asked_at)
+            lease = await self._take_after(trouble, claim, record, asked_at)
             if lease is None and trouble.slow:
                 # Refused now. Once the holder has gone, the late command may
                 # arrive, and grant the lock to nobody.
                 self.release_later(self._lease(claim, asked_at, record, None, unsettled=True))
             return lease
-        return None if version is None else self._lease(claim, asked_at, record, version)
+        if version is None:
+            return None
+        holder, ttl = claim.holder, claim.ttl_seconds
+        deadline = asked_at + ttl
+        return Lease(
+            claim.lock_id,
+            holder.token,
+            deadline,
+            ttl,
+            record=record,
+            version=version,
+            priority=holder.priority,
+        )
 
-    def _take_after(
+    async def _take_after(
         self, trouble: StoreUnavailable, claim: Claim, record: bytes, asked_at: float
     ) -> Lease | None:
         """Find out whether a create whose reply was lost has granted the lock.
@@ -115,14 +129,14 @@ class LeaseProtocol:
         time: both have the same token.
         """
         try:
-            found = self.look(claim.lock_id, hurry=trouble.slow)
+            found = await self.look(claim.lock_id, hurry=trouble.slow)
             if found is None:
-                version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
+                version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
                 if version is not None:
                     # If the first one was slow it may still be on its way, and
                     # land after the release.
                     return self._lease(claim, asked_at, record, version, unsettled=trouble.slow)
-                found = self.look(claim.lock_id, hurry=trouble.slow)
+                found = await self.look(claim.lock_id, hurry=trouble.slow)
         except StoreUnavailable as later:
             later.sent = True  # the create was
             raise
@@ -137,7 +151,7 @@ class LeaseProtocol:
             claim, asked_at, stored.record, stored.version, contended=not record.empty
         )
 
-    def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
+    async def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
         """Take over a free record, if it is still as it was read.
 
         Args:
@@ -148,14 +162,14 @@ class LeaseProtocol:
         asked_at = self._clock.now()
         successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
         try:
-            version = self.store.swap(
+            version = await self.store.aswap(
                 claim.lock_id, record.stored.version, successor, claim.ttl_seconds
             )
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
             try:
-                found = self.look(claim.lock_id, hurry=trouble.slow)
+                found = await self.look(claim.lock_id, hurry=trouble.slow)
             except StoreUnavailable as later:
                 later.sent = True  # the swap was
                 raise
@@ -168,7 +182,7 @@ class LeaseProtocol:
             return None
         return self._lease(claim, asked_at, successor, version, contended=True)
 
-    def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
+    async def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
         """Take a lock whose record is gone, and restore its queue.
 
         Args:
@@ -180,11 +194,11 @@ class LeaseProtocol:
         if seen is not None:
             record = seen.succeeded_by(record, claim.token)
         try:
-            version = self.store.create(claim.lock_id, record, claim.ttl_seconds)
+            version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
         except StoreUnavailable as trouble:
             if not trouble.sent:
                 raise
-            lease = self._take_after(trouble, claim, claim.record, asked_at)
+            lease = await self._take_after(trouble, claim, claim.record, asked_at)
             if lease is None and trouble.slow:
                 trouble.serves_others = True
                 raise  # it may still be carried out
@@ -221,56 +235,59 @@ class LeaseProtocol:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
+    async def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
         """Return the record; None if there is none.
 
         Args:
             lock_id: the lock.
             hurry: as for `LeaseStore.read`.
         """
-        stored = self.store.read(lock_id, hurry=hurry)
+        stored = await self.store.aread(lock_id, hurry=hurry)
         return None if stored is None else Record(stored)
 
-    def join(self, claim: Claim, *, again: bool = False) -> Record | None:
+    async def join(self, claim: Claim, *, again: bool = False) -> Record | None:
         """Join the queue; return the record, None if there is none. Safe to repeat."""
-        stored = self.append(claim.lock_id, joining(claim.holder, again=again))
+        stored = await self.append(claim.lock_id, joining(claim.holder, again=again))
         return None if stored is None else Record(stored)
 
-    def leave(self, lock_id: str, token: str) -> None:
+    async def leave(self, lock_id: str, token: str) -> None:
         """Leave the queue."""
-        self.append(lock_id, done(token))
+        await self.append(lock_id, done(token))
 
-    def append(self, lock_id: str, entry: bytes) -> Stored | None:
+    async def append(self, lock_id: str, entry: bytes) -> Stored | None:
         """Append an entry to the record; return the record, None if there is none.
 
         For entries that mean the same if they are there twice, in any record:
         after a broken connection the entry is sent again.
         """
-        return self._append_by(self.store.append, lock_id, entry)
+        return await self._append_by(self.store.aappend, lock_id, entry)
 
-    def _append_by(
-        self, verb: Callable[[str, bytes], _Answer], lock_id: str, entry: bytes
+    async def _append_by(
+        self,
+        verb: Callable[[str, bytes], Coroutine[Any, Any, _Answer]],
+        lock_id: str,
+        entry: bytes,
     ) -> _Answer:
         try:
-            return verb(lock_id, entry)
+            return await verb(lock_id, entry)
         except StoreUnavailable as trouble:
             if trouble.slow or not trouble.sent:
-                self._try_others(trouble, lock_id)
+                await self._try_others(trouble, lock_id)
                 raise
         try:
-            return verb(lock_id, entry)
+            return await verb(lock_id, entry)
         except StoreUnavailable as later:
             later.sent = True  # the first one was
             raise
 
-    def _try_others(self, trouble: StoreUnavailable, lock_id: str) -> None:
+    async def _try_others(self, trouble: StoreUnavailable, lock_id: str) -> None:
         """Find out whether a server that was slow to change a record serves other requests."""
         if trouble.slow:
             with contextlib.suppress(StoreUnavailable):
-                self.store.read(lock_id, hurry=True)
+                await self.store.aread(lock_id, hurry=True)
                 trouble.serves_others = True
 
-    def reserve(self, claim: Claim, record: Record, *, leaving: bool) -> bool:
+    async def reserve(self, claim: Claim, record: Record, *, leaving: bool) -> bool:
         """Reserve a free lock for its queue, for a claim that is not served itself.
 
         Args:
@@ -286,19 +303,20 @@ class LeaseProtocol:
         reserved, seconds = record.reserved_by(
             by.record, by.token, besides=claim.token, leaving=leaving
         )
-        return self.store.swap(claim.lock_id, record.stored.version, reserved, seconds) is not None
+        version = record.stored.version
+        return await self.store.aswap(claim.lock_id, version, reserved, seconds) is not None
 
-    def compact(self, lock_id: str, record: Record) -> None:
+    async def compact(self, lock_id: str, record: Record) -> None:
         """Replace a record by one without the waiters that left. Its lease ends as before.
 
         The holder finds its record changed, as after any entry, reads it and
         goes on. Does nothing if the store cannot keep a time to live.
         """
-        self.store.rewrite(lock_id, record.stored.version, record.compacted())
+        await self.store.arewrite(lock_id, record.stored.version, record.compacted())
 
     # --- giving back ------------------------------------------------------------------------
 
-    def release(self, lease: Lease) -> Released | Lost:
+    async def release(self, lease: Lease) -> Released | Lost:
         """Release the lock to the next waiter, or to nobody.
 
         One round trip if nobody came to wait, or if others were waiting from
@@ -306,19 +324,19 @@ class LeaseProtocol:
         """
         removing = lease.version is not None and not lease.contended
         try:
-            if removing and self.store.remove(lease.lock_id, lease.version):
+            if removing and await self.store.aremove(lease.lock_id, lease.version):
                 return RELEASED
             removing = False  # it was refused
-            return self._end(lease)
+            return await self._end(lease)
         except StoreUnavailable as trouble:
-            outcome = self._end_after(trouble, lease, removing=removing)
+            outcome = await self._end_after(trouble, lease, removing=removing)
             if outcome is None:
                 raise
             return outcome
 
-    def _end(self, lease: Lease) -> Released | Lost:
+    async def _end(self, lease: Lease) -> Released | Lost:
         """Append the holder's last entry; the next waiter reads it."""
-        record = self._append_done(lease.lock_id, lease.token)
+        record = await self._append_done(lease.lock_id, lease.token)
         if record is None:
             return self._lost(lease, None)
         if record.holder.token != lease.token:
@@ -326,12 +344,14 @@ class LeaseProtocol:
             # may have taken over in between.
             if record.succeeds_released(lease.token):
                 return RELEASED_TO_QUEUE
+            if record.free and lease.version is None:  # a waiter that was next has left
+                await self._ended(lease, record)
             return self._lost(lease, record)
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
-        return self._ended(lease, record)
+        return await self._ended(lease, record)
 
-    def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
+    async def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
         """Append the entry that ends a hold; return the record, which may be the next holder's.
 
         A store without room leaves the entry out. Then the whole record is
@@ -339,28 +359,28 @@ class LeaseProtocol:
         """
         line = done(token, by=by)
         for _ in range(MOST_SWAPS):
-            stored = self.store.append_and_wake(lock_id, line)
+            stored = await self.store.aappend_and_wake(lock_id, line)
             if stored is None:
                 return None
             record = Record(stored)
             if record.holder.token != token or record.released:
                 return record
             short = record.compacted() + line
-            version = self.store.swap(lock_id, stored.version, short, _ENDED_SECONDS)
+            version = await self.store.aswap(lock_id, stored.version, short, _ENDED_SECONDS)
             if version is not None:
                 return Record(Stored(short, version, stored.lapsed))
         raise RecordBusy(f"others changed the record of lock {quoted(lock_id)} all the time")
 
-    def _ended(self, lease: Lease, record: Record) -> Released:
+    async def _ended(self, lease: Lease, record: Record) -> Released:
         """Remove a record that shows the release, if nobody waits."""
         if not record.empty:
             return RELEASED_TO_QUEUE
         # Best effort: the record shows a free lock, and ends by itself.
         with contextlib.suppress(StoreUnavailable):
-            self.store.remove(lease.lock_id, record.stored.version)
+            await self.store.aremove(lease.lock_id, record.stored.version)
         return RELEASED
 
-    def _end_after(
+    async def _end_after(
         self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
     ) -> Released | Lost | None:
         """Find the outcome of a release that was not answered; None if it is not known."""
@@ -368,14 +388,14 @@ class LeaseProtocol:
         # keeps its own traceback alive, until the collector comes.)
         if not trouble.sent:
             return None
-        record = self.look(lease.lock_id, hurry=trouble.slow)
+        record = await self.look(lease.lock_id, hurry=trouble.slow)
         if record is None:
             # Either the remove whose reply was lost did its work, or the store had forgotten it.
             return RELEASED if removing and self._clock.now() < lease.deadline else None
         if record.holder.token == lease.token:
             if record.released and not record.broken_by:
-                return self._ended(lease, record)  # the entry whose answer was lost is there
-            return self._end(lease)
+                return await self._ended(lease, record)  # the entry whose answer was lost is there
+            return await self._end(lease)
         if record.succeeds_released(lease.token):
             return RELEASED_TO_QUEUE  # and the next waiter has read it
         if record.succeeds_broken(lease.token):
@@ -397,7 +417,7 @@ class LeaseProtocol:
             return Lost("ran out", holder)
         return Lost("forgotten" if holder is None else "taken", holder)
 
-    def break_(self, lock_id: str, record: Record, by: str) -> bool:
+    async def break_(self, lock_id: str, record: Record, by: str) -> bool:
         """End the lease that the record shows, and no other; return whether that was done.
 
         The entry names the lease by its token, and means nothing to the next
@@ -405,8 +425,8 @@ class LeaseProtocol:
         """
         token = record.holder.token
         if not token:
-            return self.store.remove(lock_id, record.stored.version)
-        after = self._append_done(lock_id, token, by=by)
+            return await self.store.aremove(lock_id, record.stored.version)
+        after = await self._append_done(lock_id, token, by=by)
         if after is None:
             return False
         if after.holder.token != token:  # the next waiter may have been quick
@@ -415,7 +435,7 @@ class LeaseProtocol:
 
     # --- keeping ----------------------------------------------------------------------------
 
-    def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
+    async def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
         """Return a new lease that ends `ttl_seconds` from now, if this one is still ours.
 
         One round trip if nobody has come to wait. A lease that is over by the
@@ -428,9 +448,9 @@ class LeaseProtocol:
                 return self._lost(lease, None)
             if version is not None:
                 try:
-                    new = self.store.swap(lease.lock_id, version, record, ttl_seconds)
+                    new = await self.store.aswap(lease.lock_id, version, record, ttl_seconds)
                 except StoreUnavailable as trouble:
-                    self._try_others(trouble, lease.lock_id)
+                    await self._try_others(trouble, lease.lock_id)
                     raise
                 if new is not None:
                     return Granted(
@@ -443,14 +463,14 @@ class LeaseProtocol:
                             contended=contended,
                         )
                     )
-            found = self.look(lease.lock_id)
+            found = await self.look(lease.lock_id)
             if found is None or found.holder.token != lease.token or found.free:
                 return self._lost(lease, found)
             version, record = found.stored.version, found.compacted()
             contended = not found.empty
         raise RecordBusy(f"others changed the record of lock {quoted(lease.lock_id)} all the time")
 
-    def fence(self, lease: Lease) -> Fenced | Lost:
+    async def fence(self, lease: Lease) -> Fenced | Lost:
         """Return a number that is higher than any of an earlier lease, if this one is still ours.
 
         The record is changed for it, so a later lease of it has a higher number:
@@ -464,7 +484,7 @@ class LeaseProtocol:
             fence ───────────────────▶ B's: lost
         """
         for _ in range(_MOST_CHANGES):
-            found = self._append_by(self.store.fence, lease.lock_id, CHANGE)
+            found = await self._append_by(self.store.afence, lease.lock_id, CHANGE)
             if found is None:
                 return self._lost(lease, None)
             stored, number = found
@@ -480,7 +500,7 @@ class LeaseProtocol:
                 return Fenced(new, number)
         raise RecordBusy(f"the record of lock {quoted(lease.lock_id)} takes no change for a fence")
 
-    def confirm(self, lease: Lease) -> Granted | Held | None:
+    async def confirm(self, lease: Lease) -> Granted | Held | None:
         """Ask for a lock that was taken while the store did not answer.
 
         Its record is created under the lease's own token, so an earlier
@@ -498,16 +518,16 @@ class LeaseProtocol:
         for _ in range(MOST_SWAPS):
             asked_at = self._clock.now()
             record, contended = lease.record, False
-            version = self.store.create(lease.lock_id, record, lease.ttl_seconds)
+            version = await self.store.acreate(lease.lock_id, record, lease.ttl_seconds)
             if version is None:
-                found = self.look(lease.lock_id)
+                found = await self.look(lease.lock_id)
                 if found is None:
                     continue  # released at this very moment
                 successor = self._confirmed(lease, found)
                 if successor is None:
-                    return self._refused(lease, found)
+                    return await self._refused(lease, found)
                 record, contended = successor, not found.empty
-                version = self.store.swap(
+                version = await self.store.aswap(
                     lease.lock_id, found.stored.version, record, lease.ttl_seconds
                 )
                 if version is None:
@@ -531,13 +551,13 @@ class LeaseProtocol:
             return found.succeeded_by(lease.record, lease.token, passing=True)
         return None
 
-    def _refused(self, lease: Lease, found: Record) -> Held | None:
+    async def _refused(self, lease: Lease, found: Record) -> Held | None:
         """Return the holder of a lock that cannot be confirmed; None if it is free for others."""
         if not found.free:
             if found.position_of(lease.token) is not None:
-                self.leave(lease.lock_id, lease.token)
+                await self.leave(lease.lock_id, lease.token)
             return Held(found.holder)
         if found.can_be_reserved_by(lease.token):
             claim = Claim.of_lease(lease)
-            self.reserve(claim, found, leaving=False)
+            await self.reserve(claim, found, leaving=False)
         return None

@@ -176,7 +176,7 @@ class Record:
             self._holder_line, lines = b"", []
         self.holder = Holder.decode(self._holder_line)
         self._done: dict[bytes, bytes] = {}
-        self._aged: set[bytes] = set()
+        self._aged: dict[bytes, None] = {}
         self._blocked: dict[bytes, bytes] = {}
         self._predecessor = b""
         self._reserved_for: frozenset[bytes] = frozenset()
@@ -200,7 +200,7 @@ class Record:
             self._done.setdefault(token, note)
             waiting.pop(token, None)
         elif mark == b"^":
-            self._aged.add(rest)
+            self._aged[rest] = None
         elif mark == b"<":
             self._predecessor = rest
         elif mark == b"!":

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
+from userlock.waits import locked
 
 log = logging.getLogger(__name__)
 
@@ -73,14 +74,16 @@ class RenewalThread:
 
         Replaces the time of a task that is scheduled already.
         """
-        with self._changed:
-            self._enter(task, due)
-            if not self._threaded:
-                return
-            if not self.running:
-                self._start_thread()
-            elif self._due[0][0] == due:
-                self._changed.notify()
+        locked(self._changed, self._schedule, task, due)
+
+    def _schedule(self, task: Task, due: float) -> None:
+        self._enter(task, due)
+        if not self._threaded:
+            return
+        if not self.running:
+            self._start_thread()
+        elif self._due[0][0] == due:
+            self._changed.notify()
 
     def _enter(self, task: Task, due: float) -> None:
         if len(self._due) > 2 * len(self._latest) + _FEW:

@@ -5,32 +5,108 @@ code that copies context variables (`asyncio.to_thread`, new tasks) shares it.
 The web integration opens one per request; `global_lock` opens one for itself
 where there is none (scripts, tests). Locks are re-entrant for the thread and
 task that took them, and leaving the scope releases all of them.
+
+Exceptions come at any line: a signal handler raises, a task is cancelled. So
+nothing here relies on a line that undoes another. A block is inside for as long as
+its `__exit__` lives, which only its `with` statement keeps; a scope is open for as long
+as its own block lives, or the blocks that opened it. Where leaving is interrupted,
+the lock is given back later (`drop`), or ends with its lease.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import contextvars
 import functools
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from userlock.errors import EventLoopBlocked, LockNotHeld, NoScope
+from userlock.errors import EventLoopBlocked, LockError, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock, check_heartbeat, find_participants, participants
-from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
+from userlock.lock.lease import Lease, Priority, PriorityName, check_bool, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
-from userlock.lock.tasks import in_event_loop, running_code
+from userlock.lock.waiting import Attempt
 from userlock.settings import Settings
+from userlock.waits import in_event_loop, in_thread, locked, run, running_code
 
 log = logging.getLogger(__name__)
+
+#: Guards the locks of all scopes, and the counts of entries: no code that waits runs under it.
+_mutex = threading.RLock()  # the garbage collector may end a block at any time
+
+
+class Alive(weakref.ref[object]):
+    """A reference that tells whether a block runs. Two are never equal."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class End:
+    """The end of one block: of the statement that runs it, which alone keeps `reference` alive.
+
+    Attributes:
+        scope: the scope of the block, once it is known.
+        tenure: the holding that was entered, once it was.
+        attempt: the request for the lock, once it is made.
+        reference: to what lives as long as the block. The others keep nothing else.
+        thread: that has made it.
+    """
+
+    scope: LockScope | None = None
+    tenure: HeldLock | None = None
+    attempt: Attempt | None = None
+    reference: weakref.ref[object]
+    thread: int
+
+    async def left(self, *, failing: bool) -> None:
+        """Leave the lock; the last block ends an implicit scope. Does nothing if that was done."""
+        scope, tenure = self.scope, self.tenure
+        if scope is None or tenure is None:
+            return
+        try:
+            if tenure._successor is not None:
+                tenure = tenure._latest
+            # (On one line, as in `locked`.)
+            with _mutex: last = scope._block_left(self, tenure)  # fmt: skip  # noqa: E701
+            if last:
+                await scope._leave(tenure, failing=failing)
+        finally:
+            if scope.implicit and not scope._closed and not scope._has_blocks:
+                await scope.aclose(failing=failing)  # of what acquire_lock took inside
+
+    async def undo(self) -> None:
+        """Leave nothing behind: entering was interrupted, or has failed."""
+        if self.tenure is not None:
+            await self.left(failing=True)
+        elif self.scope is not None:
+            attempt = self.attempt
+            if attempt is not None and not attempt.settled:
+                await self.scope.service.undo(attempt)
+            self.drop()
+
+    def drop(self) -> None:
+        """Let go of the lock without waiting: leaving it was interrupted, or has failed."""
+        if self.scope is not None:
+            locked(_mutex, self._drop, self.scope)
+
+    def _drop(self, scope: LockScope) -> None:
+        if self.reference in scope.ends:
+            scope.ends.remove(self.reference)
+        if self.tenure is not None:
+            tenure = self.tenure._latest
+            tenure._without(self.reference)
+            if not (tenure._entered or tenure._postponed):
+                scope.drop(tenure)
 
 
 class LockScope:
@@ -51,8 +127,8 @@ class LockScope:
             nor the policy says; None for no limit. A scope inside begins with that of the one
             around it: it occupies the same thread.
         held: the locks held now, the latest last; a snapshot, never changed.
-        blocks: the number of `with global_lock` blocks inside; an implicit scope ends with the
-            last.
+        ends: the ends of the blocks inside an implicit scope, which is over with the last.
+        anchor: of another scope, an object that lives as long as its block; None if there is none.
         outer: the scope around this one.
     """
 
@@ -72,15 +148,14 @@ class LockScope:
         self.request = request
         self.implicit = implicit
         self.max_waiting: int | None = None
-        self.closed = False
-        self.blocks = 0
+        self.ends: list[weakref.ref[object]] = []
+        self.anchor: weakref.ref[object] | None = None
         self.outer: LockScope | None = None
-        #: The locks held now, the latest last. Callers keep it: each change makes a new one.
+        #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
-        self._when_free = collections.deque[Callable[[], object]]()
+        self._closed = False
+        self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
-        self._lock = threading.RLock()  # the garbage collector may end a block at any time
-        self._closer: tuple[int, int] | None = None
         self._ending = False
 
     @property
@@ -89,24 +164,37 @@ class LockScope:
         return self._generation is not _generation
 
     @property
-    def _mutex(self) -> contextlib.AbstractContextManager[object]:
-        """Return the mutex of the locks, and of the counts of blocks and entries."""
-        # In a forked child another thread may have had it at the fork.
-        return self._lock if self._generation is _generation else contextlib.nullcontext()
+    def is_over(self) -> bool:
+        """Return whether nothing would release a lock that it holds."""
+        if self._closed:
+            return True
+        if not self.implicit:
+            return self.anchor is not None and self.anchor() is None
+        # A transaction may keep a lock for longer than the last block; hooks run while it is left.
+        return not self._has_blocks and not any(
+            tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
+        )
+
+    closed = is_over
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Return whether a block is inside that has opened this scope, or was opened in it."""
+        return any(end() is not None for end in self.ends)
 
     @property
     def _ended(self) -> bool:
         """Return whether the scope would not release a lock that is taken now."""
-        return not self.blocks if self.implicit else self.closed or self._ending
+        return not self._has_blocks if self.implicit else self.is_over or self._ending
 
     @property
     def outlived(self) -> bool:
         """Return whether the running thread and task is in a block here, if the scope has ended."""
-        return any(tenure.blocks and tenure.entered for tenure in self._of_running_code())
+        return any(tenure._blocks and tenure._entered for tenure in self._of_running_code())
 
     def _of_running_code(self) -> Iterator[HeldLock]:
         me = running_code() if self.held else None
-        yield from (tenure for tenure in self.held.values() if tenure.owner == me)
+        yield from (tenure for tenure in self.held.values() if tenure._owner == me)
 
     # --- taking -----------------------------------------------------------------------------
 
@@ -119,8 +207,6 @@ class LockScope:
         priority: Priority | PriorityName | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
-        block: bool = False,
-        former: HeldLock | None = None,
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
@@ -133,109 +219,158 @@ class LockScope:
             priority: as there.
             heartbeat: as there.
             max_waiting: as there.
-            block: whether a block takes it, which leaves it by `leave_block`. A block in another
-                thread may go on after the scope has ended.
+
+        Raises:
+            NoScope: the scope has ended, before or during the wait.
+        """
+        return run(
+            self.acquired,
+            check_lock_id(lock_id),
+            wait_timeout,
+            lock_timeout,
+            priority,
+            heartbeat,
+            max_waiting,
+        )
+
+    async def acquired(
+        self,
+        lock_id: str,
+        wait_timeout: float | None = None,
+        lock_timeout: float | None = None,
+        priority: Priority | PriorityName | None = None,
+        heartbeat: bool | None = None,
+        max_waiting: int | None = None,
+        end: End | None = None,
+        former: HeldLock | None = None,
+    ) -> HeldLock:
+        """Take the lock as `acquire` does.
+
+        Args:
+            lock_id: the lock, checked.
+            wait_timeout: as there.
+            lock_timeout: as there.
+            priority: as there.
+            heartbeat: as there.
+            max_waiting: as there.
+            end: of the block that takes it. A block in another thread may go on after the scope
+                has ended.
             former: the tenure that was yielded, and is taken back.
 
         Raises:
             NoScope: the scope has ended, before or during the wait, and it is no block.
             LockNotHeld: `former` was left meanwhile.
         """
-        lock_id = check_lock_id(lock_id)
-        if heartbeat:
-            check_heartbeat(self.service)
-        with self._mutex:
-            self._check_release(lock_id, block, former)
-            tenure = self._entered_again(lock_id, block)
-        if tenure is not None:
-            if heartbeat:
-                tenure.begin_renewal(heartbeat=True)
-            return tenure
+        service = self.service
+        if heartbeat is not None and check_bool("heartbeat", heartbeat):
+            check_heartbeat(service)
+        if lock_id in self.held:
+            again = locked(_mutex, self._entered_again, lock_id, end, former)
+            if again is not None:
+                if heartbeat:
+                    again._begin_renewal(heartbeat=True)
+                return again
+        elif end is None:
+            self._check_release(lock_id, end, former)
         if not participants:
             find_participants()
-        service = self.service
-        priority = self.priority if priority is None else Priority.of(priority)
+        if priority is None:
+            priority = self.priority
+        elif not isinstance(priority, Priority):
+            priority = Priority.of(priority)
         if heartbeat is None:
             heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
-        if self._forgeable:  # else the service has the same defaults
-            defaults = self.defaults_of(priority)
-            wait_timeout = defaults.wait_timeout if wait_timeout is None else wait_timeout
-            lock_timeout = defaults.lock_timeout if lock_timeout is None else lock_timeout
+        if self.priority is Priority.BATCH and not self.batch_work:  # else the same defaults
+            forgeable = self.defaults_of(priority)
+            wait_timeout = forgeable.wait_timeout if wait_timeout is None else wait_timeout
+            lock_timeout = forgeable.lock_timeout if lock_timeout is None else lock_timeout
         if max_waiting is None and self.max_waiting is not None:
             said = self.defaults_of(priority).max_waiting
             max_waiting = self.max_waiting if said is None else said
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self.held or self.outer is not None)
-        lease = service.acquire(
-            lock_id,
-            wait_timeout=wait_timeout,
-            lock_timeout=lock_timeout,
-            priority=priority,
-            max_waiting=max_waiting,
-            request=self.request,
-            holding=_Holding(self) if nested else (),
+        attempt = service.attempt(
+            lock_id, wait_timeout, lock_timeout, priority, max_waiting, self.request
         )
-        tenure = HeldLock(self, lease)
+        if end is not None:
+            end.attempt = attempt
         try:
-            with self._mutex:
-                self._check_release(lock_id, block, former)
-                if former is not None:
-                    former.succeeded_by(tenure)
-                elif block:
-                    self.blocks += 1
-                    tenure.blocks += 1
-                tenure.beneath = self.held.get(lock_id)
-                self.held = {**self.held, lock_id: tenure}
-        except BaseException:  # it ended during the wait, or the thread is being stopped
-            service.release(lease)
+            lease = await service.acquired(attempt, _Holding(self) if nested else ())
+            tenure = HeldLock(self, lease)
+            if end is None:
+                locked(_mutex, self._note, tenure, former)
+            else:
+                tenure._ends.append(end.reference)
+                end.tenure = tenure
+                if self.implicit and end.reference not in self.ends:
+                    self.ends.append(end.reference)
+            if lock_id in self.held:  # of a lease that is over
+                tenure._beneath = self.held[lock_id]
+            # (On one line, as in `locked`.)
+            with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
+        except BaseException:  # (after its own errors, nothing is left to undo)
+            if end is None or end.tenure is None:
+                await service.undo(attempt)
             raise
         if heartbeat or (lease.degraded and not service.requests_only):
-            tenure.begin_renewal(heartbeat=heartbeat)
+            tenure._begin_renewal(heartbeat=heartbeat)
         return tenure
+
+    def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:
+        """Note that a tenure begins outside of a block, or goes on in it. With the mutex."""
+        self._check_release(tenure.lock_id, None, former)
+        if former is not None:
+            former._succeeded_by(tenure)
+
+    def _note_block(self, end: End, tenure: HeldLock) -> None:
+        """Note that a block has entered. Called with the mutex."""
+        tenure._ends.append(end.reference)
+        end.tenure = tenure
+        if self.implicit and end.reference not in self.ends:
+            self.ends.append(end.reference)
 
     def wait_timeout_of(self, priority: Priority | None) -> float:
         """Return the default of `wait_timeout`, in seconds. Of the scope's priority for None."""
         return self.defaults_of(self.priority if priority is None else priority).wait_timeout
 
-    def holds_any(self) -> bool:
-        """Return whether the running thread and task holds a lock, here or around."""
-        outer = self.outer
-        return any(self._of_running_code()) or (outer is not None and outer.holds_any())
-
-    def _check_release(self, lock_id: str, block: bool, former: HeldLock | None) -> None:
-        """Raise an error if nothing would release the lock. Called with the mutex.
+    def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
+        """Raise an error if nothing would release the lock.
 
         A thread may wait for a task that was cancelled; the thread cannot be.
         """
         if former is not None:
-            if not former.entered or (self._ended and not former.blocks):
-                raise former.not_yielded("was left meanwhile")
-        elif not block and self._ended:
+            if not former._entered or (self._ended and not former._blocks):
+                raise former._not_yielded("was left meanwhile")
+        elif end is None and self._ended:
             raise NoScope(
                 f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
                 f"`with userlock.global_lock(lock_id):`"
             )
 
-    def _entered_again(self, lock_id: str, block: bool) -> HeldLock | None:
+    def _entered_again(
+        self, lock_id: str, end: End | None, former: HeldLock | None
+    ) -> HeldLock | None:
         """Enter a lock that the running thread and task has, if any. Called with the mutex.
 
         Not one whose lease is over: another caller may have the lock, so the store is asked.
         """
+        self._check_release(lock_id, end, former)
         tenure = self.held.get(lock_id)
-        if tenure is None or tenure.owner != (me := running_code()):
+        if tenure is None or tenure._owner != (me := running_code()):
             return None
-        if tenure.lost or tenure.ran_out:
+        if tenure.lost or tenure._ran_out:
             return None
-        if not (tenure.entered or tenure.postponed or self._closer in (None, me)):
-            return None  # it is being released by another thread
-        tenure.enter()
-        if block:
-            self.blocks += 1
-            tenure.blocks += 1
+        if not (tenure._entered or tenure._postponed or tenure._leaving == me):
+            if tenure._leaving is None:  # its block was interrupted where it would have left it
+                self.drop(tenure)
+            return None
+        tenure._depth += 1
+        if end is not None:
+            self._note_block(end, tenure)
         return tenure
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
@@ -257,7 +392,7 @@ class LockScope:
         """
         lock_id = check_lock_id(lock_id)
         tenure = self.held.get(lock_id)
-        if tenure is None or not tenure.entered:
+        if tenure is None or not tenure._entered:
             held = f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""
             text = f"lock {quoted(lock_id)} is not held by this scope{held}"
             raise LockNotHeld(text, lock_id=lock_id)
@@ -271,53 +406,56 @@ class LockScope:
             failing: an exception is on its way already, so errors of writes that were begun
                 under the lock are logged instead of raised.
         """
-        with self._mutex:
-            tenure = tenure.latest
-            outermost = tenure.left()
-        if outermost:
-            self._leave(tenure, failing=failing)
+        tenure = tenure._latest
+        if locked(_mutex, tenure._left):
+            run(self._leave, tenure, failing=failing)
 
-    def leave_block(self, tenure: HeldLock, *, failing: bool = False) -> None:
-        """Leave a tenure that a block took; the last block ends an implicit scope.
+    def _block_left(self, end: End, tenure: HeldLock) -> bool:
+        """Note the end of a block; return whether its lock is to be released. With the mutex."""
+        if end.reference in self.ends:
+            self.ends.remove(end.reference)
+        if end.reference not in tenure._ends:
+            return False  # it was left before
+        tenure._ends.remove(end.reference)
+        if tenure._depth > 1 and not (tenure._ends or self.implicit) and self._ended:
+            # What acquire_lock entered inside would be released by the scope, which has ended.
+            tenure._depth = 1
+        if tenure._depth == 0:
+            return False
+        tenure._depth -= 1
+        if tenure._depth or tenure._released:
+            return False
+        tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
+        return True
 
-        Args:
-            tenure: as in `leave`.
-            failing: as there.
-        """
-        last = False
+    async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
         try:
-            with self._mutex:
-                tenure = tenure.latest
-                tenure.blocks -= 1
-                self.blocks -= 1
-                last = self.implicit and not self.blocks
-                # What acquire_lock entered inside would be released by the scope, which has ended.
-                entirely = self._ended and not (tenure.blocks or self.implicit) and tenure.entered
-                outermost = tenure.left(entirely=entirely)
-            if outermost:
-                self._leave(tenure, failing=failing)
-        finally:
-            if last:
-                self.close(failing=failing)  # of what acquire_lock took inside
-
-    def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
-        if self.in_child:
-            self._release_now(tenure)
-            return
-        try:
-            if not participants:
-                find_participants()
-            if tenure.notes:
-                self._finish_writes(tenure, failing=failing)
-        finally:
-            for participant in participants:
-                if participant.holds(tenure):
-                    tenure.postponed = True
-                    participant.postpone(tenure, functools.partial(self._postponed, tenure))
-                    break
-            else:
-                tenure.postponed = False
-                self._release_now(tenure)
+            if self._generation is not _generation:
+                await self._release_now(tenure)
+                return
+            tenure._leaving = tenure._owner
+            try:
+                if not participants:
+                    find_participants()
+                if tenure._notes:
+                    finish_writes = functools.partial(self._finish_writes, tenure, failing=failing)
+                    await in_thread(finish_writes)
+            finally:
+                for participant in participants:
+                    if participant.holds(tenure):
+                        tenure._postponed = True
+                        participant.postpone(
+                            tenure, functools.partial(self._postponed_until, tenure)
+                        )
+                        break
+                else:
+                    tenure._postponed = False
+                    await self._release_now(tenure)
+                tenure._leaving = None
+        except BaseException:
+            if not (tenure._postponed or tenure._entered):
+                self.drop(tenure)
+            raise
 
     def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
         for participant in participants:
@@ -328,33 +466,64 @@ class LockScope:
                     raise
                 log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
 
-    def _postponed(self, tenure: HeldLock) -> None:
+    def _postponed_until(self, tenure: HeldLock) -> None:
         """Release a lock that a participant kept, unless it was entered again."""
-        if tenure.held and not tenure.entered:
-            self._release_now(tenure)
+        tenure._postponed = False
+        if tenure.held and not tenure._entered:
+            run(self._release_now, tenure)
 
-    def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        with self._mutex:
-            first = tenure.end()  # another thread may leave it at the same time
-            if self.held.get(tenure.lock_id) is tenure:
-                held = dict(self.held)
-                beneath = tenure.beneath
-                while beneath is not None and not beneath.held:
-                    beneath = beneath.beneath
-                if beneath is None:
-                    del held[tenure.lock_id]
-                else:
-                    held[tenure.lock_id] = beneath
-                self.held = held
-        tenure.notes.clear()  # objects that were read under the lock keep the tenure itself
+    async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
+        first = self._remove(tenure)  # another thread may leave it at the same time
         # A block whose lock is yielded holds none, and is not over.
-        if self.implicit and not self.held and not self.blocks and ending:
+        if self.implicit and ending and not self.held and not self.ends:
             leave_scope(self)
-        if not self.in_child:
+        if self._generation is _generation:
             if first:
-                tenure.give_back()
-            if ending:
+                renewal, lease, service = tenure._renewal, tenure._lease, self.service
+                # Its end is reported once, here or by the renewal thread.
+                if tenure.lost or (renewal and not tenure._once.pop("report", False)):
+                    await service.give_back(lease)
+                else:
+                    await service.released(lease, service.clock.now() - tenure._since)
+                tenure._returned = True
+            if ending and self._when_free:
                 self._call_when_free()
+
+    def _remove(self, tenure: HeldLock) -> bool:
+        """End a tenure, without its lease. Return False if it has ended already."""
+        tenure._released = True
+        if self.held.get(tenure.lock_id) is tenure:
+            # (On one line, as in `locked`.)
+            alone, besides = tenure._beneath is None, self._besides
+            with _mutex: self.held = {} if alone and len(self.held) < 2 else besides(tenure)  # fmt: skip  # noqa: E501, E701
+        if tenure._notes:
+            tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
+        return tenure._once.pop("release", False)
+
+    def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
+        """Return the locks held without a tenure; the one beneath it is there again."""
+        held = {**self.held}
+        beneath = tenure._beneath
+        while beneath is not None and not beneath.held:
+            beneath = beneath._beneath
+        if beneath is None:
+            del held[tenure.lock_id]
+        else:
+            held[tenure.lock_id] = beneath
+        return held
+
+    def drop(self, tenure: HeldLock) -> None:
+        """Let go of a lock that nobody will leave: leaving it was interrupted.
+
+        It is given back by the next request to its server, or by the renewal thread.
+        """
+        self._remove(tenure)
+        if not tenure._returned:
+            tenure._returned = True
+            if not self.in_child:
+                self.service.release_later(tenure._lease)
+        if self.implicit and self.is_over:
+            leave_scope(self)
 
     def when_free(self, callback: Callable[[], object]) -> None:
         """Call a function, which must not raise, as soon as no lock is held here or around."""
@@ -364,7 +533,7 @@ class LockScope:
     def _call_when_free(self) -> None:
         while not self.held:
             try:
-                callback = self._when_free.popleft()
+                callback = self._when_free.pop(0)
             except IndexError:
                 break
             if self.outer is None or self.outer.closed:
@@ -379,33 +548,58 @@ class LockScope:
 
     def _tenures(self) -> list[HeldLock]:
         """Return the tenures that are not left yet, those included whose lock was taken again."""
-        return [each for tenure in self.held.values() for each in tenure.and_beneath()]
+        found = []
+        for tenure in self.held.values():
+            each: HeldLock | None = tenure
+            while each is not None:
+                found.append(each)
+                each = each._beneath
+        return found
 
     def close(self, *, failing: bool = False, ending: bool = False) -> None:
+        """Close as `aclose` does; block until then."""
+        run(self.aclose, failing=failing, ending=ending)
+
+    async def aclose(self, *, failing: bool = False, ending: bool = False) -> None:
         """Release all locks, the latest first, even if one of them fails. Take no more if `ending`.
 
         A lock that a transaction keeps is released by the transaction; one whose
         block another thread or task is in, by that block.
         """
-        me = running_code()
-        with self._mutex:  # (if a block has begun since, it ends an implicit scope later)
-            self._closer = me
-            self._ending = self._ending or ending
-            leaving = [
-                tenure
-                for tenure in self._tenures()
-                if tenure.owner == me or not (self.implicit and self.blocks)
-                if tenure.ends_with_scope(me) and tenure.left(entirely=True)
-            ]
-        with contextlib.ExitStack() as stack:
-            stack.callback(setattr, self, "_closer", None)  # the scope may go on
-            if not self.in_child:
-                stack.callback(self._call_when_free)
-            if self.implicit and not self.held and not self.closed:
+        leaving: list[HeldLock] = []
+        try:
+            if ending:
+                self._ending = True
+            if self.held:
+                leaving = locked(_mutex, self._leave_all)
+            errors: list[BaseException] = []
+            while leaving:
+                tenure = leaving[-1]
+                try:
+                    await self._leave(tenure, failing=failing)
+                except Exception as error:
+                    errors.append(error)
+                leaving.pop()
+            if errors:
+                raise errors[-1]
+        finally:
+            for tenure in leaving:  # of which one was interrupted
+                self.drop(tenure)
+            if self.implicit and not self.held and not self._closed:
                 # A lock was yielded, and could not be taken back.
-                stack.callback(leave_scope, self)
-            for tenure in leaving:
-                stack.callback(self._leave, tenure, failing=failing)
+                leave_scope(self)
+            if not self.in_child:
+                self._call_when_free()
+
+    def _leave_all(self) -> list[HeldLock]:
+        """Return the tenures that end with the scope, entirely left. With the mutex."""
+        me = running_code()
+        return [  # (if a block has begun since, it ends an implicit scope later)
+            tenure
+            for tenure in self._tenures()
+            if tenure._owner == me or not (self.implicit and self._has_blocks)
+            if tenure._ends_with_scope(me) and tenure._left(entirely=True)
+        ]
 
     # --- yielding ---------------------------------------------------------------------------
 
@@ -416,24 +610,25 @@ class LockScope:
             tenure: one of this scope's, or one that it has succeeded.
             wait_timeout: longest wait for each lock that is taken back.
         """
-        tenure = tenure.latest
+        tenure = tenure._latest
         if in_event_loop():
             raise EventLoopBlocked(lock_id=tenure.lock_id)
         if not tenure.held or self.in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
-            raise tenure.not_yielded(why)
-        if _has_to_stay(tenure) or not self._interactive_waits(tenure.lease):
+            raise tenure._not_yielded(why)
+        if _has_to_stay(tenure) or not self._interactive_waits(tenure._lease):
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
         if any(_has_to_stay(each) for each in later):
             return tenure
-        return _pass([tenure, *sorted(later, key=lambda each: each.lock_id)], wait_timeout)
+        locks = [tenure, *sorted(later, key=lambda each: each.lock_id)]
+        return run(_pass, locks, wait_timeout)
 
     def _interactive_waits(self, lease: Lease) -> bool:
         """Return whether an interactive request is queued; False if the store does not answer."""
         service = self.service
         try:
-            record = service.client.call(lease.lock_id, service.protocol.look, lease.lock_id)
+            record = run(service.client.call, lease.lock_id, service.protocol.look, lease.lock_id)
         except StoreUnavailable:
             return False
         return record is not None and record.interactive_waits()
@@ -442,7 +637,7 @@ class LockScope:
         """Return the locks that its thread and task have taken since, here and in scopes inside."""
         held = list(self.held.values())
         if tenure not in held:
-            raise tenure.not_yielded("was left meanwhile")
+            raise tenure._not_yielded("was left meanwhile")
         later = held[held.index(tenure) + 1 :]
         inner = []
         scope = current_scope()
@@ -453,21 +648,18 @@ class LockScope:
             for each in inner:
                 if each.service is self.service:
                     later += each.held.values()
-        yield from (each for each in later if each.owner == tenure.owner)
+        yield from (each for each in later if each._owner == tenure._owner)
 
-    def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        new = self.acquire(
+    async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
+        return await self.acquired(
             tenure.lock_id,
-            wait_timeout=wait_timeout,
-            lock_timeout=tenure.lock_timeout,
-            priority=Priority(tenure.lease.priority),
-            heartbeat=tenure.heartbeat,
-            # It had the lock, and must get it back.
-            max_waiting=sys.maxsize,
+            wait_timeout,
+            tenure._lock_timeout,
+            Priority(tenure._lease.priority),
+            tenure._heartbeat,
+            sys.maxsize,  # it had the lock, and must get it back
             former=tenure,
         )
-        tenure.hand_on_callbacks()
-        return new
 
 
 def _has_to_stay(tenure: HeldLock) -> bool:
@@ -475,26 +667,31 @@ def _has_to_stay(tenure: HeldLock) -> bool:
     return any(participant.holds(tenure) for participant in participants)
 
 
-def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
+async def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
     """Release them, the last first, and take them back; return the first one's successor."""
     for tenure in tenures:
         _scope_of(tenure)._finish_writes(tenure, failing=False)
-    for tenure in reversed(tenures):
-        _scope_of(tenure)._release_now(tenure, ending=False)
     new: list[HeldLock] = []
     try:
+        for tenure in reversed(tenures):
+            await _scope_of(tenure)._release_now(tenure, ending=False)
         for tenure in tenures:
-            new.append(_scope_of(tenure)._take_back(tenure, wait_timeout))
-    except BaseException:
+            new.append(await _scope_of(tenure)._take_back(tenure, wait_timeout))
+        return new[0]
+    except LockError:
         for tenure in reversed(new):  # all, or none
-            _scope_of(tenure)._release_now(tenure, ending=False)
+            await _scope_of(tenure)._release_now(tenure, ending=False)
         raise
-    return new[0]
+    except BaseException:
+        for tenure in (*tenures, *(each._latest for each in tenures)):
+            if not tenure.held or tenure in new:
+                _scope_of(tenure).drop(tenure)
+        raise
 
 
 def _scope_of(tenure: HeldLock) -> LockScope:
-    assert isinstance(tenure.scope, LockScope)
-    return tenure.scope
+    assert isinstance(tenure._scope, LockScope)
+    return tenure._scope
 
 
 class _Holding(Iterable[Lease]):
@@ -514,8 +711,8 @@ class _Holding(Iterable[Lease]):
         while scope is not None:
             if scope.service is service:
                 for tenure in scope.held.values():
-                    if tenure.owner == self._owner and (tenure.entered or tenure.postponed):
-                        yield tenure.lease
+                    if tenure._owner == self._owner and (tenure._entered or tenure._postponed):
+                        yield tenure._lease
             scope = scope.outer
 
 
@@ -531,7 +728,12 @@ def current_scope() -> LockScope | None:
     """Return the scope that the running code is in, if any."""
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
-    while scope is not None and scope.closed and not scope.outlived:
+    while scope is not None:
+        anchor = scope.anchor
+        if not (scope._closed or scope.implicit) and (anchor is None or anchor() is not None):
+            break  # nearly always
+        if not scope.is_over or scope.outlived:
+            break
         scope = scope.outer
     return scope
 
@@ -550,7 +752,7 @@ def leave_scope(scope: LockScope) -> None:
     Set rather than reset with a token: a lock that a transaction keeps is
     released by the transaction, in another context than it was taken in.
     """
-    scope.closed = True
+    scope._closed = True
     current.set(current_scope())
 
 
@@ -560,12 +762,19 @@ _generation = object()
 
 
 def _after_fork() -> None:
-    global _generation
+    global _generation, _mutex
     _generation = object()
+    _mutex = threading.RLock()
     current.set(None)
 
 
 reset_in_child(_after_fork)
+
+
+class _Anchor:
+    """Lives as long as the block that has it."""
+
+    __slots__ = ("__weakref__",)
 
 
 @contextlib.contextmanager
@@ -593,9 +802,11 @@ def scope(
         priority=Priority.of(priority),
         request=request,
     )
-    enter_scope(new)
+    anchor = _Anchor()
+    new.anchor = weakref.ref(anchor)
     failing = True
     try:
+        enter_scope(new)
         yield new
         failing = False
     finally:
@@ -603,3 +814,4 @@ def scope(
             new.close(failing=failing, ending=True)
         finally:
             leave_scope(new)
+            del anchor

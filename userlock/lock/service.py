@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from random import Random, SystemRandom
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import LockServiceUnavailable
+from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
@@ -34,7 +34,7 @@ from userlock.lock.lease import (
     check_max_waiting,
     check_wait_timeout,
     describe_loss,
-    new_token,
+    new_holder,
     printable,
     process_label,
 )
@@ -47,8 +47,8 @@ from userlock.lock.record import Record, Waiter
 from userlock.lock.renewal import SYSTEM_RENEWALS, RenewalThread
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.lock.store_client import StoreClient
-from userlock.lock.tasks import present_errand
 from userlock.lock.waiting import Attempt, Waiting
+from userlock.waits import finish, run
 
 
 class LockService:
@@ -116,12 +116,12 @@ class LockService:
         self.renewals = renewals
         self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         self.requests_only: bool = store.requests_only
-        self.protocol = LeaseProtocol(store, clock, self._release_later)
+        self.protocol = LeaseProtocol(store, clock, self.release_later)
         self.client = StoreClient(
             store, self.protocol.release, clock, None if self.requests_only else renewals
         )
         self.admission = Admission()
-        self.local_waiters = LocalWaiters(clock)
+        self.local_waiters = LocalWaiters(clock, store.most_queued)
         self._hold_times = HoldTimes()
         self._waiting = Waiting(
             protocol=self.protocol,
@@ -200,71 +200,104 @@ class LockService:
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument is invalid.
         """
-        lock_id = check_lock_id(lock_id)
-        priority = Priority.of(priority)
-        defaults = self.policy.of(priority)
+        lock_id, priority = check_lock_id(lock_id), Priority.of(priority)
+        attempt = self.attempt(lock_id, wait_timeout, lock_timeout, priority, max_waiting, request)
+        return run(self.acquired, attempt, holding)
+
+    def attempt(
+        self,
+        lock_id: str,
+        wait_timeout: float | None,
+        lock_timeout: float | None,
+        priority: Priority,
+        max_waiting: int | None,
+        request: str,
+    ) -> Attempt:
+        """Return the facts of a call of `acquire`; nothing is sent yet."""
+        policy = self.policy
+        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
-        wall = self.clock.wall()
-        holder = Holder(new_token(), priority.value, wall, ttl, process_label(), request)
-        claim = Claim(lock_id, holder, ttl, priority)
-        errand = present_errand()
-        began = None if errand is None else errand.take_begin()  # a task waits for a thread, too
-        attempt = Attempt(claim, wait, self.clock, self.listeners, self.admission, most, began)
+        claim = Claim(lock_id, new_holder(priority, self.clock.wall(), ttl, request), ttl, priority)
+        return Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
+
+    async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
+        """Return a lease as `acquire` does. After any other error than its own, none is left."""
         try:
-            lease = self._lease_for(attempt, holding)
-        except StoreUnavailable as trouble:
-            lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
-            if self.outage is OutagePolicy.FAIL:
-                if lease.unsettled:
-                    self.client.release_later(lease)
-                attempt.unavailable(trouble.reason)
-                raise trouble.for_callers(lock_id) from None
-            self.listeners.emit(Degraded(lock_id, trouble.reason))
-        if attempt.blocked_by or self.listeners.watched():
             try:
+                lease = await self._lease_for(attempt, holding)
+            except StoreUnavailable as trouble:
+                lease = self._without_store(attempt, trouble)
+            attempt.taken = lease
+            if attempt.blocked_by or self.listeners.watched():
                 attempt.acquired(degraded=lease.degraded)
-            except BaseException:  # the thread is being stopped
-                self.give_back(lease)
-                raise
+            return lease
+        except LockError:
+            attempt.settled = True
+            raise
+        except BaseException:
+            await self.undo(attempt)
+            raise
+
+    async def undo(self, attempt: Attempt) -> None:
+        """Leave the queue, or give the lock back, whatever has become of an attempt.
+
+        For an attempt that was interrupted: a task was cancelled, a signal handler raised.
+        """
+        if not attempt.settled:
+            lease = attempt.taken or attempt.lease_in_store()
+            await finish(self.give_back, lease)
+            attempt.settled = True
+
+    def _without_store(self, attempt: Attempt, trouble: StoreUnavailable) -> Lease:
+        lock_id = attempt.claim.lock_id
+        lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
+        if self.outage is OutagePolicy.FAIL:
+            if lease.unsettled:
+                self.client.release_later(lease)
+            attempt.unavailable(trouble.reason)
+            raise trouble.for_callers(lock_id) from None
+        self.listeners.emit(Degraded(lock_id, trouble.reason))
         return lease
 
-    def _lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
+    async def _lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
         """Return a lease of this store, or a degraded one with a lease of the fallback store.
 
         Raises:
             StoreUnavailable: neither of them answers.
         """
         try:
-            expected = self.local_waiters.expects_queue(attempt.claim.lock_id)
-            lease = None if expected and attempt.may_queue_first else self._taken(attempt)
-            return lease or self._waiting.lease_for(attempt, holding)
+            claim, local = attempt.claim, self.local_waiters
+            tried = local.tried
+            if not (
+                (tried or local.crowds or local.released_at)
+                and local.expects_queue(claim.lock_id)
+                and attempt.may_queue_first
+            ):
+                try:
+                    tried[claim.lock_id] = attempt
+                    lease = await self.client.call(claim.lock_id, self.protocol.take, claim)
+                except StoreUnavailable as trouble:
+                    if not trouble.of_demand:  # (otherwise others want it too)
+                        raise
+                    lease = None
+                    if trouble.sent:
+                        self.client.release_later(attempt.lease_without_store(unsettled=True))
+                finally:
+                    tried.pop(claim.lock_id, None)
+                if lease is not None:
+                    return lease
+                # With a token of its own from here on: a request with the first one may be late.
+                attempt.claim = claim.afresh()
+            attempt.unsettled = False
+            return await self._waiting.lease_for(attempt, holding)
         except StoreUnavailable as trouble:
             if self.fallback is None:
                 raise
-            return self._from_fallback(self.fallback, attempt, trouble)
+            return await self._from_fallback(self.fallback, attempt, trouble)
 
-    def _taken(self, attempt: Attempt) -> Lease | None:
-        """Take the lock if there is no record of it."""
-        claim = attempt.claim
-        lease = None
-        try:
-            lease = self.client.call(claim.lock_id, self.protocol.take, claim)
-        except StoreUnavailable as trouble:
-            if not trouble.of_demand:  # (otherwise others want it too)
-                raise
-            if trouble.sent:
-                self.client.release_later(attempt.lease_without_store(unsettled=True))
-        except BaseException:  # the thread is being stopped; it may have been granted
-            self.client.give_back(attempt.lease_without_store(unsettled=True))
-            raise
-        if lease is None:
-            # With a token of its own from here on: a request with the first one may be late.
-            attempt.claim = claim.afresh()
-        return lease
-
-    def _from_fallback(
+    async def _from_fallback(
         self, fallback: LockService, attempt: Attempt, trouble: StoreUnavailable
     ) -> Lease:
         """Return a degraded lease that a lease of the fallback store backs.
@@ -290,23 +323,30 @@ class LockService:
             attempt.max_waiting,
         )
         try:
-            other = fallback._lease_for(there, ())
+            other = await fallback._lease_for(there, ())
+            attempt.attempts += there.attempts
+            attempt.blocked_by = attempt.blocked_by or there.blocked_by
+            lease = lease._replace(fallback=other, deadline=other.deadline)
+            attempt.listeners.emit(Degraded(claim.lock_id, trouble.reason, fallback=True))
+            return lease
         except StoreUnavailable as later:
             reason = f"{trouble.reason}; in the fallback store: {later.reason}"
             raise StoreUnavailable(reason, sent=trouble.sent, slow=trouble.slow) from trouble
-        except BaseException:
-            # Somebody has it there, or the thread is being stopped.
+        except LockError:  # somebody has it there
             if lease.unsettled:
                 self.client.release_later(lease)
             raise
-        attempt.attempts += there.attempts
-        attempt.blocked_by = attempt.blocked_by or there.blocked_by
-        attempt.listeners.emit(Degraded(claim.lock_id, trouble.reason, fallback=True))
-        return lease._replace(fallback=other, deadline=other.deadline)
+        except BaseException:
+            await fallback.undo(there)
+            raise
 
     # --- release ----------------------------------------------------------------------------
 
     def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
+        """Release a lease as `released` does; block until then."""
+        run(self.released, lease, held_seconds)
+
+    async def released(self, lease: Lease, held_seconds: float | None = None) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
         A release that the store did not confirm is sent again when the store
@@ -320,7 +360,10 @@ class LockService:
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.note(lease.priority, held_seconds)
-        ended = self.give_back(lease)
+        if lease.fallback is None:
+            ended = await self.client.give_back(lease)
+        else:
+            ended = await self.give_back(lease)
         if isinstance(ended, StoreReleased) and ended.to_queue:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
@@ -336,14 +379,18 @@ class LockService:
     def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
         self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
-    def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
+    async def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without an event, now or when the store answers again."""
         if lease.fallback is not None and self.fallback is not None:
-            self.fallback.give_back(lease.fallback)
-        return self.client.give_back(lease)
+            await self.fallback.give_back(lease.fallback)
+        return await self.client.give_back(lease)
 
-    def _release_later(self, lease: Lease) -> None:
-        self.client.release_later(lease)
+    def release_later(self, lease: Lease) -> None:
+        """Release a lease without an event, and without waiting: by the next request or so."""
+        if lease.fallback is not None and self.fallback is not None:
+            self.fallback.release_later(lease.fallback)
+        if lease.unsettled or not lease.degraded:
+            self.client.release_later(lease)
 
     def report_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
         """Report that a lease is lost."""
@@ -351,7 +398,7 @@ class LockService:
 
     # --- extend and confirm -----------------------------------------------------------------
 
-    def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
+    async def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Return a new lease that ends `seconds` from now, if this one is still ours.
 
         A degraded one goes on without the store, as it was taken.
@@ -360,26 +407,26 @@ class LockService:
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # no need to ask the store
         if lease.degraded:
-            return self._extend_degraded(lease, seconds)
+            return await self._extend_degraded(lease, seconds)
         try:
-            return self.client.call(lease.lock_id, self.protocol.extend, lease, seconds)
+            return await self.client.call(lease.lock_id, self.protocol.extend, lease, seconds)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
-    def fence(self, lease: Lease) -> Fenced | Lost | Unavailable:
+    async def fence(self, lease: Lease) -> Fenced | Lost | Unavailable:
         """Return the lease's fencing number; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
         try:
-            return self.client.call(lease.lock_id, self.protocol.fence, lease)
+            return await self.client.call(lease.lock_id, self.protocol.fence, lease)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
-    def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
+    async def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Extend without the store. A lease in the fallback store, if there is one, decides."""
         deadline = self.clock.now() + seconds
         if lease.fallback is not None and self.fallback is not None:
-            match self.fallback.extend(lease.fallback, seconds):
+            match await self.fallback.extend(lease.fallback, seconds):
                 case Granted(new):
                     lease = lease._replace(fallback=new)
                     deadline = new.deadline
@@ -392,14 +439,14 @@ class LockService:
                         return unavailable
         return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
-    def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
+    async def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer.
 
         Granted if it is ours now; held, by whom; None if it is free and others
         come first: ask again in a moment.
         """
         try:
-            return self.client.call(lease.lock_id, self.protocol.confirm, lease)
+            return await self.client.call(lease.lock_id, self.protocol.confirm, lease)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 
@@ -413,7 +460,7 @@ class LockService:
         """
         lock_id = check_lock_id(lock_id)
         try:
-            return self.client.call(lock_id, self.protocol.look, lock_id)
+            return run(self.client.call, lock_id, self.protocol.look, lock_id)
         except StoreUnavailable as trouble:
             raise trouble.for_callers(lock_id) from None
 
@@ -465,7 +512,7 @@ class LockService:
         if token is not None and record.holder.token != token:
             return None
         try:
-            if not service.client.call(lock_id, service.protocol.break_, lock_id, record, by):
+            if not run(service.client.call, lock_id, service.protocol.break_, lock_id, record, by):
                 return None
         except StoreUnavailable as trouble:
             raise trouble.for_callers(lock_id) from None

@@ -19,10 +19,11 @@ at once do not disturb each other, and it leaves the time to live as it was.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
-from userlock.bell import Bell
 from userlock.errors import LockServiceUnavailable
+from userlock.waits import Bell
 from userlock.words import legible
 
 #: For how long a record stays after its time to live is over, where the store can tell the
@@ -91,7 +92,9 @@ class RecordBusy(RecordRefused):
 
 
 class NoConnection(StoreUnavailable):
-    """All connections of this process are in use. Nothing was sent."""
+    """All connections of this process are in use. Nothing was sent. It is no outage."""
+
+    of_demand = True
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, sent=False)
@@ -142,7 +145,7 @@ class WakeUps(abc.ABC):
         self._missed += 1
 
     @abc.abstractmethod
-    def begin(self, token: str, bell: Bell) -> None:
+    async def begin(self, token: str, bell: Bell) -> None:
         """Ring the bell when the waiter with this token is next."""
 
     @abc.abstractmethod
@@ -150,8 +153,12 @@ class WakeUps(abc.ABC):
         """Forget the waiter. Does nothing if it is not known."""
 
     def wait(self, bell: Bell, seconds: float) -> None:
-        """Wait until the bell rings, or for that long."""
-        bell.sleep(seconds)
+        """Block the thread until the bell rings, or for that long."""
+        bell.block(seconds)
+
+    def await_(self, bell: Bell, seconds: float) -> Coroutine[Any, Any, None]:
+        """Wait in a task until the bell rings, or for that long."""
+        return bell.sleep(seconds)
 
 
 class LeaseStore(abc.ABC):
@@ -175,12 +182,20 @@ class LeaseStore(abc.ABC):
     back. `read` may be sent again; so may `append`, but only to the record
     that it was sent to first (the line may then be there twice). No verb may
     take much longer than the store's own time-outs.
+
+    The verbs block a thread. Each has a form for tasks (`acreate` for `create`, and
+    so on), which the lock service calls; by default that calls the blocking form,
+    for stores that answer at once. `userlock.stores.verbs` has the base class of
+    stores that wait for a server.
     """
 
     #: Only threads that serve a request can use the store: heartbeats are refused then.
     requests_only = False
     #: `fence` gives numbers that grow; otherwise it is not called.
     fences = False
+    #: How many callers of one process may be in a lock's queue. Further ones wait for their turn to
+    #: queue, within the process.
+    most_queued = 200
     #: Wakes waiters, in a store that can tell them of a release.
     wake_ups: WakeUps | None = None
 
@@ -255,6 +270,42 @@ class LeaseStore(abc.ABC):
             return None
         assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
         return stored, stored.version
+
+    # --- the verbs as coroutines ------------------------------------------------------------
+
+    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        """Create as `create` does."""
+        return self.create(lock_id, record, ttl_seconds)
+
+    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        """Read as `read` does."""
+        return self.read(lock_id, hurry=hurry)
+
+    async def aswap(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        """Swap as `swap` does."""
+        return self.swap(lock_id, version, record, ttl_seconds)
+
+    async def aremove(self, lock_id: str, version: object) -> bool:
+        """Remove as `remove` does."""
+        return self.remove(lock_id, version)
+
+    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
+        """Append as `append` does."""
+        return self.append(lock_id, line)
+
+    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        """Rewrite as `rewrite` does."""
+        return self.rewrite(lock_id, version, record)
+
+    async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+        """Append and wake as `append_and_wake` does."""
+        return self.append_and_wake(lock_id, line)
+
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append as `fence` does."""
+        return self.fence(lock_id, line)
 
     def shard_of(self, lock_id: str) -> int:
         """Return the server that has the lock, of a store on several: one may be down alone."""

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Hashable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
 from userlock.fork import reset_in_child
@@ -31,6 +31,7 @@ from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Lease, Lost, Released, Unavailable
 from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore, NoConnection, StoreUnavailable
+from userlock.waits import run
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -51,7 +52,7 @@ _MOST_PER_RUN = 100
 
 
 #: Releases a lease; raises `StoreUnavailable`.
-Release = Callable[[Lease], Released | Lost]
+Release = Callable[[Lease], Coroutine[Any, Any, Released | Lost]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class PendingReleases:
         first, self.any = not self.any, True  # read afterwards, as `send` counts afterwards
         return first
 
-    def send(
+    async def send(
         self,
         server: Hashable = None,
         most: int = _MOST_PER_REQUEST,
@@ -138,14 +139,14 @@ class PendingReleases:
         me = object()
         self._sending.add(me)
         try:
-            return self._send(self._queues.get(server, collections.deque()), most, may_ask)
+            return await self._send(self._queues.get(server, collections.deque()), most, may_ask)
         finally:
             self._sending.discard(me)
             self.any = False
             if self.left:  # looked at afterwards: another thread may have added one just now
                 self.any = True
 
-    def _send(
+    async def _send(
         self, queue: collections.deque[_Pending], most: int, may_ask: Callable[[], bool]
     ) -> int:
         now = self._clock.now()
@@ -167,7 +168,7 @@ class PendingReleases:
             asked += 1
             later = dataclasses.replace(pending, next_try=now + _RETRY_SECONDS)
             try:
-                outcome = self._release(lease)
+                outcome = await self._release(lease)
             except StoreUnavailable as trouble:
                 if not trouble.serves_others:
                     queue.append(pending)
@@ -216,36 +217,43 @@ class StoreClient:
         self.pending = PendingReleases(release, clock)
         # One server that is down must not keep requests from the others.
         self._shard_of = store.shard_of
+        self._only = CircuitBreaker(clock) if type(store).shard_of is LeaseStore.shard_of else None
         self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
 
     def breaker_of(self, lock_id: str) -> CircuitBreaker:
         """Return the breaker of the server that has the lock."""
-        return self._of_shard[self._shard_of(lock_id)]
+        return self._only or self._of_shard[self._shard_of(lock_id)]
 
-    def call(self, lock_id: str, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    async def call(
+        self,
+        lock_id: str,
+        verb: Callable[_P, Coroutine[Any, Any, _R]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _R:
         """Call the store, unless its server is known not to answer.
 
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
-        breaker = self._of_shard[self._shard_of(lock_id)]
+        breaker = self._only or self._of_shard[self._shard_of(lock_id)]
         if not breaker.closed and not breaker.allows():
             raise StoreUnavailable(breaker.reason, sent=False)
         asked_at = self._clock.now()
         try:
-            answer = verb(*args, **kwargs)
+            answer = await verb(*args, **kwargs)
         except StoreUnavailable as trouble:
             if breaker.answered_one_of > asked_at:
                 trouble.serves_others = True
             if trouble.serves_others:
-                self.answered(breaker)
+                await self.answered(breaker)
             else:
                 self.failed(breaker, asked_at, trouble)
             raise
         if asked_at > breaker.answered_one_of:
             breaker.answered_one_of = asked_at
         if self.pending.any or not breaker.closed:
-            self.answered(breaker)
+            await self.answered(breaker)
         return answer
 
     def failed(self, breaker: CircuitBreaker, asked_at: float, trouble: StoreUnavailable) -> None:
@@ -254,27 +262,27 @@ class StoreClient:
             cost_seconds = self._clock.now() - asked_at
             breaker.failed(cost_seconds=cost_seconds, reason=trouble.reason)
 
-    def answered(self, breaker: CircuitBreaker) -> None:
+    async def answered(self, breaker: CircuitBreaker) -> None:
         """Note that a server answered, and send it some pending releases."""
         if not breaker.closed:
             breaker.succeeded()
         if self.pending.any:
             asked_at = self._clock.now()
             try:
-                self.pending.send(breaker)
+                await self.pending.send(breaker)
             except StoreUnavailable as trouble:
                 self.failed(breaker, asked_at, trouble)
 
-    def give_back(self, lease: Lease) -> Released | Lost | Unavailable:
+    async def give_back(self, lease: Lease) -> Released | Lost | Unavailable:
         """Release a lease now, or later if the store does not answer."""
         if lease.degraded and not lease.unsettled:
             return Lost("forgotten")  # it was never sent to the store
         outcome: Released | Lost | Unavailable
         try:
-            outcome = self.call(lease.lock_id, self._release, lease)
+            outcome = await self.call(lease.lock_id, self._release, lease)
         except StoreUnavailable as trouble:
             outcome = Unavailable(trouble.reason, trouble.sent)
-        except BaseException:  # the thread is being stopped
+        except BaseException:  # the thread is being stopped, or the task was cancelled
             self.release_later(lease)
             raise
         if lease.unsettled or isinstance(outcome, Unavailable):
@@ -290,10 +298,10 @@ class StoreClient:
     def run(self, now: float) -> float | None:
         """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
         more = False
-        for breaker in list(self._of_shard.values()):
+        for breaker in [self._only] if self._only else list(self._of_shard.values()):
             asked_at = self._clock.now()
             try:
-                asked = self.pending.send(breaker, _MOST_PER_RUN, breaker.allows)
+                asked = run(self.pending.send, breaker, _MOST_PER_RUN, breaker.allows)
             except StoreUnavailable as trouble:
                 self.failed(breaker, asked_at, trouble)
                 continue

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from userlock.bell import Bell
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, EventLoopBlocked, LockTimeout, TooManyWaiting
 from userlock.events import (
@@ -32,10 +31,13 @@ from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn,
 from userlock.lock.record import Record, aged
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
-from userlock.lock.tasks import may_wait, present_errand
+from userlock.waits import Bell, blocks_event_loop, finish, pause
 
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
+
+#: A process that waits for more locks polls each of them less often.
+_MANY_LOCKS = 100
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -54,13 +56,15 @@ class Attempt:
         listeners: called with the events.
         admission: the waiters of this process; those in a fallback store are among them.
         max_waiting: the most waiters of the lock in this process; None for no limit.
-        started: the time of the call; now, if it is not given.
 
     Attributes:
         attempts: the number of requests to the store.
         blocked_by: the first holder met, described; empty if the lock was free.
         holder: the last holder met.
         joined: whether the claim may be in the queue.
+        taken: the lease, once it is known.
+        unsettled: whether a request for it may still reach the store.
+        settled: whether it has left nothing behind, or is over.
     """
 
     __slots__ = (
@@ -73,7 +77,10 @@ class Attempt:
         "joined",
         "listeners",
         "max_waiting",
+        "settled",
         "started",
+        "taken",
+        "unsettled",
         "wait_seconds",
     )
 
@@ -85,18 +92,20 @@ class Attempt:
         listeners: Listeners,
         admission: Admission,
         max_waiting: int | None,
-        started: float | None = None,
     ) -> None:
         self.claim = claim
         self.wait_seconds = wait_seconds
         self.listeners = listeners
         self.admission = admission
         self.max_waiting = max_waiting
-        self.started = clock.now() if started is None else started
+        self.started = clock.now()
         self.attempts = 1
         self.blocked_by = ""
         self.holder: Holder | None = None
         self.joined = False
+        self.taken: Lease | None = None
+        self.unsettled = True
+        self.settled = False
         self._clock = clock
 
     @property
@@ -146,6 +155,10 @@ class Attempt:
             record=claim.record,
             priority=claim.holder.priority,
         )
+
+    def lease_in_store(self) -> Lease:
+        """Return what the store may have for the claim: a lease, or a position in the queue."""
+        return self.lease_without_store(unsettled=self.unsettled)._replace(degraded=False)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -213,7 +226,7 @@ class Waiting:
     hold_times: HoldTimes
     local: LocalWaiters
 
-    def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
+    async def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
         """Wait for a lock that somebody has.
 
         Args:
@@ -228,55 +241,70 @@ class Waiting:
             StoreUnavailable: the store stopped answering.
         """
         lock_id, admission = attempt.claim.lock_id, attempt.admission
-        blocks = attempt.wait_seconds > 0 and not may_wait()
-        if attempt.wait_seconds <= 0 or blocks:
-            # It tries once, and keeps no thread. The lock may be free, with its record still there.
+        if attempt.wait_seconds <= 0 or blocks_event_loop():
+            # It tries once. The lock may be free, with its record still there.
             wait_seconds, attempt.wait_seconds = attempt.wait_seconds, 0
             try:
-                lease = _Wait(self, attempt, holding).run()
+                lease = await _Wait(self, attempt, holding).run()
             finally:
                 attempt.wait_seconds = wait_seconds  # for a try in the fallback store
             if lease is None:
-                raise EventLoopBlocked(lock_id=lock_id) if blocks else attempt.timed_out()
+                raise EventLoopBlocked(lock_id=lock_id) if wait_seconds else attempt.timed_out()
             return lease
+        claim, wake_ups, bell = attempt.claim, self.client.wake_ups, Bell()
         try:
             try:
                 rejection = admission.enter(lock_id, attempt, attempt.max_waiting)
                 if rejection is not None:
-                    typical = self.hold_times.typical(attempt.claim.priority.value)
+                    typical = self.hold_times.typical(claim.priority.value)
                     raise attempt.rejected(rejection, typical)
-                lease = self._wait(attempt, holding)
+                # A caller with other locks queues in any case: others may be waiting for it.
+                turn = self.local.enter(claim, bell, at_once=bool(holding))
+                attempt.settled = not turn  # nothing was sent for this claim
+                while not turn and attempt.left > 0:
+                    await self.local.rest(bell, attempt.left)
+                    bell.answer()
+                    turn = self.local.may_queue(claim)
+                lease = None
+                if turn:
+                    attempt.settled = False
+                    if wake_ups is not None:
+                        await wake_ups.begin(claim.token, bell)
+                        bell.listen = wake_ups.wait
+                    lease = await _Wait(self, attempt, holding, bell).run()
             finally:
-                admission.leave(lock_id, attempt)
+                self._leave(attempt, claim)
         finally:
             # Once more: the thread may be stopped while it leaves.
-            admission.leave(lock_id, attempt)
+            self._leave(attempt, claim)
         if lease is None:
             raise attempt.timed_out()
         return lease
 
-    def _wait(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease | None:
-        """Wait among the waiters of this process, and listen to the store if it wakes waiters."""
-        wait = _Wait(self, attempt, holding)
-        claim, wake_ups = attempt.claim, self.client.wake_ups
-        try:
-            try:
-                self.local.enter(claim, wait.bell)
-                if wake_ups is not None:
-                    wake_ups.begin(claim.token, wait.bell)
-                return wait.run()
-            finally:
-                if wake_ups is not None:
-                    wake_ups.end(claim.token)
-                self.local.leave(claim)
-        finally:
-            self.local.leave(claim)
+    def _leave(self, attempt: Attempt, claim: Claim) -> None:
+        """Leave the waiters of this process."""
+        if self.client.wake_ups is not None:
+            self.client.wake_ups.end(claim.token)
+        self.local.leave(claim)
+        attempt.admission.leave(claim.lock_id, attempt)
 
 
 class _Wait:
     """One wait."""
 
-    def __init__(self, parts: Waiting, attempt: Attempt, holding: Iterable[Lease]) -> None:
+    __slots__ = (
+        *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
+        *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
+        *("_seen", "_seen_at", "_since", "_wake_ups"),
+    )
+
+    def __init__(
+        self,
+        parts: Waiting,
+        attempt: Attempt,
+        holding: Iterable[Lease],
+        bell: Bell | None = None,
+    ) -> None:
         self._parts = parts
         self._attempt = attempt
         self._claim = claim = attempt.claim
@@ -284,11 +312,7 @@ class _Wait:
         self._protocol = parts.protocol
         self._policy: PriorityPolicy = parts.policy.of(claim.priority)
         self._wake_ups = parts.client.wake_ups
-        listen = None if self._wake_ups is None else self._wake_ups.wait
-        self.bell = Bell(listen)
-        self._errand = present_errand()
-        if self._errand is not None:
-            self._errand.listen(self.bell)
+        self._bell = bell
         #: The record as it was last read, and the time before and after which it was.
         self._seen: Record | None = None
         self._seen_at = self._polled_at = self._polled_before = self._since = parts.clock.now()
@@ -305,58 +329,63 @@ class _Wait:
             else None
         )
 
-    def run(self) -> Lease | None:
+    async def run(self) -> Lease | None:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
         try:
-            if self._errand is not None:
-                self._errand.check()
-            lease = self._queue_up() if self._attempt.wait_seconds > 0 else self._try_once()
+            try:
+                lease = await (self._try_once() if self._bell is None else self._wait())
+            finally:
+                if self._deadlocks is not None:
+                    await finish(self._deadlocks.end)
             if lease is not None:
                 return lease
         except StoreUnavailable:
             raise
         except DeadlockDetected as error:
-            self._leave()
+            await self._leave()
             self._attempt.deadlocked(error)
             raise
-        except BaseException:
-            # The thread is being stopped (KeyboardInterrupt, a signal handler
-            # that raises): it leaves the queue, and if it was granted the lock
-            # all the same, gives it back.
-            self._parts.client.give_back(self._attempt.lease_without_store(unsettled=True))
-            raise
-        self._give_up()
+        await self._give_up()
         return None
 
-    def _give_up(self) -> None:
+    async def _give_up(self) -> None:
         """Leave the queue, and leave no lock behind that is free for ever."""
         if self._seen is not None:
             with contextlib.suppress(StoreUnavailable):
-                if self._reserved(self._seen, leaving=True):
+                if await self._reserved(self._seen, leaving=True):
                     return
         if self._attempt.joined:
-            self._leave()
+            await self._leave()
 
-    def _leave(self) -> None:
+    async def _leave(self) -> None:
         try:
-            self._ask(self._protocol.leave, self._claim.lock_id, self._claim.token)
+            await self._ask(self._protocol.leave, self._claim.lock_id, self._claim.token)
         except StoreUnavailable:
             self._parts.client.release_later(self._attempt.lease_without_store(unsettled=True))
 
-    def _reserved(self, record: Record, *, leaving: bool) -> bool:
+    async def _reserved(self, record: Record, *, leaving: bool) -> bool:
         """Reserve the free lock for the queue; return whether it was."""
         claim = self._claim
         return record.can_be_reserved_by(claim.token) and bool(
-            self._ask_among_others(self._protocol.reserve, claim, record, leaving=leaving)
+            await self._ask_among_others(self._protocol.reserve, claim, record, leaving=leaving)
         )
 
     # --- requests ---------------------------------------------------------------------------
 
-    def _ask(self, verb: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+    async def _ask(
+        self, verb: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        attempt = self._attempt
+        before, attempt.unsettled = attempt.unsettled, True
+        answer = await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
+        attempt.unsettled = before
+        return answer
 
-    def _ask_among_others(
-        self, verb: Callable[_P, _R | None], *args: _P.args, **kwargs: _P.kwargs
+    async def _ask_among_others(
+        self,
+        verb: Callable[_P, Coroutine[Any, Any, _R | None]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
     ) -> _R | None:
         """Ask for a change that others may prevent; None, after a pause, if they did.
 
@@ -364,55 +393,55 @@ class _Wait:
         is taken back with the position in the queue.
         """
         try:
-            answer = self._ask(verb, *args, **kwargs)
+            answer = await self._ask(verb, *args, **kwargs)
         except StoreUnavailable as trouble:
             if not trouble.of_demand:
                 raise
             self._attempt.joined = self._attempt.joined or trouble.sent
-            self._stand_back()
+            await self._stand_back()
             return None
         self._prevented = 0
         return answer
 
-    def _stand_back(self) -> None:
+    async def _stand_back(self) -> None:
         """Pause: not for as long as others, and longer each time."""
         self._prevented += 1
         most = self._policy.polling.most_seconds * 2 ** min(self._prevented, 10)
-        self._pause(min(most, _MOST_PAUSE_SECONDS) * self._parts.random.uniform(0.5, 1.0))
+        await self._pause(min(most, _MOST_PAUSE_SECONDS) * self._parts.random.uniform(0.5, 1.0))
 
-    def _read(self, lock_id: str) -> Record | None:
-        return self._parts.client.call(lock_id, self._protocol.look, lock_id)
+    async def _read(self, lock_id: str) -> Record | None:
+        return await self._parts.client.call(lock_id, self._protocol.look, lock_id)
 
-    def _append(self, lock_id: str, entry: bytes) -> object:
-        return self._parts.client.call(lock_id, self._protocol.append, lock_id, entry)
+    async def _append(self, lock_id: str, entry: bytes) -> object:
+        return await self._parts.client.call(lock_id, self._protocol.append, lock_id, entry)
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def _try_once(self) -> Lease | None:
+    async def _try_once(self) -> Lease | None:
         """Claim a free lock whose record is still there, if nobody else is queued."""
-        record = self._read(self._claim.lock_id)
+        try:
+            record = await self._read(self._claim.lock_id)
+        except StoreUnavailable as trouble:
+            if not trouble.of_demand:
+                raise
+            return None
         if record is None:
-            return self._ask_among_others(self._protocol.take, self._claim)
+            return await self._ask_among_others(self._protocol.take, self._claim)
         self._attempt.met(record)
         self._seen = record
-        return self._claimed(record) if record.is_turn_of(self._claim.token) else None
+        return await self._claimed(record) if record.is_turn_of(self._claim.token) else None
 
-    def _claimed(self, record: Record, *, passing: bool = True) -> Lease | None:
+    async def _claimed(self, record: Record, *, passing: bool = True) -> Lease | None:
         """Claim a free lock as it was read; None if others were faster."""
-        return self._ask_among_others(self._protocol.claim, self._claim, record, passing=passing)
+        return await self._ask_among_others(
+            self._protocol.claim, self._claim, record, passing=passing
+        )
 
-    def _queue_up(self) -> Lease | None:
-        try:
-            return self._wait()
-        finally:
-            if self._deadlocks is not None:
-                self._deadlocks.end()
-
-    def _wait(self) -> Lease | None:
+    async def _wait(self) -> Lease | None:
         """Poll until the lock is ours; None when the wait is over."""
         claim = self._claim
         turn = Turn(claim.token)
-        record = self._join()
+        record = await self._join()
         while True:
             now = self._clock.now()
             decision = turn.decide(record, now)
@@ -420,51 +449,54 @@ class _Wait:
             match decision:
                 case Decision.CLAIM | Decision.PASS:
                     assert record is not None
-                    lease = self._claimed(record, passing=decision is Decision.PASS)
+                    lease = await self._claimed(record, passing=decision is Decision.PASS)
                 case Decision.CREATE:
                     # A queue that was read long ago is not restored: its waiters have queued
                     # again, or have gone, and would keep later ones from the lock.
                     seen = self._seen if now - self._seen_at < MEMORY_SECONDS else None
-                    lease = self._ask_among_others(self._protocol.begin, claim, seen)
+                    lease = await self._ask_among_others(self._protocol.begin, claim, seen)
                 case Decision.REJOIN:
                     assert record is not None
                     # It may be ours: a late command of before the poll has arrived.
                     lease = self._protocol.granted(claim, record, self._polled_before)
                     if lease is None:
-                        record = self._join()
+                        record = await self._join()
                         if record is None or record.position_of(claim.token) is not None:
                             continue
                         # The record takes no entry: another program's, or no room.
                         if record.is_turn_of(claim.token):
-                            lease = self._claimed(record)
-                        elif not self._reserved(record, leaving=False) and not self._pause(
-                            self._policy.polling.most_seconds
-                        ):
+                            lease = await self._claimed(record)
+                        elif not await self._reserved(
+                            record, leaving=False
+                        ) and not await self._pause(self._policy.polling.most_seconds):
                             return None
                 case Decision.WAIT:
                     left = self._attempt.wait_seconds - (now - self._attempt.started)
                     if left <= 0:
                         return None
                     if self._deadlocks is not None and record is not None:
-                        left = min(left, self._deadlocks.check(record))
-                    self._rest(turn, record, now, left)
+                        left = min(left, await self._deadlocks.check(record))
+                    seconds = min(left, self._delay(turn, record, now))
+                    if turn.patience_ends is not None:
+                        seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
+                    assert self._bell is not None
+                    await self._parts.local.rest(self._bell, seconds, self._wake_ups)
             if lease is not None:
                 return lease
-            if self._errand is not None:
-                self._errand.check()
             if decision is not Decision.WAIT and self._attempt.left <= 0:
                 return None  # others were faster, perhaps all the time
             match decision:
                 case Decision.CREATE:
-                    record = self._join()
+                    record = await self._join()
                 case Decision.WAIT:
-                    record = self._next()
+                    record = await self._next()
                 case _:
-                    record = self._poll()
+                    record = await self._poll()
 
-    def _next(self) -> Record | None:
+    async def _next(self) -> Record | None:
         """Return a record that another waiter of this process has read meanwhile, or poll."""
-        woken, news = self.bell.answer()
+        assert self._bell is not None
+        woken, news = self._bell.answer()
         if isinstance(news, Stored):
             self._about_to_decide_on(self._clock.now())
             told = Record(news)
@@ -472,7 +504,7 @@ class _Wait:
             return told
         reading = self._parts.local.latest(self._claim.lock_id)
         if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
-            record = self._poll()
+            record = await self._poll()
             if self._wake_ups is not None and not woken:
                 self._note_missed(self._wake_ups, record)
             return record
@@ -485,30 +517,30 @@ class _Wait:
         if record is not None and record.released and record.next_token() == self._claim.token:
             wake_ups.missed()
 
-    def _poll(self) -> Record | None:
+    async def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""
         self._attempt.attempts += 1
         if self._ages_now():
             entry = aged(self._claim.token)
             self._aged = (
-                self._ask_among_others(self._protocol.append, self._claim.lock_id, entry)
+                await self._ask_among_others(self._protocol.append, self._claim.lock_id, entry)
                 is not None
             )
-        return self._look()
+        return await self._look()
 
-    def _look(self) -> Record | None:
+    async def _look(self) -> Record | None:
         self._about_to_decide_on(self._clock.now())
         try:
-            record = self._ask(self._protocol.look, self._claim.lock_id)
+            record = await self._ask(self._protocol.look, self._claim.lock_id)
         except StoreUnavailable as trouble:
             if not trouble.of_demand:
                 raise
-            self._stand_back()
+            await self._stand_back()
             return self._seen
         self._have_read(record)
         return record
 
-    def _join(self) -> Record | None:
+    async def _join(self) -> Record | None:
         """Join the queue, or join it again after the record has lost us."""
         attempt = self._attempt
         attempt.attempts += 1
@@ -516,10 +548,12 @@ class _Wait:
         self._about_to_decide_on(self._clock.now())
         record = None
         if self._seen is None or not self._seen.full:
-            record = self._ask_among_others(self._protocol.join, self._claim, again=attempt.joined)
+            record = await self._ask_among_others(
+                self._protocol.join, self._claim, again=attempt.joined
+            )
         if record is None and (self._seen is not None or self._prevented):
             # It is gone or full, or in such demand that this entry did not get in.
-            record = self._look()
+            record = await self._look()
         if record is not None:
             if not attempt.blocked_by:
                 attempt.met(record)
@@ -529,7 +563,7 @@ class _Wait:
             self._have_read(record)
             if record.worth_compacting:
                 with contextlib.suppress(StoreUnavailable):  # the wait will find out
-                    self._ask(self._protocol.compact, self._claim.lock_id, record)
+                    await self._ask(self._protocol.compact, self._claim.lock_id, record)
         return record
 
     def _about_to_decide_on(self, asked_at: float) -> None:
@@ -549,20 +583,13 @@ class _Wait:
         if not record.free:
             self._attempt.holder = record.holder
 
-    def _pause(self, seconds: float) -> bool:
+    async def _pause(self, seconds: float) -> bool:
         """Sleep without a position in the queue; return whether there was time left."""
         left = self._attempt.left
         if left <= 0:
             return False
-        self._clock.sleep(min(seconds, left))
+        await pause(self._clock, min(seconds, left))
         return True
-
-    def _rest(self, turn: Turn, record: Record | None, now: float, left: float) -> None:
-        """Sleep until the next poll."""
-        seconds = self._delay(turn, record, now)
-        if turn.patience_ends is not None:
-            seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
-        self._parts.local.rest(self.bell, min(seconds, left))
 
     def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
         polling = self._policy.polling
@@ -574,6 +601,9 @@ class _Wait:
         seconds = delay(look, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
+        crowds = len(self._parts.local.crowds)
+        if crowds > _MANY_LOCKS:  # ten thousand tasks may wait, each for a lock of its own
+            seconds *= crowds / _MANY_LOCKS
         return max(seconds - self._age, polling.least_seconds)
 
     def _held(self, record: Record, typical: float, now: float) -> float:

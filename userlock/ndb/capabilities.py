@@ -9,7 +9,7 @@ which is removed again. `userlock doctor --datastore` shows all capabilities.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.datastore_v1.types import query as query_types
 
 from userlock.datastore_rpc import Endpoint, Entity, Mutation, Query
+from userlock.waits import run
 
 _GOOGLE = "googleapis.com"
 
@@ -83,10 +84,10 @@ class _Probe:
         return results[0].version if results else 0
 
     @staticmethod
-    def _call(rpc: Callable[[Any, float], Any], argument: Any) -> Any:
+    def _call(rpc: Callable[[Any, float], Coroutine[Any, Any, Any]], argument: Any) -> Any:
         """Return an RPC's answer. Raises GoogleAPICallError."""
         try:
-            return rpc(argument, _TIMEOUT_SECONDS)
+            return run(rpc, argument, _TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise _translated(error) from error
 

@@ -34,7 +34,7 @@ from userlock.errors import (
     WrongTransaction,
 )
 from userlock.ids import quoted, show_request
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, held_seconds_of, lease_seconds_of
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
@@ -132,7 +132,7 @@ def _finding(
         return ReadWithoutLock, ""
     if read_under is not tenure:
         return ReadUnderEarlierTenure, ""
-    if tenure.lost or tenure.ran_out:
+    if tenure.lost or not tenure.expires_in:
         return _ran_out(tenure)
     return _outdated(entity, stamp, tenure)
 
@@ -172,10 +172,10 @@ def _finding_of_move(
 def _ran_out(tenure: HeldLock) -> Finding | None:
     if tenure.lost:
         return LeaseWasLost, tenure.lost
-    if not tenure.ran_out:
+    if tenure.expires_in > 0:
         return None
     return LeaseRanOut, (
-        f"a lease of {tenure.lease.ttl_seconds:g} s, taken {tenure.held_seconds:.3g} s ago"
+        f"a lease of {lease_seconds_of(tenure):g} s, taken {held_seconds_of(tenure):.3g} s ago"
     )
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 from google.cloud.ndb import tasklets
 
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import RequestNotes, current_context, in_flight, request_notes
@@ -121,9 +121,9 @@ def books_of_request(notes: RequestNotes) -> Books:
 
 def books_of(tenure: HeldLock) -> Books:
     """Return the books of a tenure."""
-    books = tenure.notes.get("books")
+    books = notes_of(tenure).get("books")
     if books is None:
-        books = tenure.notes.setdefault("books", Books())
+        books = notes_of(tenure).setdefault("books", Books())
     return books  # type: ignore[return-value]
 
 

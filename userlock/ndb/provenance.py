@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.callsite import CallSite
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import current_attempt, current_transaction
 from userlock.ndb.patches import is_complete
@@ -172,7 +172,7 @@ def last_puts(tenure: HeldLock | None) -> dict[Any, LastPut]:
     """Return the latest put of each entity, by key: of a tenure, or of the running transaction."""
     if tenure is None:
         return current_attempt().puts
-    return tenure.notes.setdefault("last puts", {})  # type: ignore[return-value]
+    return notes_of(tenure).setdefault("last puts", {})  # type: ignore[return-value]
 
 
 def newer_put(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> LastPut | None:

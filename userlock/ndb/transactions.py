@@ -23,13 +23,13 @@ from google.cloud.ndb.exceptions import NestedRetryException
 
 from userlock.errors import UserLockError
 from userlock.ids import quoted
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
     current_context,
-    in_transaction,
+    current_transaction,
     request_notes,
 )
 from userlock.ndb.pending import Books, books_of, books_of_request, note_failure, wait_for_all
@@ -47,13 +47,13 @@ class DatastoreParticipant:
 
         Raises the first unseen error of a write, and logs the others.
         """
-        books = tenure.notes.get("books")
+        books = notes_of(tenure).get("books")
         if isinstance(books, Books):
             books.finish(f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
-        return in_transaction()
+        return current_transaction() is not None
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
         """Release when this attempt of the transaction is over.

@@ -45,7 +45,7 @@ from userlock.errors import (
     WrongTransaction,
 )
 from userlock.events import LISTENERS, StaleWrite
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
 from userlock.ndb import capabilities
 from userlock.ndb.checks import check_delete, check_put, check_whole
@@ -354,8 +354,8 @@ class Write(PendingWrite, abc.ABC):
                 yield PutAfterRelease, when
             elif tenure.lost:
                 yield LeaseWasLost, tenure.lost
-            elif tenure.ran_out:
-                held = f"{tenure.held_seconds:.3g} s after the lock was taken"
+            elif not tenure.expires_in:
+                held = f"{held_seconds_of(tenure):.3g} s after the lock was taken"
                 yield LeaseRanOut, f"{when} {held}"
 
     # --- its outcome ------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.configuration import default_service
-from userlock.lock.held_lock import HeldLock
+from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
@@ -243,7 +243,7 @@ class Worker:
                 ) as tenure:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure)
-                    if tenure.lease.contended:
+                    if was_contended(tenure):
                         row = key.get(use_cache=False, use_global_cache=False)
                         if row is None:
                             return Outcome.NOTHING

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
-from userlock.bell import Bell
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.record import Record
 from userlock.lock.store import (
@@ -28,6 +27,7 @@ from userlock.lock.store import (
     WakeUps,
 )
 from userlock.stores import urls
+from userlock.waits import Bell
 
 Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
@@ -53,7 +53,7 @@ class _WakeUps(WakeUps):
         super().__init__()
         self._bells: dict[str, Bell] = {}
 
-    def begin(self, token: str, bell: Bell) -> None:
+    async def begin(self, token: str, bell: Bell) -> None:
         self._bells[token] = bell
 
     def end(self, token: str) -> None:

@@ -1,20 +1,37 @@
 """The connections of a process to one server.
 
-A process has about as many as it has threads that use locks at one moment, and
-never more than a bound: a thread that needs one more waits for its turn
-(`connection_limit`). A forked child starts with no connections.
+A process has about as many as it has callers that use locks at one moment, and
+never more than a bound: a caller that needs one more waits for its turn. A forked
+child starts with no connections.
+
+    A, B (use all there may be)             C                          D
+                                            none idle: waits
+                                                                       waits
+    A gives its connection back ──────────▶ uses it
+    B closes its own, after an error ────────────────────────────────▶ may make one
+
+Handed on in order. If connections were put back where anybody finds them,
+running threads would take them again and again before the waiting ones wake.
+
+If the server fails one caller, the waiting ones fail at once: one after
+another, each would wait for the server as long as the first did.
+
+A thread makes the connection that it needs. Names, certificates, passwords and
+Sentinels are looked up by code that blocks, so a task waits while a thread makes
+one and puts it here; the thread ends then. Nothing is lost if the task has gone.
 """
 
 from __future__ import annotations
 
 import abc
+import threading
 import weakref
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from userlock.fork import reset_in_child
-from userlock.lock.store import StoreUnavailable
-from userlock.stores.connection_limit import Place, Places
+from userlock.lock.store import NoConnection, StoreUnavailable
+from userlock.waits import Bell, locked, run, task_loop
 
 #: For finding and connecting to a server, and for its reply, in seconds.
 CONNECT_TIMEOUT = 0.1
@@ -22,19 +39,27 @@ REPLY_TIMEOUT = 0.3
 #: For a reply when the server has just been slow, in seconds. A hanging server costs one request
 #: this and `REPLY_TIMEOUT` before the breaker opens.
 HURRY_TIMEOUT = 0.1
+#: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
+_MOST_CONNECTING = 10.0
 #: For a connection while all are in use, in seconds. A burst of hundreds of threads takes its turns
 #: within it, to a server some 40 ms away.
 PATIENCE = 1.0
 
 
+class Place:
+    """Room for one connection, which refers to it until it is closed."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Connection(Protocol):
-    """One connection, used by one thread at a time."""
+    """One connection, used by one caller at a time."""
 
     #: In its pool, until it is closed.
     place: Place | None
 
     def begin(self) -> None:
-        """Begin an exchange: its deadline and its bound (`stream`) count from here on."""
+        """Begin an exchange of the running caller's: its deadline and bound count from here on."""
         ...
 
     @property
@@ -51,11 +76,32 @@ class Connection(Protocol):
 
 
 _C = TypeVar("_C", bound=Connection)
+_P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
+#: Sends commands on a connection, and reads all their replies.
+Exchange = Callable[Concatenate[_C, _P], Coroutine[Any, Any, _Answer]]
+
+
+class _Waiter(Generic[_C]):
+    """A caller that waits for a connection, and what it was given."""
+
+    __slots__ = ("bell", "given", "refused")
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.given: _C | Place | None = None
+        self.refused = ""  # why there will be none
+
+    def serve(self, given: _C | Place | None, refused: str = "") -> None:
+        self.given, self.refused = given, refused
+        self.bell.ring()
 
 
 class Pool(abc.ABC, Generic[_C]):
     """Connections to one server. Thread-safe; none is shared.
+
+    A place is free again when nothing refers to it any more: none is lost when
+    an interrupt makes a thread drop a connection.
 
     Args:
         most: how many there may be.
@@ -70,14 +116,28 @@ class Pool(abc.ABC, Generic[_C]):
     def __init__(self, *, most: int) -> None:
         self.idle: list[_C] = []
         self._most = most
-        self._places = Places(most, self.idle)
         # A store that is dropped leaves no open sockets behind.
         weakref.finalize(self, _close_all, self.idle)
+        self._begin()
         reset_in_child(self._start_again)
 
+    def _begin(self) -> None:
+        self._taken: weakref.WeakSet[Place] = weakref.WeakSet()
+        self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
+        self._waiters: dict[_Waiter[_C], None] = {}
+        self._making = False
+
+    def _start_again(self) -> None:
+        """Let go of the parent's connections, in a forked child: nothing is sent on close."""
+        self._begin()
+        _close_all(self.idle)
+
     @abc.abstractmethod
-    def connect(self, timeout: float | None) -> _C:
-        """Return a new connection; `timeout`: another one for replies than usual, in seconds."""
+    def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
+        """Return a new connection; `timeout`: another one for replies than usual, in seconds.
+
+        Called in threads only.
+        """
 
     @abc.abstractmethod
     def is_a_break(self, error: BaseException) -> bool:
@@ -89,63 +149,109 @@ class Pool(abc.ABC, Generic[_C]):
 
     # --- exchanges --------------------------------------------------------------------------
 
-    def ask(
-        self, exchange: Callable[[_C], _Answer], take: Callable[[], _C] | None = None
+    async def ask(
+        self, exchange: Exchange[_C, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
     ) -> _Answer:
-        """Return the result of an exchange on a connection.
+        """Return the result of an exchange on a connection that has not ended.
 
         After any error, `KeyboardInterrupt` included, the connection is closed:
         a reply may still be on its way, and would be taken for the next
         command's. Trouble with the server is raised as `StoreUnavailable`.
-
-        Args:
-            exchange: sends commands, and reads all their replies.
-            take: gives the connection; by default `self.take`.
         """
+        return await self.exchange(True, exchange, *args, **kwargs)
+
+    async def ask_unchecked(
+        self, exchange: Exchange[_C, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _Answer:
+        """As `ask`, on a connection that may have ended while it was idle.
+
+        Saves a system call where the outcome is read back after a break anyway.
+        """
+        return await self.exchange(False, exchange, *args, **kwargs)
+
+    async def exchange(
+        self,
+        checked: bool,
+        exchange: Exchange[_C, _P, _Answer],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _Answer:
+        """Return the result of an exchange; `checked`: as `ask` does, else as `ask_unchecked`."""
         connection = None
         try:
-            connection = self.take() if take is None else take()
+            try:
+                connection = self.idle.pop()  # atomic; the latest used is the likeliest alive
+            except IndexError:
+                connection = await self._taken_in_turn()
+            else:
+                if checked and connection.stale:
+                    stale, connection = connection, None
+                    connection = await self._replaced(stale)
             connection.begin()
-            answer = exchange(connection)
+            answer = await exchange(connection, *args, **kwargs)
         except BaseException as error:
             self._failed(connection, error)
             raise
-        self.give_back(connection)
+        self.idle.append(connection)
+        if self._waiters:
+            self._hand_on()
         return answer
 
-    def ask_to_read(self, exchange: Callable[[_C], _Answer], *, hurry: bool = False) -> _Answer:
+    async def ask_to_read(
+        self,
+        exchange: Exchange[_C, _P, _Answer],
+        hurry: bool,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _Answer:
         """Return the result of an exchange that changes nothing, and so may be repeated.
 
         Args:
             exchange: is repeated on another connection if the first one breaks.
             hurry: ask once, on a new connection, with `HURRY_TIMEOUT` for a reply.
+            *args: for the exchange.
+            **kwargs: likewise.
         """
         if hurry:
-            return self.ask_apart(exchange, HURRY_TIMEOUT)
+            return await self.ask_apart(exchange, HURRY_TIMEOUT, *args, **kwargs)
         try:
-            return self.ask(exchange, self.take_unchecked)
+            return await self.ask_unchecked(exchange, *args, **kwargs)
         except StoreUnavailable as trouble:
             cause = trouble.__cause__
             if not trouble.sent or cause is None or not self.is_a_break(cause):
                 raise
         try:
-            return self.ask(exchange)
+            return await self.ask(exchange, *args, **kwargs)
         except StoreUnavailable as later:
             later.sent = True  # the first one was
             raise
 
-    def ask_apart(self, exchange: Callable[[_C], _Answer], timeout: float | None = None) -> _Answer:
+    async def ask_apart(
+        self,
+        exchange: Exchange[_C, _P, _Answer],
+        timeout: float | None,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _Answer:
         """Return the result of an exchange on a new connection, which is closed afterwards."""
         connection = None
         try:
-            connection = self.make(timeout)
+            connection = await self.make(timeout)
             connection.begin()
-            answer = exchange(connection)
+            answer = await exchange(connection, *args, **kwargs)
         except BaseException as error:
             self._failed(connection, error)
             raise
         self.close(connection)
         return answer
+
+    def block_apart(self, exchange: Callable[[_C], _Answer]) -> _Answer:
+        """As `ask_apart`, in a thread, for an exchange that blocks it."""
+
+        async def blocking(connection: _C) -> _Answer:
+            return exchange(connection)
+
+        return run(self.ask_apart, blocking, None)
 
     def _failed(self, connection: _C | None, error: BaseException) -> None:
         """Close the connection of an exchange that failed; raise trouble with the server."""
@@ -153,7 +259,7 @@ class Pool(abc.ABC, Generic[_C]):
         if isinstance(error, self.trouble):
             trouble = self.unavailable(error, sent=connection is not None)
             if connection is None or trouble.slow:
-                self._places.refuse(trouble.reason)
+                self._refuse(trouble.reason)
         if connection is not None:
             self.close(connection)
         if trouble is not None:
@@ -163,43 +269,45 @@ class Pool(abc.ABC, Generic[_C]):
 
     # --- connections ------------------------------------------------------------------------
 
-    def take(self) -> _C:
-        """Return a connection for one exchange, to be given back or closed.
-
-        An idle one that has ended is replaced, before anything is sent and in doubt.
-        """
-        connection = self.take_unchecked()
-        if not connection.stale:
-            return connection
-        self.close(connection)
+    async def _replaced(self, stale: _C) -> _C:
+        """Return a connection in place of one that has ended, before anything was sent."""
+        self.close(stale)
         self.drop_idle()
-        return self.make()
+        return await self.make()
 
-    def take_unchecked(self) -> _C:
-        """Return a connection that may have ended while it was idle. Saves a system call."""
-        try:  # (`suppress` would take longer than the rest)
-            return self.idle.pop()  # atomic; the latest used is the likeliest alive
-        except IndexError:
-            pass
-        given = self._places.take(PATIENCE)
-        return self._made(given) if isinstance(given, Place) else given
+    async def _taken_in_turn(self) -> _C:
+        given = await self._wait_for_turn()
+        return await self._connected(given) if isinstance(given, Place) else given
 
-    def make(self, timeout: float | None = None) -> _C:
+    async def make(self, timeout: float | None = None) -> _C:
         """Return a new connection. Where there may be no more, an idle one is closed for it."""
-        given = self._places.take(PATIENCE)
+        given = await self._wait_for_turn()
         if isinstance(given, Place):
-            return self._made(given, timeout)
+            return await self._connected(given, timeout)
         place = given.place
         assert place is not None, "a closed connection was kept"
         given.close()
-        return self._made(place, timeout)
+        return await self._connected(place, timeout)
 
-    def _made(self, place: Place, timeout: float | None = None) -> _C:
+    async def _connected(self, place: Place, timeout: float | None = None) -> _C:
+        """Make a connection in a place: here, or for a task in a thread."""
+        if task_loop() is None:
+            return self._made(place, timeout)
+        maker = _Maker(self, place, timeout)
         try:
-            connection = self.connect(timeout)
+            await maker.bell.sleep(_MOST_CONNECTING)
+            return maker.result()
+        except BaseException:
+            maker.leave()
+            raise
+
+    def _made(self, place: Place, timeout: float | None) -> _C:
+        try:
+            connection = run(self.connect, timeout)
         except BaseException:
             # A kept error keeps its frames, and the place with them.
-            self._places.free(place)
+            self._taken.discard(place)
+            self._hand_on()
             raise
         connection.place = place
         return connection
@@ -207,25 +315,137 @@ class Pool(abc.ABC, Generic[_C]):
     def give_back(self, connection: _C) -> None:
         """Keep it for the next exchange."""
         self.idle.append(connection)
-        if self._places.waiters:
-            self._places.hand_on()
+        if self._waiters:
+            self._hand_on()
 
     def close(self, connection: _C) -> None:
-        """Close it. Another thread may make one."""
+        """Close it. Another caller may make one."""
         connection.close()
         connection.place = None
-        self._places.hand_on()
+        self._hand_on()
 
     def drop_idle(self) -> None:
         """Close those that stand idle."""
         _close_all(self.idle)
-        self._places.hand_on()
+        self._hand_on()
 
-    def _start_again(self) -> None:
-        """Let go of the parent's connections, in a forked child: nothing is sent on close."""
-        # Those in use will not come back; nor can waiting threads be woken.
-        self._places = Places(self._most, self.idle)
-        self.drop_idle()
+    # --- turns ------------------------------------------------------------------------------
+
+    async def _wait_for_turn(self) -> _C | Place:
+        """Return an idle connection, or a place for one.
+
+        Raises:
+            NoConnection: there was none in time.
+            StoreUnavailable: the server failed another caller meanwhile.
+        """
+        waiter = _Waiter[_C]()
+        try:
+            locked(self._mutex, self._queue, waiter)
+            await waiter.bell.sleep(PATIENCE)
+        except BaseException:
+            locked(self._mutex, self._waiters.pop, waiter, None)
+            if isinstance(waiter.given, Place):
+                self._taken.discard(waiter.given)
+                self._hand_on()
+            elif waiter.given is not None:
+                self.give_back(waiter.given)
+            raise
+        locked(self._mutex, self._waiters.pop, waiter, None)
+        if waiter.given is not None:
+            return waiter.given
+        if waiter.refused:
+            raise StoreUnavailable(waiter.refused, sent=False)
+        raise NoConnection(f"all {self._most} connections are in use")
+
+    def _refuse(self, reason: str) -> None:
+        """Fail the waiting callers: the server does not answer."""
+        for waiter in tuple(self._waiters):
+            if locked(self._mutex, self._waiters.pop, waiter, self) is None:
+                waiter.serve(None, reason)
+
+    def _hand_on(self) -> None:
+        """Serve the first waiter after a connection was given back or closed."""
+        if self._waiters:
+            locked(self._mutex, self._serve)
+
+    def _queue(self, waiter: _Waiter[_C]) -> None:
+        self._waiters[waiter] = None
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiters:
+            try:
+                given: _C | Place = self.idle.pop()
+            except IndexError:
+                # Counted one by one: an interrupt in the set's own tidying up leaves it too long.
+                if sum(1 for _ in self._taken) >= self._most:
+                    return
+                given = Place()
+                self._taken.add(given)
+            waiter = next(iter(self._waiters))
+            del self._waiters[waiter]
+            waiter.serve(given)
+
+
+class _Maker(Generic[_C]):
+    """A thread that makes one connection for a task. If the task has gone, the pool gets it.
+
+    Args:
+        pool: the connection's.
+        place: the connection's.
+        timeout: as in `Pool.connect`.
+
+    Attributes:
+        bell: rings when the connection is there, or is not to be had.
+    """
+
+    def __init__(self, pool: Pool[_C], place: Place, timeout: float | None) -> None:
+        self.bell = Bell()
+        self._pool = pool
+        self._place: Place | None = place
+        self._timeout = timeout
+        #: The connection, until somebody takes it.
+        self._made: list[_C] = []
+        self._error: BaseException | None = None
+        self._left = False
+        try:
+            threading.Thread(target=self._make, name="userlock-connect", daemon=True).start()
+        except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
+            self._make()
+
+    def _make(self) -> None:
+        try:
+            assert self._place is not None
+            self._made.append(self._pool._made(self._place, self._timeout))
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._place = None
+            self.bell.ring()
+            if self._left:
+                self.leave()
+
+    def leave(self) -> None:
+        """Let the pool have the connection: the task has gone."""
+        self._left = True
+        while self._made:
+            try:
+                connection = self._made.pop()
+            except IndexError:  # by the other thread
+                return
+            if connection.place in self._pool._taken and self._timeout is None:
+                self._pool.give_back(connection)
+            else:
+                self._pool.close(connection)
+
+    def result(self) -> _C:
+        """Return the connection; raise the error of making it."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if not self._made:
+            raise TimeoutError("connecting takes too long")
+        return self._made.pop()
 
 
 def _close_all(idle: list[_C]) -> None:

@@ -7,7 +7,8 @@ A socket's time-out bounds each `recv`, not the reply:
     recv, 0.3 s ────────────▶ one byte, after 0.25 s
     ...                       and so on for hours
 
-So every call of the socket gets the time that is left of its exchange. A reply
+So every call of the socket gets the time that is left of its exchange. In a thread
+the call blocks; in a task the event loop watches the socket. A reply
 is refused as soon as it announces more than the bound, before it is read. After
 any error the connection must be closed: its replies are out of step with its
 commands from then on.
@@ -15,15 +16,18 @@ commands from then on.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import MAX_RECORD_BYTES
+from userlock.waits import blocking, ready, running_loop
 
 #: Most bytes of a line.
 MOST_LINE_BYTES = 2048
@@ -33,7 +37,7 @@ MOST_BYTES = 1 << 24
 #: How many values one exchange has room for, however long they are.
 MOST_VALUES = MOST_BYTES // (MOST_VALUE_BYTES + MOST_LINE_BYTES)
 #: Most digits of a number: those of 64 bits.
-_MOST_DIGITS = 20
+MOST_DIGITS = 20
 
 #: Nearly all replies of one line; Python has such small buffers at hand.
 _SHORT = 256
@@ -41,6 +45,16 @@ _CHUNK = 4096
 _MOST_CHUNK = 1 << 16
 #: The part of a time-out by which an exchange may overrun: setting a socket's is a system call.
 _SLACK = 1 / 32
+
+
+def readable(numbers: Sequence[int], seconds: float) -> set[int]:
+    """Wait until one of some files can be read, or for that long; return those that can."""
+    if not hasattr(select, "poll"):  # Windows, eventlet
+        return set(select.select(numbers, [], [], seconds)[0])
+    poll = select.poll()  # unlike select.select, for any file number
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return {number for number, _ in poll.poll(seconds * 1000)}
 
 
 class Refused(Exception):
@@ -52,7 +66,7 @@ class TooLong(Refused):
 
 
 class Stream:
-    """One connection, used by one thread at a time.
+    """One connection, used by one caller at a time, thread or task.
 
     Args:
         sock: the connected socket.
@@ -61,6 +75,7 @@ class Stream:
 
     Attributes:
         plain: whether bytes go out as they are; not over TLS.
+        began: the begin of the exchange.
     """
 
     def __init__(
@@ -71,8 +86,9 @@ class Stream:
         self._now = now
         self._slack = timeout * _SLACK
         sock.settimeout(timeout)
-        #: The socket's own time-out.
+        #: The socket's own time-out; 0 for a task's.
         self._patience = timeout
+        self._loop: asyncio.AbstractEventLoop | None = None
         # With a time-out a plain socket does not block. Its own `send` waits for room first, which
         # is a system call more; nearly always there is room.
         self.plain = type(sock) is socket.socket and os.name == "posix"
@@ -83,19 +99,27 @@ class Stream:
 
     def begin(self) -> None:
         """Begin an exchange: the time and the bytes that it may take count from here on."""
-        self._ends = self._now() + self._timeout
+        self.began = now = self._now()
+        self._ends = now + self._timeout
         self._room = MOST_BYTES
-        if self._patience != self._timeout:
-            self._wait_at_most(self._timeout)
+        self._loop = loop = None if blocking.now() else running_loop()
+        patience = self._timeout if loop is None else 0.0
+        if self._patience != patience:
+            self._wait_at_most(patience)
 
     @property
     def stale(self) -> bool:
         """Return whether it is readable; as `pool.Connection.stale`."""
-        if self._poll is None:
+        return bool((self._poll or self._new_poll())(0))
+
+    def _new_poll(self) -> Callable[[int], object]:
+        if hasattr(select, "poll"):
             poll = select.poll()  # unlike select.select, for any file number
             poll.register(self._socket, select.POLLIN)
             self._poll = poll.poll
-        return bool(self._poll(0))
+        else:  # Windows, eventlet
+            self._poll = lambda seconds: select.select([self._socket], [], [], seconds)[0]
+        return self._poll
 
     def fileno(self) -> int:
         """Return the file number, for `select`."""
@@ -113,43 +137,55 @@ class Stream:
 
     # --- commands and replies ---------------------------------------------------------------
 
-    def send(self, wire: bytes) -> None:
+    async def send(self, wire: bytes) -> None:
         """Send commands."""
         try:
             sent = 0 if self._file is None else os.write(self._file, wire)
         except BlockingIOError:
             sent = 0
-        if sent < len(wire):
+        if sent == len(wire):
+            return
+        if self._loop is None:
             self._hurry()
             self._socket.sendall(wire[sent:])
             self._hurry()
+            return
+        while sent < len(wire):
+            sent += await self._in_task(self._loop, self._socket.send, wire[sent:])
 
-    def ask(self, wire: bytes) -> bytes:
+    async def ask(self, wire: bytes) -> bytes:
         """Send a command whose reply is one line; return it without its end. With few steps."""
-        self.send(wire)
-        if self._room != MOST_BYTES or self._buffer:
-            line = self.read_line()
+        file = self._file
+        if file is None or self._loop is not None or self._buffer or self._room != MOST_BYTES:
+            await self.send(wire)
+            line = await self.read_line()
         else:
+            try:
+                sent = os.write(file, wire)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(wire):
+                await self.send(wire[sent:])
             chunk = self._socket.recv(_SHORT)
             self._room -= len(chunk)
             line, end, self._buffer = chunk.partition(b"\r\n")
             if not end:  # or the connection has ended, which the next call finds out
                 self._buffer = line
-                line = self.read_line()
+                line = await self.read_line()
         if self._buffer:
             self.finish()
         return line
 
-    def read_line(self) -> bytes:
+    async def read_line(self) -> bytes:
         """Return the next line, without its end."""
-        line, end, self._buffer = (self._buffer or self.receive()).partition(b"\r\n")
+        line, end, self._buffer = (self._buffer or await self.receive()).partition(b"\r\n")
         while not end:
             if len(line) > MOST_LINE_BYTES:
                 raise Refused(f"it answered {words(line)}")
-            line, end, self._buffer = (line + self.receive()).partition(b"\r\n")
+            line, end, self._buffer = (line + await self.receive()).partition(b"\r\n")
         return line
 
-    def read_block(self, size: int) -> bytes:
+    async def read_block(self, size: int) -> bytes:
         """Return a block of `size` bytes, and skip the line end after it."""
         if not 0 <= size <= MOST_VALUE_BYTES:
             raise TooLong(f"it announced {size:,} bytes; the most is {MOST_VALUE_BYTES:,}")
@@ -157,7 +193,7 @@ class Stream:
         if missing > 0:
             chunks = [buffer]
             while missing > 0:
-                chunks.append(self.receive(min(max(missing, _CHUNK), _MOST_CHUNK)))
+                chunks.append(await self.receive(min(max(missing, _CHUNK), _MOST_CHUNK)))
                 missing -= len(chunks[-1])
             buffer = b"".join(chunks)
         if buffer[size : size + 2] != b"\r\n":
@@ -165,17 +201,34 @@ class Stream:
         self._buffer = buffer[size + 2 :]
         return buffer[:size]
 
-    def receive(self, size: int = _CHUNK) -> bytes:
+    async def receive(self, size: int = _CHUNK) -> bytes:
         """Return the next bytes, however many have come, from behind those read by line."""
-        if self._room != MOST_BYTES:  # nearly all exchanges need one call, with the whole time
-            self._hurry()
-        chunk: bytes = self._socket.recv(size)
+        chunk: bytes
+        if self._loop is None:
+            if self._room != MOST_BYTES:  # nearly all exchanges need one call, with the whole time
+                self._hurry()
+            chunk = self._socket.recv(size)
+        else:
+            chunk = await self._in_task(self._loop, self._socket.recv, size)
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
         self._room -= len(chunk)
         if self._room < 0:
             raise Refused(f"it answered with more than {MOST_BYTES:,} bytes")
         return chunk
+
+    async def _in_task(
+        self, loop: asyncio.AbstractEventLoop, call: Callable[[Any], Any], argument: object
+    ) -> Any:
+        """Return the result of a call of the socket that does not block, as soon as it has one."""
+        while True:
+            try:
+                return call(argument)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                to_write = call == self._socket.send and self.plain
+            except ssl.SSLWantWriteError:
+                to_write = True
+            await ready(loop, self.fileno(), self._ends - self._now(), to_write=to_write)
 
     def finish(self) -> None:
         """Make sure that all replies have been read."""
@@ -204,6 +257,6 @@ def words(reply: bytes, most: int = 80) -> str:
 
 def number(text: bytes) -> int:
     """Return a whole number from 0 on; `Refused` for anything else that Python's `int` takes."""
-    if not text.isdigit() or len(text) > _MOST_DIGITS:
+    if not text.isdigit() or len(text) > MOST_DIGITS:
         raise Refused(f"it answered {words(text, 40)} instead of a number")
     return int(text)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from userlock.errors import LockNotHeld, LockServiceUnavailable
 from userlock.ids import quoted
+from userlock.lock.held_lock import lose
 from userlock.lock.lease import check_lock_id
 from userlock.lock.scope import current_scope
 from userlock.lock.service import LockService
@@ -46,7 +47,7 @@ class LockFaults:
         """Take a lock from the running code, and let it know, as a heartbeat would.
 
         The lock is free for others. The next put under it raises
-        `LeaseWasLost`, `lease.lost` says so, and `on_lost` is called.
+        `LeaseWasLost`, and `lock.lost` says so.
 
         Args:
             lock_id: the lock; by default every lock that is held here.
@@ -63,7 +64,7 @@ class LockFaults:
             if each not in held:
                 raise LockNotHeld(f"lock {quoted(each)} is not held here, to be lost", lock_id=each)
             self._store.evict(each)
-            held[each].lose("a test has taken it away")
+            lose(held[each], "a test has taken it away")
 
     def evict(self, lock_id: str | int) -> None:
         """Let the store forget a lock, as a memcached short of memory does.

@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.cli.conftest import Scene
 from userlock.lock.lease import Lost
+from userlock.waits import run
 
 ODD = ["日本 語", "-x", "x" * 1500, "a b"]
 
@@ -43,7 +44,7 @@ def test_break(scene: Scene) -> None:
     assert found.code == 0
     assert found.document["broken"] is True
     assert found.err.startswith("lock 'ann' broken by olga; it was held by ")
-    assert scene.service.give_back(lease) == Lost("broken", None, "olga")
+    assert run(scene.service.give_back, lease) == Lost("broken", None, "olga")
     assert scene.cli.run("break", "ann", "--yes").code == 1
 
 

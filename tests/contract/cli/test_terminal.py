@@ -6,6 +6,7 @@ import signal
 
 from tests.contract.cli.conftest import Scene
 from userlock.lock.lease import Lost
+from userlock.waits import run
 
 
 def test_follow_appends_lists_until_ctrl_c(on_memcached: Scene) -> None:
@@ -45,7 +46,7 @@ def test_break_asks_on_a_terminal(on_memcached: Scene) -> None:
         screen.type("y\n")
         assert screen.end() == 0
     assert "ann: broken" in screen.text
-    assert on_memcached.service.give_back(lease) == Lost("broken", None, "olga")
+    assert run(on_memcached.service.give_back, lease) == Lost("broken", None, "olga")
 
 
 def test_ctrl_c_at_the_question_breaks_nothing(on_memcached: Scene) -> None:

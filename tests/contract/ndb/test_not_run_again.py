@@ -127,16 +127,16 @@ class TestNotRepeated:
         self, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch, quietly: bool
     ) -> None:
         """It fails after the commit. If ndb got the error (the control), it would run it again."""
-        give_back = service.release
+        give_back = service.released
 
-        def fail(*args: Any, **kwargs: Any) -> None:
-            give_back(*args, **kwargs)
+        async def fail(*args: Any, **kwargs: Any) -> None:
+            await give_back(*args, **kwargs)
             raise google_errors.Aborted("contention, says a release")
 
         def postpone(self: Any, tenure: HeldLock, release: Callable[[], None]) -> None:
             ndb.get_context().call_on_transaction_complete(release)
 
-        monkeypatch.setattr(service, "release", fail)
+        monkeypatch.setattr(service, "released", fail)
         if not quietly:
             monkeypatch.setattr(DatastoreParticipant, "postpone", postpone)
         runs: list[int] = []

@@ -14,6 +14,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked, make_claim
+from userlock.waits import run
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -128,7 +129,7 @@ def test_a_write_that_fails_keeps_the_lock(ann: ndb.Key, elsewhere: Elsewhere) -
         elsewhere(behind_the_lock)
         learner.points = 50
         learner.put_async()
-        userlock.current_scope().service.protocol.join(make_claim("ann"))
+        run(userlock.current_scope().service.protocol.join, make_claim("ann"))
         with pytest.raises(userlock.StaleWriteError):
             lock.yield_to_waiters()
         assert lock.held

@@ -30,7 +30,7 @@ class TestHeldLock:
 
             def test_in_a_scope_that_is_open(held_lock):
                 with userlock.scope() as scope, held_lock(7) as lock:
-                    assert lock.scope is scope
+                    assert lock._scope is scope
 
             def test_nothing_is_waited_for(held_lock, userlock_service):
                 userlock_service.acquire("ann", request="POST /another")
@@ -145,7 +145,7 @@ class TestIsolation:
             def test_two():
                 assert default_service().store is not None
                 with userlock.global_lock("ann") as lock:
-                    assert lock.scope.service is default_service()
+                    assert lock._scope.service is default_service()
             """
         )
         project.run("-p", "no:randomly").assert_outcomes(passed=2)
@@ -368,12 +368,12 @@ class TestMocks:
                     points.finish("ann")
 
             def test_the_lock_can_be_mocked(mocker, userlock_service):
-                acquire = mocker.spy(userlock_service, "acquire")
+                acquired = mocker.spy(userlock_service, "acquired")
                 Learner(id="ann").put()
                 points.finish_locked("ann")
-                assert acquire.call_args.args == ("ann",)
+                assert acquired.call_args.args[0].claim.lock_id == "ann"
                 error = userlock.LockTimeout(lock_id="ann", waited_seconds=5, holder=None)
-                mocker.patch.object(userlock_service, "acquire", side_effect=error)
+                mocker.patch.object(userlock_service, "acquired", side_effect=error)
                 with pytest.raises(userlock.LockTimeout):
                     points.finish_locked("ann")
             """

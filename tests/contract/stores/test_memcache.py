@@ -19,6 +19,7 @@ from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore, ShardedMemcacheStore
+from userlock.stores.memcache.store import _Version
 from userlock.testing import (
     FenceContract,
     ForkContract,
@@ -328,6 +329,10 @@ def test_the_same_record_again_spends_the_versions_of_others(
         assert ours.remove("ann", version)
 
 
+async def _trusting(_: object, version: _Version) -> int:
+    return version.cas
+
+
 @pytest.mark.parametrize(
     ("protocol", "idle", "trusting"),
     [
@@ -357,7 +362,7 @@ def test_a_version_of_before_a_restart_is_worth_nothing(
         if not idle:
             ours.close()
         if trusting:
-            monkeypatch.setattr(ours, "_trusts", lambda *_: True)
+            monkeypatch.setattr(ours, "_number", _trusting)
         assert (ours.swap("ann", version, b"ours", 60) is not None) == trusting
         stored = theirs.read("ann")
         assert stored is not None

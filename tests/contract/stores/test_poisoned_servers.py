@@ -18,6 +18,7 @@ from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
 from userlock.stores.registry import open_store
+from userlock.waits import run
 
 #: The server is the same for all examples; each has a lock of its own.
 on_a_server = settings(
@@ -47,7 +48,7 @@ def meet(store: LeaseStore, value: bytes) -> None:
     stored = store.read(lock_id)
     assert stored is not None
     assert store.swap(lock_id, stored.version, value, 60.0) is not None
-    assert not isinstance(service.extend(ours, 30.0), Granted)
+    assert not isinstance(run(service.extend, ours, 30.0), Granted)
     service.release(ours)
     stored = store.read(lock_id)
     assert stored is not None

@@ -36,6 +36,7 @@ from userlock.stores.redis import RedisStore
 from userlock.stores.redis.url import parse
 from userlock.stores.registry import open_store
 from userlock.testing import WakeContract
+from userlock.waits import run
 
 #: A busy machine is no outage.
 PATIENT = {"socket_connect_timeout": 5, "socket_timeout": 5}
@@ -394,7 +395,7 @@ class TestAProvider:
 
     def test_waiters_are_woken(self, store: RedisStore) -> None:
         assert store.wake_ups is not None
-        store.wake_ups.begin("token", SimpleNamespace())  # type: ignore[arg-type]
+        run(store.wake_ups.begin, "token", SimpleNamespace())  # type: ignore[arg-type]
         assert store.wake_ups.come
 
 

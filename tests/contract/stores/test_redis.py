@@ -38,6 +38,7 @@ from userlock.testing import (
     VerbContract,
     WakeContract,
 )
+from userlock.waits import run
 
 
 @pytest.fixture
@@ -344,12 +345,12 @@ class TestOutages:
             store = RedisStore(client)
             store.create("ann", b"first", 60)
             with own_redis.paused():
-                for connect in (False, True):
+                for _ in range(2):
                     started = time.monotonic()
                     with pytest.raises(StoreUnavailable, match=r"timed out|Timeout") as caught:
                         store.create("ann", b"second", 60)
                     assert time.monotonic() - started < 20
-                    assert caught.value.sent is not connect
+                    assert caught.value.sent
             store.close()
 
     def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:
@@ -404,7 +405,7 @@ def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> N
     with contextlib.closing(service), userlock.scope(service) as scope:
         assert scope.acquire("ann").fence > 0
         assert service.store.wake_ups is not None
-        service.store.wake_ups.begin("token", SimpleNamespace())  # type: ignore[arg-type]
+        run(service.store.wake_ups.begin, "token", SimpleNamespace())  # type: ignore[arg-type]
         assert service.store.wake_ups.come
         scope.release("ann")
         scope.acquire("ann", heartbeat=True).extend(10)

@@ -18,6 +18,7 @@ from userlock.contrib.request_scope import APP_ENGINE_HEADERS, BATCH_HEADERS, Re
 from userlock.lock.lease import Priority
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 _LOOK_ALIKES = [
     *("Priority", "X-Priority", "X-Userlock-Priority", "Userlock-Priority", "X-AppEngine-TaskName"),
@@ -26,6 +27,7 @@ _LOOK_ALIKES = [
 _names = st.sampled_from([*BATCH_HEADERS, *_LOOK_ALIKES]).flatmap(
     lambda name: st.sampled_from([name, name.lower(), name.upper()])
 )
+
 _values = st.sampled_from(["", "interactive", "batch", "u=0", "true", "false", "0", "default"])
 headers = st.lists(st.tuples(_names, _values), max_size=6).map(Headers)
 
@@ -101,7 +103,7 @@ def test_one_string_of_headers_is_refused() -> None:
 
 def took(lock: userlock.HeldLock) -> tuple[str, float]:
     """Return the rank and the length of a lease."""
-    return lock.lease.priority, lock.lease.ttl_seconds
+    return lock._lease.priority, lock._lease.ttl_seconds
 
 
 #: Ways to take a lock. Each returns the rank and the lease.
@@ -230,13 +232,13 @@ class TestTerms:
         def takes_it() -> None:
             record = service.look("ann")
             assert record is not None
-            assert service.protocol.claim(waiter, record, passing=False) is not None
+            assert run(service.protocol.claim, waiter, record, passing=False) is not None
 
         with (
             RequestScope(service=service).open("POST", "/answers", sent.__contains__),
             userlock.global_lock("ann") as lock,
         ):
-            service.protocol.join(waiter)
+            run(service.protocol.join, waiter)
             clock.after(0.0001, takes_it)
             started = clock.now()
             with pytest.raises(userlock.LockTimeout):

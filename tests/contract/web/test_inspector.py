@@ -24,6 +24,7 @@ from userlock.lock.record import Record
 from userlock.outbox import Outbox
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 VIEWS = ["locks", "contention", "endpoints", "violations"]
 
@@ -265,7 +266,7 @@ def test_holders_and_waiters(
     client: FlaskClient, service: userlock.LockService, clock: ManualClock
 ) -> None:
     service.acquire("ann", request="POST /users/ann/coins")
-    assert service.protocol.join(make_claim("ann", request="POST /again")) is not None
+    assert run(service.protocol.join, make_claim("ann", request="POST /again")) is not None
     clock.advance(3)
     held, waiting = rows(client, "locks")
     assert held["lock_id"] == waiting["lock_id"] == "ann"

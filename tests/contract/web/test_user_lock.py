@@ -32,7 +32,7 @@ def held() -> dict[str, Any]:
     scope = userlock.current_scope()
     assert scope is not None
     return {
-        lock_id: {"batch": tenure.lease.priority == "batch"}
+        lock_id: {"batch": tenure._lease.priority == "batch"}
         for lock_id, tenure in scope.held.items()
     }
 

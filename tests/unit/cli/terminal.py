@@ -13,6 +13,7 @@ from userlock.admin.console import Console
 from userlock.cli import main
 from userlock.clock import Clock
 from userlock.events import Listeners
+from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
 from userlock.lock.lease import Holder, Lease, process_label
 from userlock.lock.record import joining
@@ -99,7 +100,14 @@ class Terminal:
     def hold(self, lock_id: str, request: str = "POST /answers", process: str = "") -> Lease:
         """Take the lock, as this process or as another one."""
         label = process or process_label()
-        with mock.patch.object(service_module, "process_label", return_value=label):
+
+        def new_holder(*facts: Any) -> Holder:
+            return lease_module.new_holder(*facts)._replace(process=label)
+
+        with (
+            mock.patch.object(service_module, "new_holder", new_holder),
+            mock.patch.object(service_module, "process_label", return_value=label),
+        ):
             return self.service.acquire(lock_id, wait_timeout=0, request=request)
 
     def wait(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.documents import Block, Page
 from tests.unit.cli.terminal import Outcome, Terminal
+from userlock import waits
 from userlock.admin import command
 from userlock.cli import COMMANDS, command_of, parser
 
@@ -119,7 +120,7 @@ def scene(terminal: Terminal) -> Terminal:
     at(13.9)
     terminal.wait("ann", "x", "POST /answers", process="web-1/78")
     at(15)
-    terminal.service.extend(lease, 60)
+    waits.run(terminal.service.extend, lease, 60)
     return terminal
 
 

@@ -17,6 +17,7 @@ from userlock.lock.record import BlockedOn, blocked
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock.waits import run
 
 # --- holder -------------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ def test_it_breaks_the_lease_that_it_showed(
     assert heard == [Broken("ann", holder.describe(), me)]
     line = f"lock 'ann' broken by {me}; it was held by {holder.describe()}"
     assert caplog.messages == [line]
-    assert terminal.service.give_back(lease) == Lost("broken", None, me)
+    assert run(terminal.service.give_back, lease) == Lost("broken", None, me)
 
 
 def test_without_a_question(terminal: Terminal) -> None:
@@ -297,7 +298,7 @@ def test_without_a_question(terminal: Terminal) -> None:
     assert (found["broken"], found["by"]) == (True, "ol?ga")
     assert found["holder"]["request"] == "POST /answers"
     assert [each["request"] for each in found["waiters"]] == ["GET /badges"]
-    assert terminal.service.give_back(lease) == Lost("broken", None, "ol?ga")
+    assert run(terminal.service.give_back, lease) == Lost("broken", None, "ol?ga")
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "no\n", "yellow\n"])

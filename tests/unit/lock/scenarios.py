@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from tests.leases import taken
+from tests.leases import Leases, taken
 from tests.unit.lock.shaky import ShakyStore
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.testing import ManualClock, make_claim
 
@@ -21,7 +20,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = ShakyStore(clock=self.clock)
-        self.leases = LeaseProtocol(self.store, self.clock)
+        self.leases = Leases(self.store, self.clock)
         self.mine = make_claim(LOCK)
         self.others: set[str] = set()
 

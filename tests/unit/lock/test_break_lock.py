@@ -14,6 +14,7 @@ from userlock.events import Broken, Event, LeaseLost
 from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 FOREIGN = [b"", b"\x00\xff", b"[1,2,3,4,5,6]"]
 
@@ -38,7 +39,7 @@ class TestLooking:
         with userlock.global_lock(7):
             for request, priority in (("1", "batch"), ("2", "interactive"), ("3", "interactive")):
                 claim = make_claim("7", request=request, priority=userlock.Priority.of(priority))
-                service.protocol.join(claim)
+                run(service.protocol.join, claim)
             queue = userlock.waiters(7)
             assert [waiter.request for waiter in queue] == ["2", "3", "1"]
             assert [waiter.priority for waiter in queue] == ["interactive", "interactive", "batch"]
@@ -80,7 +81,7 @@ class TestBreaking:
                 broken = userlock.break_lock("ann", by="Jo")
             assert broken is not None
             assert broken.request == "POST /slow"
-            assert broken.token == lock.lease.token
+            assert broken.token == lock._lease.token
             assert events[-1] == Broken("ann", broken.describe(), "Jo")
             assert "lock 'ann' broken by Jo; it was held by POST /slow" in caplog.text
             assert scope.held, "its holder does not know yet"
@@ -112,7 +113,7 @@ class TestBreaking:
     def test_waiters_are_not_broken_with_it(self, service: LockService) -> None:
         with userlock.global_lock("ann"):
             claim = make_claim("ann", request="GET /waiting")
-            service.protocol.join(claim)
+            run(service.protocol.join, claim)
             assert userlock.break_lock("ann") is not None
             assert userlock.break_lock("ann") is None, "nobody has it"
             assert [waiter.request for waiter in userlock.waiters("ann")] == ["GET /waiting"]

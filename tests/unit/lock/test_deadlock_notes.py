@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 import userlock
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
-from userlock import DeadlockDetected, LockService, LockTimeout
+from userlock import DeadlockDetected, LockService, LockTimeout, waits
 from userlock.lock import deadlock as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import StoreUnavailable
@@ -63,7 +65,7 @@ class TestNoCycle:
             dead = service.acquire("a", lock_timeout=1)
             store.append("b", b'\n+i dead-waits 7.000 ["host/1","GET /"]')
             store.append("a", blocked(dead.token, BlockedOn("b", 7.0, "dead-waits")))
-            service.protocol.join(make_claim("a"))
+            waits.run(service.protocol.join, make_claim("a"))
             clock.advance(1)
             with userlock.global_lock("a", wait_timeout=1):
                 pass
@@ -85,7 +87,7 @@ class TestNoCycle:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Even if it could not remove its note."""
-        monkeypatch.setattr(circle_module.DeadlockWatch, "end", lambda self: None)
+        monkeypatch.setattr(circle_module.DeadlockWatch, "end", mock.AsyncMock())
         b = Rival(world, "host/b", [Step("b"), Step("a", after=1.0)], wait_timeout=1.0)
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wait_timeout=0.5)
 
@@ -101,7 +103,7 @@ class TestNoCycle:
 
     def test_a_note_with_an_unknown_token(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope(service):
-            mine = userlock.acquire_lock("b").tenure.lease
+            mine = userlock.acquire_lock("b").tenure._lease
             foreign = service.acquire("a")
             note = BlockedOn("b", foreign.deadline, "nobody")
             store.append("a", blocked(foreign.token, note))
@@ -225,7 +227,7 @@ class TestNotes:
             clock.after(1.6, lambda: notes.append(_note(service, "a")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=2).__enter__()
-            assert lock.remaining_seconds > 2
+            assert lock.expires_in > 2
             assert _note(service, "a") is None
         assert [note.lock_id for note in notes if note is not None] == ["b"]
 
@@ -248,7 +250,7 @@ class TestOutages:
             assert holder.token
         stored = store.read("a")
         assert stored is not None
-        assert lock.lease.token.encode() + b" [" not in stored.record
+        assert lock._lease.token.encode() + b" [" not in stored.record
 
     def test_a_server_that_does_not_answer_for_a_lock_on_the_way(self, world: World) -> None:
         """The awaited lock is on another server: the wait goes on, and does not take the lock."""

@@ -95,7 +95,7 @@ def test_a_free_lock_is_taken_anew_and_the_block_around_keeps_its_own(
             end(clock, elsewhere)
             inner = by_with()
             assert inner is not outer
-            assert inner.lease.token != outer.lease.token
+            assert inner._lease.token != outer._lease.token
             assert (inner.held, outer.held) == (False, True)
             assert scope.held["ann"] is outer, "writes are judged by the block that is left"
             assert elsewhere.holder("ann") is None
@@ -127,16 +127,15 @@ def test_a_degraded_lease_counts_by_its_deadline(clock: ManualClock, store: Memo
 def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.LockService) -> None:
     """Neither leave ends the tenure of the other one."""
     with userlock.scope() as scope:
-        outer = userlock.acquire_lock("ann", lock_timeout=10)
+        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(11)
-        inner = userlock.acquire_lock("ann", lock_timeout=10)
-        with outer:
-            pass
-        assert (outer.tenure.held, inner.tenure.held) == (False, True)
-        assert scope.held["ann"] is inner.tenure
+        inner = userlock.acquire_lock("ann", lock_timeout=10).tenure
+        scope.leave(outer)
+        assert (outer.held, inner.held) == (False, True)
+        assert scope.held["ann"] is inner
         holder = elsewhere.holder("ann")
         assert holder is not None
-        assert holder.token == inner.tenure.lease.token
+        assert holder.token == inner._lease.token
         userlock.release_lock("ann")
         assert not scope.held
         with pytest.raises(userlock.LockNotHeld):

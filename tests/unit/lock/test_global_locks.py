@@ -164,10 +164,10 @@ class TestOneWait:
 class TestUse:
     def test_options_are_for_each(self, service: LockService) -> None:
         with userlock.global_locks(["a", "b"], lock_timeout=7, priority="batch") as locks:
-            assert [lock.lease.ttl_seconds for lock in locks] == [7, 7]
-            assert [lock.lease.priority for lock in locks] == ["batch", "batch"]
+            assert [lock._lease.ttl_seconds for lock in locks] == [7, 7]
+            assert [lock._lease.priority for lock in locks] == ["batch", "batch"]
         with userlock.global_locks(["a", "b"], heartbeat=True) as locks:
-            assert [lock.lease.ttl_seconds for lock in locks] == [10, 10]
+            assert [lock._lease.ttl_seconds for lock in locks] == [10, 10]
 
     def test_re_entrant(self, service: LockService) -> None:
         with userlock.global_lock("a") as a:

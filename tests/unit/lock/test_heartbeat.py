@@ -9,9 +9,11 @@ import pytest
 import userlock
 from tests.leases import record_of
 from tests.unit.lock.pulse import LEASE, live, losses
+from tests.unit.lock.writes import Writes
 from userlock import HeldLock, LockService
 from userlock.events import Event, Extended, Released
-from userlock.lock.scope import LockScope
+from userlock.lock.held_lock import notes_of
+from userlock.lock.scope import LockScope, current_scope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -25,12 +27,12 @@ class TestRenewal:
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
     ) -> None:
         start = clock.now()
-        assert tenure.remaining_seconds == LEASE
+        assert tenure.expires_in == LEASE
         live(service, clock, LEASE / 3 - 0.01)
         assert store.asked["swap"] == 0
         live(service, clock, 0.02)
         assert store.asked["swap"] == 1
-        assert tenure.lease.deadline == pytest.approx(start + LEASE * 4 / 3)
+        assert tenure._lease.deadline == pytest.approx(start + LEASE * 4 / 3)
 
     def test_the_lock_is_held_for_as_long_as_it_takes(
         self,
@@ -45,12 +47,35 @@ class TestRenewal:
         assert events[-3:] == [Extended("ann", LEASE)] * 3
         for _ in range(30):
             live(service, clock, LEASE)
-            assert not tenure.ran_out
+            assert not tenure._ran_out
             assert not record_of(store, "ann").free
         assert not tenure.lost
         scope.release("ann")
         assert store.read("ann") is None
         assert losses(events) == []
+
+    @pytest.mark.parametrize("heartbeat", [True, False])
+    def test_it_is_held_until_the_writes_under_it_have_landed(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+        heartbeat: bool,
+    ) -> None:
+        """Without a heartbeat it ends before: the negative control."""
+        userlock.configure(service=service)
+        seen = []
+
+        def land(tenure: HeldLock) -> None:
+            live(service, clock, 2 * LEASE)
+            seen.append((tenure.expires_in > 0, current_scope() is tenure._scope))
+
+        monkeypatch.setattr("userlock.lock.scope.participants", [Writes(land)])
+        with userlock.global_lock("ann", lock_timeout=LEASE, heartbeat=heartbeat) as lock:
+            notes_of(lock)["write"] = 1
+        assert seen == [(heartbeat, True)]
+        assert current_scope() is None
+        assert not is_held(service)
 
     def test_without_a_heartbeat_it_is_not(
         self, service: LockService, clock: ManualClock, scope: LockScope, events: list[Event]
@@ -58,7 +83,7 @@ class TestRenewal:
         """The negative control."""
         tenure = scope.acquire("ann", lock_timeout=LEASE)
         live(service, clock, LEASE)
-        assert tenure.ran_out
+        assert tenure._ran_out
         service.acquire("ann", wait_timeout=5, request="POST /next")
         scope.release("ann")
         (lost,) = losses(events)
@@ -94,8 +119,8 @@ class TestRenewal:
         with userlock.scope(service) as scope:
             tenure = scope.acquire("ann")
             live(service, clock, 20)
-            assert 4 <= tenure.remaining_seconds <= 6
-            assert scope.acquire("bob", heartbeat=False).remaining_seconds == 60
+            assert 4 <= tenure.expires_in <= 6
+            assert scope.acquire("bob", heartbeat=False).expires_in == 60
 
 
 class TestFailures:
@@ -113,7 +138,7 @@ class TestFailures:
         store.come_back()
         live(service, clock, LEASE)
         assert not tenure.lost
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert is_held(service)
         assert losses(events) == []
 
@@ -154,8 +179,6 @@ class TestFailures:
                 for _ in range(50):
                     store.before(verb, lambda: clock.advance(0.3))
         store.go_down("connection refused", slow=slow)
-        seen: list[tuple[HeldLock, str]] = []
-        tenure.on_lost(lambda tenure: seen.append((tenure, tenure.lost)))
         live(service, clock, LEASE - 1)
         assert not tenure.lost
         live(service, clock, 2)
@@ -164,7 +187,6 @@ class TestFailures:
             "not answer (connection refused)"
         )
         assert tenure.lost == expected
-        assert seen == [(tenure, expected)]
         live(service, clock, LEASE)
         store.come_back()
         scope.release("ann")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +17,7 @@ from userlock.events import Event, Extended, LeaseLost, Released
 from userlock.lock.lease import Granted, Lease, Lost
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 
 @pytest.fixture(params=["no waiter", "a waiter", "a waiter arrives meanwhile"])
@@ -23,7 +25,7 @@ def queue(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock
     """Provide the presence or absence of a waiter."""
     how: str = request.param
     if how != "no waiter":
-        service.protocol.join(make_claim("ann"))
+        run(service.protocol.join, make_claim("ann"))
     if how == "a waiter":
         tenure.extend(LEASE)  # so that the lease knows of it
     return how
@@ -44,7 +46,7 @@ class TestRelease:
         """The release comes first: the renewal finds nothing to renew, and reports nothing."""
         if trouble is not None:
             getattr(store, trouble)("swap")
-        store.before("swap", lambda: tenure.scope.release("ann"))
+        store.before("swap", lambda: tenure.release())
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         live(service, clock, LEASE / 10)
@@ -61,14 +63,14 @@ class TestRelease:
     ) -> None:
         """The record is no longer as the releasing thread knows it."""
         clock.advance(LEASE / 2)
-        verb = "append" if tenure.lease.contended else "remove"
+        verb = "append" if tenure._lease.contended else "remove"
 
         def renew() -> None:
-            outcome = service.extend(tenure.lease, LEASE)
+            outcome = run(service.extend, tenure._lease, LEASE)
             assert type(outcome).__name__ == "Granted"
 
         store.before(verb, renew)  # type: ignore[arg-type]
-        tenure.scope.release("ann")
+        tenure.release()
         self.assert_given_back(service, store, events, queue)
 
     @staticmethod
@@ -96,7 +98,7 @@ class TestRelease:
         """The renewal has seen the loss; the release comes before its report."""
         store.evict("ann")
         clock.advance(LEASE / 2)
-        store.before("read", lambda: tenure.scope.release("ann"))
+        store.before("read", lambda: tenure.release())
         service.renewals.run_due()
         assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
 
@@ -111,16 +113,14 @@ class TestRelease:
         """Another thread releases between two lines of `lose`: one of them reports, not both."""
         store.evict("ann")
 
-        class Meddled:
-            taken = False
+        class Meddled(dict[str, bool]):
+            def pop(self, name: str, default: Any = None) -> Any:
+                found = super().pop(name, default)
+                if found and name == "report":
+                    tenure.release()
+                return found
 
-            def acquire(self, *, blocking: bool) -> bool:
-                first, self.taken = not self.taken, True
-                if first:
-                    tenure.scope.release("ann")
-                return first
-
-        tenure._end = Meddled()  # type: ignore[assignment]
+        tenure._once = Meddled(tenure._once)
         clock.advance(LEASE / 2)
         service.renewals.run_due()
         assert not tenure.held
@@ -141,13 +141,13 @@ class TestExtensionByHand:
         extend = service.protocol.extend
         met: list[bool] = []
 
-        def meet(lease: Lease, seconds: float) -> Granted | Lost:
+        async def meet(lease: Lease, seconds: float) -> Granted | Lost:
             if met:  # the renewal thread's own
-                return extend(lease, seconds)
+                return await extend(lease, seconds)
             met.append(True)
             if request.param == "before":
                 service.renewals.run_due()
-            outcome = extend(lease, seconds)
+            outcome = await extend(lease, seconds)
             if request.param == "after":
                 service.renewals.run_due()
             return outcome
@@ -163,7 +163,7 @@ class TestExtensionByHand:
         """Both would be granted; the holder must not believe the longer one."""
         clock.advance(LEASE / 2)
         tenure.extend(60)
-        assert tenure.remaining_seconds == 60
+        assert tenure.expires_in == 60
         live(service, clock, 50)
         assert not record_of(store, "ann").lapsed
 
@@ -176,11 +176,11 @@ class TestExtensionByHand:
         tenure: HeldLock,
     ) -> None:
         """The negative control: neither waits for the other."""
-        tenure.extending = mock.MagicMock()
+        tenure._extending = mock.MagicMock()
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert service.holder("ann") is None
 
     def test_a_longer_lease_is_renewed_when_it_needs_to_be(
@@ -191,19 +191,19 @@ class TestExtensionByHand:
         live(service, clock, 50)
         assert store.asked["swap"] == swaps
         live(service, clock, 100)
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert not tenure.lost
-        assert tenure.remaining_seconds <= LEASE
+        assert tenure.expires_in <= LEASE
 
     def test_a_shorter_one_too(
         self, service: LockService, clock: ManualClock, tenure: HeldLock
     ) -> None:
         """It ends before the renewal that was planned for the longer one."""
         tenure.extend(1)
-        assert tenure.remaining_seconds == 1
+        assert tenure.expires_in == 1
         live(service, clock, 100)
         assert not tenure.lost
-        assert not tenure.ran_out
+        assert not tenure._ran_out
 
     def test_a_shorter_one_with_a_lost_reply_too(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
@@ -211,7 +211,7 @@ class TestExtensionByHand:
         store.lose_reply("swap")
         with pytest.raises(userlock.LockServiceUnavailable):
             tenure.extend(1)
-        assert tenure.remaining_seconds == 1
+        assert tenure.expires_in == 1
         live(service, clock, 100)
         assert not tenure.lost
         assert not record_of(store, "ann").free
@@ -230,4 +230,4 @@ class TestFork:
 
         assert in_child(try_it) == 0
         live(service, clock, 5 * LEASE)
-        assert not tenure.ran_out
+        assert not tenure._ran_out

@@ -14,6 +14,7 @@ from userlock.events import Confirmed, Conflict, Event, LeaseLost, Released
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 _E = TypeVar("_E", bound=Event)
 
@@ -51,7 +52,7 @@ class TestConfirmed:
         assert not record_of(store, "ann").free
         with pytest.raises(userlock.LockTimeout):
             service.acquire("ann", wait_timeout=0)
-        tenure.scope.release("ann")
+        tenure.release()
         assert store.read("ann") is None
         assert of(Released, events)[-1].outcome == "released"
 
@@ -73,7 +74,7 @@ class TestConfirmed:
         store.come_back()
         live(service, clock, 60)
         assert not tenure.degraded
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert not record_of(store, "ann").free
 
     def test_a_lock_without_one_is_not_renewed_by_it(
@@ -83,7 +84,7 @@ class TestConfirmed:
         live(service, clock, 1)
         assert not tenure.degraded
         live(service, clock, 60)
-        assert tenure.ran_out
+        assert tenure._ran_out
         assert len(service.renewals) == 0
 
     def test_a_create_of_the_outage_that_landed_after_all_is_ours(
@@ -99,7 +100,7 @@ class TestConfirmed:
         service.renewals.run_due()
         assert not tenure.degraded
         clock.advance(50)
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert not record_of(store, "ann").lapsed
 
     def test_a_leftover_record_is_taken_over(
@@ -132,7 +133,7 @@ def test_a_store_that_refuses_every_change_does_not_block_the_renewal_thread(
 
     monkeypatch.setattr(store, "swap", refused)
     store.come_back()
-    service.protocol.take(make_claim("ann", ttl_seconds=0.1))
+    run(service.protocol.take, make_claim("ann", ttl_seconds=0.1))
     live(service, clock, 1)
     assert changes > 0
     assert tenure.degraded
@@ -154,11 +155,11 @@ class TestConflict:
         other = service.acquire("ann", request="POST /theirs")
         live(service, clock, 1)
         assert tenure.degraded
-        assert tenure.conflict.startswith("POST /theirs (interactive, lease of 60 s, on ")
-        assert of(Conflict, events) == [Conflict("ann", tenure.conflict)]
+        assert tenure._conflict.startswith("POST /theirs (interactive, lease of 60 s, on ")
+        assert of(Conflict, events) == [Conflict("ann", tenure._conflict)]
         live(service, clock, 5)
         assert len(of(Conflict, events)) == 1
-        tenure.scope.release("ann")
+        tenure.release()
         assert of(Released, events)[-1].outcome == "released (degraded)"
         assert record_of(store, "ann").holder.token == other.token
         assert not record_of(store, "ann").free
@@ -169,14 +170,14 @@ class TestConflict:
         store.come_back()
         other = service.acquire("ann")
         waiter = make_claim("ann", request="GET /next")
-        service.protocol.join(waiter)
+        run(service.protocol.join, waiter)
         service.release(other)
         live(service, clock, 0.3)
-        assert (tenure.degraded, tenure.conflict) == (True, ""), "not decided yet"
+        assert (tenure.degraded, tenure._conflict) == (True, ""), "not decided yet"
         record = record_of(store, "ann")
-        assert service.protocol.claim(waiter, record, passing=False) is not None
+        assert run(service.protocol.claim, waiter, record, passing=False) is not None
         live(service, clock, 0.3)
-        assert tenure.conflict.startswith("GET /next")
+        assert tenure._conflict.startswith("GET /next")
 
     def test_dead_waiters_are_passed(
         self,
@@ -191,7 +192,7 @@ class TestConflict:
         dead_waiter(service, "ann")
         service.release(other)
         live(service, clock, 1.1)
-        assert (tenure.degraded, tenure.conflict) == (False, "")
+        assert (tenure.degraded, tenure._conflict) == (False, "")
         assert len(of(Confirmed, events)) == 1
 
     def test_with_a_heartbeat_it_ends_with_the_lease_and_says_so(
@@ -207,7 +208,7 @@ class TestConflict:
         store.come_back()
         service.acquire("ann")
         live(service, clock, 9.9)
-        assert tenure.conflict
+        assert tenure._conflict
         assert of(LeaseLost, events) == []
         live(service, clock, 0.2)
         assert tenure.lost == (
@@ -233,7 +234,7 @@ class TestStillDown:
             tenure = scope.acquire("ann", lock_timeout=10, heartbeat=heartbeat)
         live(service, clock, 300)
         assert tenure.degraded
-        assert not tenure.ran_out
+        assert not tenure._ran_out
         assert not tenure.lost
 
     def test_it_is_extended_by_hand_as_it_began(
@@ -242,10 +243,10 @@ class TestStillDown:
         """Also between the store's recovery and the confirmation."""
         live(service, clock, 30)
         tenure.extend(100)
-        assert tenure.remaining_seconds == 100
+        assert tenure.expires_in == 100
         store.come_back()
         tenure.extend(50)
-        assert tenure.remaining_seconds == 50
+        assert tenure.expires_in == 50
         assert not tenure.lost
         live(service, clock, 1)
         assert not tenure.degraded
@@ -271,7 +272,7 @@ class TestNothingIsLeftBehind:
         if verb != "create":  # a record left by another client
             service.acquire("ann", lock_timeout=0.001)
             clock.advance(0.01)
-        store.before(verb, lambda: tenure.scope.release("ann"))  # type: ignore[arg-type]
+        store.before(verb, lambda: tenure.release())  # type: ignore[arg-type]
         live(service, clock, 1)
         assert not tenure.held
         assert store.read("ann") is None
@@ -298,15 +299,25 @@ class TestNothingIsLeftBehind:
         store.come_back()
         getattr(store, how)("create")
         if release == "meanwhile":
-            store.before("create", lambda: tenure.scope.release("ann"))
+            store.before("create", lambda: tenure.release())
         else:
             store.before("create", lambda: clock.after(0.01, store.go_down))
         live(service, clock, 1)
         if release == "later":
-            tenure.scope.release("ann")
+            tenure.release()
             store.come_back()
         store.arrive()
         for _ in range(3):
             service.release(service.acquire("bob"))  # the store answers this process
             clock.advance(1.1)
         assert store.read("ann") is None
+
+
+def test_its_members_are_few(service: LockService) -> None:
+    userlock.configure(service=service)
+    with userlock.global_lock("ann") as lock:
+        members = {name for name in dir(lock) if not name.startswith("_")}
+    assert members == {
+        *("lock_id", "held", "fence", "expires_in", "lost", "degraded"),
+        *("extend", "yield_to_waiters", "release"),
+    }

@@ -12,12 +12,12 @@ from tests.leases import record_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import LockPolicy, LockService, PriorityPolicy
-from userlock.bell import Bell
 from userlock.events import Listeners
 from userlock.lock import local_waiters
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import Bell, run
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -44,7 +44,7 @@ def test_a_reading_of_a_free_lock_wakes_the_first_waiter(
     bells = {}
     for name in ("first", "second", "third"):
         claim = make_claim("ann")
-        service.protocol.join(claim)
+        run(service.protocol.join, claim)
         bells[name] = claim, Bell()
         local.enter(*bells[name])
     second, _ = bells["second"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,8 @@ import pytest
 
 import userlock
 from userlock.ids import MAX_CHARACTERS
-from userlock.lock.lease import (
-    check_lock_id,
-)
+from userlock.lock.lease import check_lock_id
+from userlock.lock.policy import PriorityPolicy
 from userlock.stores import MemoryStore
 
 
@@ -117,3 +117,36 @@ def test_a_password_that_is_not_wanted_is_not_shown(url: str) -> None:
     with pytest.raises(ValueError, match="no user and password") as caught:
         userlock.LockService.from_url(url)
     assert "secret" not in str(caught.value)
+
+
+class Plan(str, enum.Enum):  # noqa: UP042 (its `str` is its name)
+    BASIC = "basic"
+
+
+class Number(enum.IntEnum):
+    SEVEN = 7
+
+
+@pytest.mark.parametrize(("lock_id", "text"), [(Plan.BASIC, "basic"), (Number.SEVEN, "7")])
+def test_a_member_of_an_enumeration_is_its_text(lock_id: Any, text: str) -> None:
+    """So two ids that are equal are one lock."""
+    assert check_lock_id(lock_id) == text
+    assert userlock.global_lock(lock_id).lock_id == text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: userlock.global_lock("ann", heartbeat="false"),  # type: ignore[arg-type]
+        lambda: userlock.global_locks(["ann"], heartbeat="false"),  # type: ignore[arg-type]
+        lambda: userlock.acquire_lock("ann", heartbeat="false"),  # type: ignore[arg-type]
+        lambda: PriorityPolicy(heartbeat="false"),  # type: ignore[arg-type]
+        lambda: PriorityPolicy(polling="fast"),  # type: ignore[arg-type]
+        lambda: PriorityPolicy(wait_timeout="10"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_of_another_type_are_refused_at_once(use: Callable[[], object]) -> None:
+    service = userlock.LockService(MemoryStore())
+    with userlock.scope(service), pytest.raises(TypeError, match="must be"):
+        use()
+    assert service.holder("ann") is None

@@ -7,16 +7,17 @@ from random import Random
 import pytest
 
 from tests.forks import in_child
+from tests.leases import Leases
 from tests.unit.lock.pulse import live
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.lease import Lease, Lost
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.lock.store_client import PendingReleases, StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 
 class TwoServers(LeaseStore):
@@ -55,67 +56,67 @@ def on(two: TwoServers, clock: ManualClock) -> LockService:
     return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
 
 
-def left_behind(leases: LeaseProtocol, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
+def left_behind(leases: Leases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
     lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
     assert lease is not None
     return lease
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    return LeaseProtocol(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
 
 
 @pytest.fixture
-def pending(leases: LeaseProtocol, clock: ManualClock) -> PendingReleases:
-    return PendingReleases(leases.release, clock)
+def pending(leases: Leases, clock: ManualClock) -> PendingReleases:
+    return PendingReleases(leases.protocol.release, clock)
 
 
 class TestOneServer:
     def test_no_request_pays_for_all_of_them(
-        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+        self, pending: PendingReleases, leases: Leases, store: MemoryStore
     ) -> None:
         for number in range(10):
             pending.add(left_behind(leases, f"learner-{number}"))
         seen = []
         while len(pending):
-            pending.send()
+            run(pending.send)
             seen.append(len(pending))
         assert seen == [6, 2, 0]
 
     def test_a_store_that_does_not_answer_is_asked_once_each_time(
-        self, pending: PendingReleases, leases: LeaseProtocol, store: MemoryStore
+        self, pending: PendingReleases, leases: Leases, store: MemoryStore
     ) -> None:
         for number in range(3):
             pending.add(left_behind(leases, f"learner-{number}"))
         store.go_down()
         asked = store.asked["remove"]
         with pytest.raises(StoreUnavailable):
-            pending.send()
+            run(pending.send)
         assert store.asked["remove"] == asked + 1
         assert len(pending) == 3
         store.come_back()
-        pending.send()
+        run(pending.send)
         assert len(pending) == 0
 
     def test_expired_leases_are_forgotten(
         self,
         pending: PendingReleases,
-        leases: LeaseProtocol,
+        leases: Leases,
         store: MemoryStore,
         clock: ManualClock,
     ) -> None:
         pending.add(left_behind(leases, "ann", ttl_seconds=5))
         clock.advance(5)
         asked = store.asked.total()
-        pending.send()
+        run(pending.send)
         assert len(pending) == 0
         assert store.asked.total() == asked
 
     def test_a_late_command_is_checked_once_a_second_for_ten(
         self,
         pending: PendingReleases,
-        leases: LeaseProtocol,
+        leases: Leases,
         store: MemoryStore,
         clock: ManualClock,
     ) -> None:
@@ -125,7 +126,7 @@ class TestOneServer:
         looks = 0
         for _ in range(200):
             before = store.asked["append"]
-            pending.send()
+            run(pending.send)
             looks += store.asked["append"] - before
             clock.advance(0.1)
         assert 9 <= looks <= 11
@@ -140,7 +141,7 @@ class TestOneServer:
         service.release(lease)
         assert store.asked["remove"] == 1
 
-    def test_there_are_bounds(self, pending: PendingReleases, leases: LeaseProtocol) -> None:
+    def test_there_are_bounds(self, pending: PendingReleases, leases: Leases) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
             pending.add(lease)
@@ -342,7 +343,7 @@ def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock)
     renewals = RenewalThread(clock, threaded=False)
     released: list[Lease] = []
 
-    def release(lease: Lease) -> Lost:
+    async def release(lease: Lease) -> Lost:
         released.append(lease)
         if len(released) == 1:
             renewals.run_due()
@@ -352,7 +353,7 @@ def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock)
     lease = Lease("ann", "token", deadline=clock.now() + 60, ttl_seconds=60, unsettled=True)
     client.release_later(lease)
     clock.advance(1.0)
-    client.call("ann", lambda: None)  # a request that is answered
+    run(client.call, "ann", client.give_back, lease._replace(degraded=True, unsettled=False))
     assert released == [lease]
     assert len(client.pending) == 1
     clock.advance(1.0)

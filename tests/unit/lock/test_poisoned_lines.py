@@ -17,6 +17,7 @@ from userlock.lock import lease
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 
 class Lines(logging.Handler):
@@ -54,7 +55,7 @@ def meet(value: bytes, lock_id: str = "ann", request: str = "") -> list[str]:
         ours = service.acquire(lock_id, request=request)
         store.forget_everything()
         store.create(lock_id, value, 60.0)
-        service.extend(ours, 30.0)
+        run(service.extend, ours, 30.0)
         service.release(ours)
         for wait in (0.0, 0.5):
             try:

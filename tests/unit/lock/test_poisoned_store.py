@@ -17,6 +17,7 @@ from userlock.lock.policy import OutagePolicy
 from userlock.lock.service import LockService
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock.waits import run
 
 ANN = "ann"
 #: Seconds within which dead waiters have been passed; the record lasts longer.
@@ -93,7 +94,7 @@ def test_a_lease_that_somebody_has_written_over_is_lost_and_ends_nobody_elses(
     lease = service.acquire(ANN)
     store.forget_everything()
     store.create(ANN, value, 60.0)
-    outcome = service.extend(lease, 30.0)
+    outcome = run(service.extend, lease, 30.0)
     assert not isinstance(outcome, Granted)
     service.release(lease)
     stored = store.read(ANN)

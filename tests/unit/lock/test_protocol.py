@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.leases import record_of, taken
+from tests.leases import Leases, record_of, taken
 from userlock.lock.lease import Priority, Released
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -14,16 +13,16 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    return LeaseProtocol(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
 
 
-def found(leases: LeaseProtocol) -> Record:
+def found(leases: Leases) -> Record:
     return record_of(leases.store, "learner-1")
 
 
 class TestTaking:
-    def test_a_free_lock_costs_one_command(self, leases: LeaseProtocol, store: MemoryStore) -> None:
+    def test_a_free_lock_costs_one_command(self, leases: Leases, store: MemoryStore) -> None:
         claim = make_claim()
         lease = taken(leases.take(claim))
         assert (lease.token, lease.contended, lease.unsettled) == (claim.token, False, False)
@@ -31,7 +30,7 @@ class TestTaking:
         assert store.asked == {"create": 1, "read": 1}
 
     def test_it_ends_for_its_holder_before_it_ends_in_the_store(
-        self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
+        self, leases: Leases, store: MemoryStore, clock: ManualClock
     ) -> None:
         """However long the command took."""
         store.before("create", lambda: clock.advance(2))
@@ -41,9 +40,7 @@ class TestTaking:
         assert not found(leases).lapsed
         assert clock.now() >= lease.deadline
 
-    def test_a_lock_with_a_record_cannot_be_taken(
-        self, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
+    def test_a_lock_with_a_record_cannot_be_taken(self, leases: Leases, clock: ManualClock) -> None:
         """Not even a lapsed one: queued waiters come first."""
         taken(leases.take(make_claim(ttl_seconds=10)))
         assert leases.take(make_claim()) is None
@@ -52,7 +49,7 @@ class TestTaking:
         clock.advance(GRACE_SECONDS)
         taken(leases.take(make_claim()))
 
-    def test_the_next_waiter_takes_over_a_released_lock(self, leases: LeaseProtocol) -> None:
+    def test_the_next_waiter_takes_over_a_released_lock(self, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
         leases.join(first)
@@ -65,7 +62,7 @@ class TestTaking:
         assert (mine.record, mine.version) == (record.stored.record, record.stored.version)
         assert mine.contended
 
-    def test_a_lapsed_lock_as_well(self, leases: LeaseProtocol, clock: ManualClock) -> None:
+    def test_a_lapsed_lock_as_well(self, leases: Leases, clock: ManualClock) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         claim = make_claim(ttl_seconds=20)
         leases.join(claim)
@@ -76,7 +73,7 @@ class TestTaking:
         assert not found(leases).free
 
     def test_the_time_of_the_grant_is_in_the_record(
-        self, leases: LeaseProtocol, clock: ManualClock
+        self, leases: Leases, clock: ManualClock
     ) -> None:
         """Others use it to estimate the length of the hold."""
         lease = taken(leases.take(make_claim()))
@@ -87,7 +84,7 @@ class TestTaking:
         taken(leases.claim(claim, found(leases), passing=False))
         assert found(leases).holder.since == pytest.approx(clock.wall())
 
-    def test_a_claim_on_a_changed_record_is_refused(self, leases: LeaseProtocol) -> None:
+    def test_a_claim_on_a_changed_record_is_refused(self, leases: Leases) -> None:
         """Otherwise a waiter that arrived meanwhile would be lost from the queue."""
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
@@ -100,7 +97,7 @@ class TestTaking:
         assert found(leases).position_of(newcomer.token) == 1
 
     def test_a_lost_record_is_begun_again_with_its_waiters(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         taken(leases.take(make_claim()))
         first, second, third = (make_claim() for _ in range(3))
@@ -113,26 +110,26 @@ class TestTaking:
         assert (record.holder.token, lease.contended) == (first.token, True)
         assert [waiter.token for waiter in record.waiters()] == [second.token, third.token]
 
-    def test_one_that_was_never_seen_is_simply_taken(self, leases: LeaseProtocol) -> None:
+    def test_one_that_was_never_seen_is_simply_taken(self, leases: Leases) -> None:
         claim = make_claim()
         lease = taken(leases.begin(claim, None))
         assert (found(leases).holder.token, lease.contended) == (claim.token, False)
 
     def test_a_slow_begin_is_not_cleaned_up_while_we_wait(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         """A queued caller continues with the same token, which must not be removed."""
         late: list[object] = []
-        leases.release_later = late.append
+        leases.protocol.release_later = late.append
         store.delay("create")
-        store.before("read", lambda: taken(LeaseProtocol(store, store.clock).take(make_claim())))
+        store.before("read", lambda: taken(Leases(store, store.clock).take(make_claim())))
         with pytest.raises(StoreUnavailable):
             leases.begin(make_claim(), None)
         assert late == []
 
 
 class TestQueue:
-    def test_joining_and_leaving_the_queue(self, leases: LeaseProtocol) -> None:
+    def test_joining_and_leaving_the_queue(self, leases: Leases) -> None:
         taken(leases.take(make_claim()))
         claim = make_claim(priority=Priority.BATCH)
         record = leases.join(claim)
@@ -141,16 +138,12 @@ class TestQueue:
         leases.leave(claim.lock_id, claim.token)
         assert found(leases).empty
 
-    def test_there_is_no_queue_without_a_record(
-        self, leases: LeaseProtocol, store: MemoryStore
-    ) -> None:
+    def test_there_is_no_queue_without_a_record(self, leases: Leases, store: MemoryStore) -> None:
         assert leases.join(make_claim()) is None
         leases.leave("learner-1", "4f01")
         assert leases.look("learner-1") is None
 
-    def test_joining_does_not_keep_a_record_alive(
-        self, leases: LeaseProtocol, clock: ManualClock
-    ) -> None:
+    def test_joining_does_not_keep_a_record_alive(self, leases: Leases, clock: ManualClock) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(9)
         leases.join(make_claim())
@@ -159,7 +152,7 @@ class TestQueue:
 
 
 class TestRelease:
-    def test_alone_it_costs_one_command(self, leases: LeaseProtocol, store: MemoryStore) -> None:
+    def test_alone_it_costs_one_command(self, leases: Leases, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         store.asked.clear()
         assert leases.release(lease) == Released()
@@ -167,7 +160,7 @@ class TestRelease:
         assert leases.look("learner-1") is None
 
     def test_with_somebody_in_line_it_costs_two_the_first_time(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
@@ -178,7 +171,7 @@ class TestRelease:
         assert (found(leases).free, found(leases).position_of(claim.token)) == (True, 0)
 
     def test_and_one_where_they_stood_there_already(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
@@ -191,7 +184,7 @@ class TestRelease:
         assert store.asked == {"append": 1}
         assert found(leases).free
 
-    def test_the_last_one_leaves_nothing_behind(self, leases: LeaseProtocol) -> None:
+    def test_the_last_one_leaves_nothing_behind(self, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
         claim = make_claim()
         leases.join(claim)
@@ -201,7 +194,7 @@ class TestRelease:
         assert leases.look("learner-1") is None
 
     def test_a_waiter_that_arrives_at_the_last_moment_is_not_lost(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         """Between the line that frees an empty record and its removal."""
         lease = taken(leases.take(make_claim()))
@@ -215,7 +208,7 @@ class TestRelease:
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_a_claim_between_the_append_and_the_read_takes_nothing_away(
-        self, leases: LeaseProtocol, store: MemoryStore, fails: bool
+        self, leases: Leases, store: MemoryStore, fails: bool
     ) -> None:
         """For a store that cannot append and read in one step, or with a lost reply.
 

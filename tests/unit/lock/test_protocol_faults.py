@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -129,7 +130,7 @@ class TestTheTestsThemselves:
     def test_a_grant_that_is_not_looked_for_is_left_behind(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(LeaseProtocol, "_take_after", lambda *_: None)
+        monkeypatch.setattr(LeaseProtocol, "_take_after", mock.AsyncMock(return_value=None))
         with pytest.raises(AssertionError):
             check_all_but_the_release(take_free)
 
@@ -164,7 +165,7 @@ def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
     """Sent, with a lost reply; the lock turned out held; its holder leaves; the create arrives."""
     world = World()
     late: list[Lease] = []
-    world.leases.release_later = late.append
+    world.leases.protocol.release_later = late.append
     holder = world.take(world.other())
     world.store.shake({1: Mishap.DELAYED})
     outcome = world.leases.take(world.mine)

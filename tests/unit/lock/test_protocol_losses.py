@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.leases import record_of, taken
+from tests.leases import Leases, record_of, taken
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released, describe_loss
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores import MemoryStore
@@ -14,30 +13,30 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    return LeaseProtocol(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
 
 
-def found(leases: LeaseProtocol) -> Record:
+def found(leases: Leases) -> Record:
     return record_of(leases.store, "learner-1")
 
 
 class TestLosses:
     """The reason why a lease is no longer ours, as exactly as it can be known."""
 
-    def test_it_ran_out(self, leases: LeaseProtocol, clock: ManualClock) -> None:
+    def test_it_ran_out(self, leases: Leases, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         clock.advance(10 + GRACE_SECONDS)
         assert leases.release(lease) == Lost("ran out")
         assert describe_loss(Lost("ran out"), lease) == "its lease of 10 s ran out"
 
-    def test_it_ran_out_and_lies_there(self, leases: LeaseProtocol, clock: ManualClock) -> None:
+    def test_it_ran_out_and_lies_there(self, leases: Leases, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         leases.join(make_claim())
         clock.advance(10)
         assert leases.release(lease) == Lost("ran out")
 
-    def test_it_ran_out_and_another_has_it(self, leases: LeaseProtocol, clock: ManualClock) -> None:
+    def test_it_ran_out_and_another_has_it(self, leases: Leases, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         other = make_claim(request="POST /next")
         leases.join(other)
@@ -52,14 +51,14 @@ class TestLosses:
         assert (after.holder, after.free) == (before.holder, False)
         assert leases.release(next_lease) == Released()
 
-    def test_the_store_forgot_it(self, leases: LeaseProtocol, store: MemoryStore) -> None:
+    def test_the_store_forgot_it(self, leases: Leases, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         store.evict("learner-1")
         assert leases.release(lease) == Lost("forgotten")
         assert "its record is gone" in describe_loss(Lost("forgotten"), lease)
 
     def test_the_store_forgot_it_and_another_took_it(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         store.forget_everything()
@@ -69,16 +68,14 @@ class TestLosses:
         assert not found(leases).free
         assert leases.release(next_lease) == Released()
 
-    def test_somebody_broke_it(self, leases: LeaseProtocol) -> None:
+    def test_somebody_broke_it(self, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
         assert leases.break_("learner-1", found(leases), "ops") is not None
         assert leases.release(lease) == Lost("broken", None, "ops")
         assert describe_loss(Lost("broken", None, "ops"), lease) == "it was broken by ops"
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
-    def test_somebody_broke_it_and_the_next_one_took_it(
-        self, leases: LeaseProtocol, verb: str
-    ) -> None:
+    def test_somebody_broke_it_and_the_next_one_took_it(self, leases: Leases, verb: str) -> None:
         lease = taken(leases.take(make_claim()))
         successor = make_claim(request="POST /next")
         leases.join(successor)
@@ -90,7 +87,7 @@ class TestLosses:
         assert found(leases).holder == holder
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
-    def test_a_lease_that_is_over_stays_over(self, leases: LeaseProtocol, verb: str) -> None:
+    def test_a_lease_that_is_over_stays_over(self, leases: Leases, verb: str) -> None:
         """The old value, used after its release."""
         lease = taken(leases.take(make_claim()))
         leases.release(lease)
@@ -100,7 +97,7 @@ class TestLosses:
 
 class TestKeeping:
     def test_a_waiter_that_arrives_during_the_write_is_not_lost(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         lease = taken(leases.take(make_claim()))
         claims = [make_claim() for _ in range(3)]
@@ -110,7 +107,7 @@ class TestKeeping:
         waiters = [waiter.token for waiter in found(leases).waiters()]
         assert waiters == [claim.token for claim in claims]
 
-    def test_it_does_not_try_for_ever(self, leases: LeaseProtocol, store: MemoryStore) -> None:
+    def test_it_does_not_try_for_ever(self, leases: Leases, store: MemoryStore) -> None:
         lease = taken(leases.take(make_claim()))
         for _ in range(1000):
             store.before("swap", lambda: leases.join(make_claim()))
@@ -118,7 +115,7 @@ class TestKeeping:
             leases.extend(lease, 60)
 
     def test_a_lease_that_ended_by_its_holders_clock_is_not_revived(
-        self, leases: LeaseProtocol, store: MemoryStore, clock: ManualClock
+        self, leases: Leases, store: MemoryStore, clock: ManualClock
     ) -> None:
         """Also if the store is a little late: writes in between were not checked."""
         store.before("create", lambda: clock.advance(1))
@@ -128,7 +125,7 @@ class TestKeeping:
         assert leases.extend(lease, 60) == Lost("ran out")
 
     def test_its_own_queue_position_is_its_to_take(
-        self, leases: LeaseProtocol, clock: ManualClock
+        self, leases: Leases, clock: ManualClock
     ) -> None:
         """It was queued when the store went away, and is next now."""
         lease = degraded(leases, clock)
@@ -139,7 +136,7 @@ class TestKeeping:
         assert found(leases).empty
 
     def test_it_leaves_the_queue_once_another_has_the_lock(
-        self, leases: LeaseProtocol, clock: ManualClock
+        self, leases: Leases, clock: ManualClock
     ) -> None:
         """It would never use that position, and the waiters behind would wait for it."""
         lease = degraded(leases, clock)
@@ -152,7 +149,7 @@ class TestKeeping:
         assert found(leases).position_of(behind.token) == 0
 
 
-def degraded(leases: LeaseProtocol, clock: ManualClock) -> Lease:
+def degraded(leases: Leases, clock: ManualClock) -> Lease:
     """Return a lease of the outage policy."""
     claim = make_claim()
     lease = taken(leases.take(claim))

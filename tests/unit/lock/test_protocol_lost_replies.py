@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.leases import taken
+from tests.leases import Leases, taken
 from userlock.lock.lease import Lease, Lost, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import Stored, StoreUnavailable
@@ -17,13 +17,13 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    return LeaseProtocol(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
 
 
 class TestReleases:
     def test_a_remove_in_doubt_whose_lock_has_others_now(
-        self, store: MemoryStore, leases: LeaseProtocol
+        self, store: MemoryStore, leases: Leases
     ) -> None:
         """It was removed, then taken by another: that is no loss. But it is not known to be a
         release.
@@ -35,7 +35,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_line_in_doubt_whose_record_has_gone(
-        self, store: MemoryStore, leases: LeaseProtocol
+        self, store: MemoryStore, leases: Leases
     ) -> None:
         """The next waiter has taken and left it."""
         lease = taken(leases.take(make_claim()))._replace(contended=True)
@@ -45,7 +45,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_remove_in_doubt_after_the_lease(
-        self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
+        self, store: MemoryStore, leases: Leases, clock: ManualClock
     ) -> None:
         """Others may have held the lock in between, and have left again."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))
@@ -55,7 +55,7 @@ class TestReleases:
             leases.release(lease)
 
     def test_a_line_with_a_lost_reply_is_found_after_the_lease(
-        self, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
+        self, store: MemoryStore, leases: Leases, clock: ManualClock
     ) -> None:
         """It was written in time, and no other client has held the lock since: that is no loss."""
         lease = taken(leases.take(make_claim(ttl_seconds=1)))._replace(contended=True)
@@ -77,7 +77,7 @@ class TestReleases:
                 return super().append(lock_id, line)
 
         store = Resending(clock=clock)
-        leases = LeaseProtocol(store, clock)
+        leases = Leases(store, clock)
         lease = taken(leases.take(make_claim()))._replace(contended=True)
         store.between = lambda: next_one_comes_and_goes(leases)
         assert leases.release(lease) == Lost("forgotten", None)
@@ -86,7 +86,7 @@ class TestReleases:
 class TestGrants:
     @pytest.mark.parametrize("verb", ["take", "begin"])
     def test_a_create_that_was_not_sent_is_not_looked_for(
-        self, store: MemoryStore, leases: LeaseProtocol, verb: str
+        self, store: MemoryStore, leases: Leases, verb: str
     ) -> None:
         """Nothing is to be released later."""
         store.go_down(sent=False)
@@ -100,7 +100,7 @@ class TestLines:
 
     @pytest.mark.parametrize("lost", [MemoryStore.lose_reply, MemoryStore.lose_command])
     def test_a_broken_connection(
-        self, store: MemoryStore, leases: LeaseProtocol, lost: Callable[[MemoryStore, str], None]
+        self, store: MemoryStore, leases: Leases, lost: Callable[[MemoryStore, str], None]
     ) -> None:
         taken(leases.take(make_claim()))
         first, second = make_claim(), make_claim()
@@ -115,9 +115,7 @@ class TestLines:
         assert record is not None
         assert [each.token for each in record.waiters()] == [second.token]
 
-    def test_a_time_out_is_not_waited_for_twice(
-        self, store: MemoryStore, leases: LeaseProtocol
-    ) -> None:
+    def test_a_time_out_is_not_waited_for_twice(self, store: MemoryStore, leases: Leases) -> None:
         taken(leases.take(make_claim()))
         store.lose_command("append", slow=True)
         with pytest.raises(StoreUnavailable):
@@ -125,7 +123,7 @@ class TestLines:
         assert store.asked["append"] == 1
 
     def test_a_server_that_is_gone_by_then_may_have_got_the_first(
-        self, store: MemoryStore, leases: LeaseProtocol
+        self, store: MemoryStore, leases: Leases
     ) -> None:
         """So a waiter that timed out has a position to give up."""
         taken(leases.take(make_claim()))
@@ -146,7 +144,7 @@ class TestErrors:
         gc.enable()
 
     @staticmethod
-    def trouble_with(leases: LeaseProtocol, lease: Lease) -> weakref.ref[StoreUnavailable]:
+    def trouble_with(leases: Leases, lease: Lease) -> weakref.ref[StoreUnavailable]:
         try:
             leases.release(lease)
         except StoreUnavailable as trouble:
@@ -154,25 +152,23 @@ class TestErrors:
         raise AssertionError("it was released")
 
     @pytest.mark.parametrize("sent", [True, False])
-    def test_of_a_store_that_is_down(
-        self, store: MemoryStore, leases: LeaseProtocol, sent: bool
-    ) -> None:
+    def test_of_a_store_that_is_down(self, store: MemoryStore, leases: Leases, sent: bool) -> None:
         lease = taken(leases.take(make_claim()))
         store.go_down(sent=sent)
         assert self.trouble_with(leases, lease)() is None
 
-    def test_of_what_is_not_known(self, store: MemoryStore, leases: LeaseProtocol) -> None:
+    def test_of_what_is_not_known(self, store: MemoryStore, leases: Leases) -> None:
         lease = taken(leases.take(make_claim()))
         store.lose_reply("remove")
         store.before("read", lambda: leases.take(make_claim()))
         assert self.trouble_with(leases, lease)() is None
 
     def test_one_that_is_raised_where_it_is_an_argument_would_stay(
-        self, store: MemoryStore, leases: LeaseProtocol, monkeypatch: pytest.MonkeyPatch
+        self, store: MemoryStore, leases: Leases, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
 
-        def raised(
+        async def raised(
             leases: LeaseProtocol, trouble: StoreUnavailable, *_: object, **__: object
         ) -> None:
             raise trouble
@@ -183,7 +179,7 @@ class TestErrors:
         assert self.trouble_with(leases, lease)() is not None
 
 
-def next_one_comes_and_goes(leases: LeaseProtocol) -> None:
+def next_one_comes_and_goes(leases: Leases) -> None:
     """Let another client take over the free lock and release it."""
     record = leases.look("learner-1")
     assert record is not None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from unittest import mock
 
 import pytest
 
-from tests.leases import record_of, taken
+from tests.leases import Leases, record_of, taken
 from tests.unit.lock.crowd import LOCK, Crowd, gathering
 from userlock import LockService, LockTimeout
 from userlock.events import Degraded, Event
@@ -27,8 +28,8 @@ def crowd(clock: ManualClock) -> Iterator[Crowd]:
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
-    return LeaseProtocol(store, clock)
+def leases(store: MemoryStore, clock: ManualClock) -> Leases:
+    return Leases(store, clock)
 
 
 def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
@@ -60,7 +61,7 @@ class TestReservations:
         self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(LeaseProtocol, "reserve", lambda *_, **__: False)
+        monkeypatch.setattr(LeaseProtocol, "reserve", mock.AsyncMock(return_value=False))
         assert the_first_in_line_dies(crowd) == []
 
     def test_each_queued_process_has_its_time(self, crowd: Crowd) -> None:
@@ -91,7 +92,7 @@ class TestReservations:
         assert crowd.violations == []
 
     def test_a_holder_with_a_slow_read_learns_that_it_has_released(
-        self, leases: LeaseProtocol, store: MemoryStore
+        self, leases: Leases, store: MemoryStore
     ) -> None:
         """Between its line and its read, a caller reserves the lock and a waiter takes it."""
         lease = taken(leases.take(make_claim()))
@@ -132,7 +133,7 @@ class TestLongRecords:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 3_200)
 
     def test_timed_out_waiters_do_not_fill_it(
-        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
         waiter = make_claim("ann")
@@ -165,7 +166,7 @@ class TestLongRecords:
 
     def test_live_waiters_are_not_rewritten_repeatedly(
         self,
-        leases: LeaseProtocol,
+        leases: Leases,
         store: MemoryStore,
         service: LockService,
         monkeypatch: pytest.MonkeyPatch,
@@ -179,7 +180,7 @@ class TestLongRecords:
         assert store.asked["rewrite"] == 0
 
     def test_a_line_that_comes_meanwhile_is_not_lost(
-        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
@@ -210,7 +211,7 @@ class TestLongRecords:
         assert not [event for event in events if isinstance(event, Degraded)]
 
     def test_a_free_record_is_left_to_the_next_waiter(
-        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
@@ -267,7 +268,7 @@ class TestNoRoom:
         assert queues == [[], ["patient"]]
 
     def test_a_queued_waiter_is_next(
-        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         waiter = make_claim("ann")
@@ -284,7 +285,7 @@ class TestNoRoom:
         assert record_of(store, "ann").holder.token == waiter.token
 
     def test_dead_queued_waiters_are_passed_by_unqueued_ones(
-        self, service: LockService, store: MemoryStore, leases: LeaseProtocol, clock: ManualClock
+        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
@@ -302,7 +303,7 @@ class TestNoRoom:
         assert not service.acquire("ann", wait_timeout=0).degraded
 
     def test_a_release_that_could_not_be_written_is_reported(
-        self, leases: LeaseProtocol, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Other clients change the record each time: that is an end, too."""
         lease = taken(leases.take(make_claim("ann")))

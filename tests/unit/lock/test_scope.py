@@ -40,7 +40,7 @@ def holder(lock_id: str) -> str | None:
 class TestGlobalLock:
     def test_it_is_held_inside_and_free_after(self) -> None:
         with userlock.global_lock("ann") as lock:
-            assert holder("ann") == lock.lease.token
+            assert holder("ann") == lock._lease.token
             assert (lock.held, lock.degraded) == (True, False)
         assert (lock.held, lock.degraded) == (False, False)
         assert holder("ann") is None
@@ -54,13 +54,13 @@ class TestGlobalLock:
     def test_an_int_locks_the_same_as_its_string(self) -> None:
         with userlock.global_lock(17), userlock.global_lock("17") as inner:
             assert inner.lock_id == "17"
-            assert holder("17") == inner.lease.token
+            assert holder("17") == inner._lease.token
 
     def test_it_is_re_entrant(self) -> None:
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:
                 assert inner is outer
-            assert holder("ann") == outer.lease.token
+            assert holder("ann") == outer._lease.token
         assert holder("ann") is None
 
     def test_as_a_decorator_it_locks_each_call(self) -> None:
@@ -109,13 +109,13 @@ class TestGlobalLock:
 
     def test_the_tenure_knows_its_lease(self, clock: ManualClock) -> None:
         with userlock.global_lock("ann", lock_timeout=5) as lock:
-            assert lock.remaining_seconds == 5
+            assert lock.expires_in == 5
             clock.advance(2)
-            assert lock.remaining_seconds == 3
-            assert (lock.held_seconds, lock.ran_out) == (2, False)
+            assert lock.expires_in == 3
+            assert (lock._held_seconds, lock._ran_out) == (2, False)
             clock.advance(3)
-            assert (lock.held_seconds, lock.ran_out) == (5, True)
-            assert lock.remaining_seconds == 0
+            assert (lock._held_seconds, lock._ran_out) == (5, True)
+            assert lock.expires_in == 0
             assert repr(lock) == "<HeldLock of 'ann': ran out>"
 
 
@@ -259,7 +259,7 @@ class TestAcquireLock:
     def test_it_works_in_a_with(self) -> None:
         with userlock.scope():
             with userlock.acquire_lock("ann") as lock:
-                assert holder("ann") == lock.lease.token
+                assert holder("ann") == lock._lease.token
             assert holder("ann") is None
 
     def test_it_is_released_with_its_scope(self) -> None:
@@ -348,7 +348,7 @@ class TestScopes:
 
         def request() -> None:
             with userlock.scope():
-                userlock.acquire_lock("ann").tenure.notes["write"] = 1
+                userlock.acquire_lock("ann").tenure._notes["write"] = 1
                 if failing:
                     raise ZeroDivisionError
 
@@ -403,7 +403,7 @@ def test_a_late_leave_takes_nothing_from_the_next_tenure(
     with userlock.scope(service) as scope:
         late = scope.acquire("ann", lock_timeout=1)
         clock.advance(1 + GRACE_SECONDS)
-        late.owner = (0, 0)  # another thread's
+        late._owner = (0, 0)  # another thread's
         tenure = scope.acquire("ann")
         scope.leave(late)
         assert scope.held == {"ann": tenure}
@@ -418,5 +418,5 @@ def test_finalizers_of_what_was_read_may_use_the_scope() -> None:
             seen.append(list(scope.held))
 
     with userlock.scope() as scope, userlock.global_lock("ann") as lock:
-        lock.notes["read"] = Read()
+        lock._notes["read"] = Read()
     assert seen == [[]]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from tests.leases import record_of, taken
+from tests.leases import Leases, record_of, taken
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, Event, TimedOut
 from userlock.lock.lease import Lease
 from userlock.lock.local_waiters import LocalWaiters
-from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
@@ -21,9 +21,9 @@ from userlock.testing import ManualClock, make_claim
 
 
 @pytest.fixture
-def others(store: MemoryStore, clock: ManualClock) -> LeaseProtocol:
+def others(store: MemoryStore, clock: ManualClock) -> Leases:
     """Provide another client's access to the store."""
-    return LeaseProtocol(store, clock)
+    return Leases(store, clock)
 
 
 def interrupt() -> None:
@@ -35,7 +35,7 @@ class TestExpectedQueue:
 
     @pytest.fixture
     def released_to_another(
-        self, service: LockService, others: LeaseProtocol, store: MemoryStore
+        self, service: LockService, others: Leases, store: MemoryStore
     ) -> Record:
         """Release a lock for which another process waits; return the record with its queue."""
         holder = service.acquire("ann")
@@ -153,7 +153,7 @@ class TestBeginning:
         assert acquired.attempts == len(clock.sleeps) + 2, "the first try, the line, the looks"
 
     def test_the_next_waiter_is_named_without_a_holder(
-        self, service: LockService, store: MemoryStore, others: LeaseProtocol, events: list[Event]
+        self, service: LockService, store: MemoryStore, others: Leases, events: list[Event]
     ) -> None:
         lease = taken(others.take(make_claim("ann")))
         others.join(make_claim("ann", request="GET /second"))
@@ -166,7 +166,7 @@ class TestBeginning:
         assert timed_out.blocked_by == "GET /second (next in the queue)"
 
     def test_later_waiters_do_not_poll_in_step(
-        self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
+        self, store: MemoryStore, clock: ManualClock, others: Leases
     ) -> None:
         taken(others.take(make_claim("ann")))
         others.join(make_claim("ann"))
@@ -181,7 +181,7 @@ class TestBeginning:
         assert len(set(sleeps[0])) == len(sleeps[0])
 
     def test_trying_once_takes_a_free_lock_without_waiters(
-        self, service: LockService, store: MemoryStore, others: LeaseProtocol
+        self, service: LockService, store: MemoryStore, others: Leases
     ) -> None:
         """Released, and all waiters have timed out: no reason to fail."""
         lease = taken(others.take(make_claim("ann")))
@@ -200,7 +200,7 @@ class TestBeginning:
         service: LockService,
         store: MemoryStore,
         clock: ManualClock,
-        others: LeaseProtocol,
+        others: Leases,
         wait: int,
     ) -> None:
         """There was a record when it asked, and there is none when it reads."""
@@ -279,7 +279,7 @@ class TestStopped:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(StoreClient, "give_back", lambda *_: None)
+        monkeypatch.setattr(StoreClient, "give_back", mock.AsyncMock())
         service.acquire("ann")
         clock.after(1.0, interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -306,7 +306,7 @@ def test_a_store_that_refuses_every_change_leads_to_a_timeout(
 
 class TestOutages:
     def test_a_queue_position_from_before_an_outage_is_given_up(
-        self, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
+        self, store: MemoryStore, clock: ManualClock, others: Leases
     ) -> None:
         service = LockService(store, clock=clock, outage="fail")
         taken(others.take(make_claim("ann")))
@@ -348,7 +348,7 @@ class TestOutages:
         assert service.holder("ann") is None
 
     def test_a_command_that_is_late_does_not_keep_us_waiting(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, others: LeaseProtocol
+        self, service: LockService, store: MemoryStore, clock: ManualClock, others: Leases
     ) -> None:
         """The first command was late, and arrives when the holder has gone, while we are queued.
 

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from userlock import LockService
-from userlock.bell import Bell
 from userlock.events import Listeners
 from userlock.lock.policy import LockPolicy
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock.waits import Bell
 
 MOST = LockPolicy().interactive.polling.most_seconds
 
@@ -144,5 +144,5 @@ class TestBell:
     def test_it_is_stirred(self) -> None:
         bell = Bell()
         bell.stir()
-        bell.sleep(60)
+        bell.wait(60)
         assert not bell.rung

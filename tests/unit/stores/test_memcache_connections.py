@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.connections import take
+from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connections
 from userlock.stores.memcache.wire import Wire, is_a_break
+from userlock.waits import run
 
 
 class Client:
@@ -55,7 +59,7 @@ def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
     """
     got: list[int] = []
     pool = pool_of(lambda: Client(lambda: got.append(next(pool.sequence))))
-    connection = pool.make()
+    connection = run(pool.make)
     assert connection.made > got[0]
     connection.close()
 
@@ -104,7 +108,7 @@ def test_many_threads_share_the_connections_that_there_may_be(
 
     def use(_: int) -> None:
         for _ in range(2):
-            connection = pool.take()
+            connection = take(pool)
             all_taken.release()
             go_on.wait(10)
             pool.give_back(connection)
@@ -113,7 +117,7 @@ def test_many_threads_share_the_connections_that_there_may_be(
         done = threads.map(use, range(64))
         for _ in range(most):
             assert all_taken.acquire(timeout=10)
-        while len(pool._places.waiters) < 64 - most:
+        while len(pool._waiters) < 64 - most:
             os.sched_yield()
         go_on.set()
         list(done)
@@ -133,36 +137,52 @@ def test_a_failed_connection_takes_no_place() -> None:
     pool = pool_of(lambda: Unreachable(lambda: None), most=1, timeout=0)
     for _ in range(3):
         with pytest.raises(ConnectionRefusedError) as caught:
-            pool.take()
+            take(pool)
         errors.append(caught)
 
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("userlock.stores.pool.PATIENCE", 0)
     pool = pool_of(lambda: Client(), most=1, timeout=0)
-    closed = pool.take()
+    closed = take(pool)
     pool.close(closed)
-    held = pool.take()
+    held = take(pool)
     with pytest.raises(NoConnection, match="all 1 connections are in use"):
-        pool.take()
+        take(pool)
     pool.close(held)
 
 
 def test_a_closed_connection_lets_a_waiting_thread_make_one() -> None:
     pool = pool_of(lambda: Client(), most=1)
-    held = pool.take()
+    held = take(pool)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(pool.take)
-        while not pool._places.waiters:
+        waiting = threads.submit(take, pool)
+        while not pool._waiters:
             os.sched_yield()
         pool.close(held)
         pool.close(waiting.result(10))
 
 
+@pytest.mark.parametrize("close", [True, False])
+def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
+    """The place of a closed connection, or a connection that was given back."""
+    pool = pool_of(lambda: Client(), most=1)
+
+    async def main() -> None:
+        held = run(pool.make)
+        first, second = (asyncio.create_task(pool._taken_in_turn()) for _ in range(2))
+        await until(lambda: len(pool._waiters) == 2)
+        (pool.close if close else pool.give_back)(held)
+        first.cancel()
+        pool.close(await second)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "open", 0)
     store = MemcacheStore(client_factory=lambda *_: Counted())
-    store.connections.give_back(store.connections.make(1))
+    store.connections.give_back(run(store.connections.make, 1))
     assert Counted.open == 1
     store.close()
     assert Counted.open == 0
@@ -170,9 +190,9 @@ def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatc
 
 def test_a_new_connection_takes_the_place_of_an_idle_one() -> None:
     pool = pool_of(lambda: Client(), most=1, timeout=0)
-    idle = pool.take()
+    idle = take(pool)
     pool.give_back(idle)
-    fresh = pool.make()
+    fresh = run(pool.make)
     assert fresh is not idle
     pool.close(fresh)
 
@@ -192,10 +212,9 @@ def test_a_long_command_arrives_in_full() -> None:
             received.extend(client.server.recv(65536))
 
     wire = Wire(client, 30)
-    assert client.server.recv(64) == b"version\r\n"
     reader = threading.Thread(target=read)
     reader.start()
-    wire.send(LONG)
+    run(wire.send, LONG)
     reader.join()
     assert bytes(received) == LONG
     client.close()
@@ -205,9 +224,9 @@ def test_a_server_that_does_not_read_is_a_timeout() -> None:
     client = Client()
     wire = Wire(client, 0.01)
     with pytest.raises(TimeoutError):
-        wire.send(LONG)
+        run(wire.send, LONG)
     with pytest.raises(TimeoutError):  # with no room from the start
-        wire.send(b"mn\r\n")
+        run(wire.send, b"mn\r\n")
     client.close()
 
 
@@ -220,7 +239,7 @@ def test_a_closed_connection_sends_nothing_to_the_file_that_gets_its_number() ->
     os.dup2(writer, number)
     try:
         with pytest.raises(OSError, match="Bad file descriptor"):
-            wire.send(b"mn\r\n")
+            run(wire.send, b"mn\r\n")
     finally:
         for each in {reader, writer, number}:
             os.close(each)

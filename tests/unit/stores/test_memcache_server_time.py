@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from userlock.stores.memcache.connections import Connections
+from tests.connections import take
+from userlock.lock.store import StoreUnavailable
+from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.memcache.wire import Wire
 from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
+from userlock.waits import run
 
 #: What the server's time is when the clock of these tests shows 0.
 ZERO = 1_700_000_000.0
@@ -113,12 +116,12 @@ def pool(server: Server, clock: ManualClock) -> Connections:
 
 
 def until(pool: Connections, ttl_seconds: float) -> int:
-    """Return the expiration that is sent with an item now."""
-    connection = pool.take_in_time()
-    pool.give_back(connection)
-    sent = connection.time.until(ttl_seconds)
-    assert isinstance(sent, int)
-    return sent
+    """Return the expiration that is sent with an item now, without the grace of its dialect."""
+
+    async def exchange(connection: Connection) -> int:
+        return await connection.until(ttl_seconds - connection.dialect.grace_seconds)
+
+    return run(pool.ask_in_time, exchange)
 
 
 # --- how long it lives --------------------------------------------------------------------------
@@ -247,12 +250,12 @@ def test_a_server_far_behind_is_asked_again_on_another_connection(
 ) -> None:
     """It was stopped; its answer shows how late it was then."""
     sent = until(pool, 60)
-    first = pool.take()
+    first = take(pool)
     pool.give_back(first)
     clock.advance(11)
     assert until(pool, 60) in (sent + 11, sent + 12)
     assert first.client.closed
-    assert pool.take() is not first
+    assert take(pool) is not first
 
 
 def test_a_clock_that_stood_still_is_followed(
@@ -270,7 +273,7 @@ def test_a_restarted_server_is_asked_again(
 ) -> None:
     """The idle connection ends with the question; the item has not been sent yet."""
     until(pool, 60)
-    first = pool.take()
+    first = take(pool)
     pool.give_back(first)
     clock.advance(11)
     server.set_clock()
@@ -280,16 +283,23 @@ def test_a_restarted_server_is_asked_again(
     assert first.client.closed
 
 
-@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(TimeoutError, StoreUnavailable), (KeyboardInterrupt, KeyboardInterrupt)],
+)
 def test_no_connection_is_left_in_the_middle_of_an_answer(
-    pool: Connections, server: Server, clock: ManualClock, error: type[BaseException]
+    pool: Connections,
+    server: Server,
+    clock: ManualClock,
+    error: type[BaseException],
+    raised: type[BaseException],
 ) -> None:
-    first = pool.take_in_time()
-    pool.give_back(first)
+    until(pool, 60)
+    (first,) = pool.idle
     clock.advance(11)
     server.answers = error()
-    with pytest.raises(error):
-        pool.take_in_time()
+    with pytest.raises(raised):
+        until(pool, 60)
     assert first.client.closed
 
 
@@ -325,4 +335,4 @@ def test_dates_that_memcached_cannot_count_are_not_sent(
 def test_a_malformed_answer_is_refused(pool: Connections, server: Server, answer: bytes) -> None:
     server.answers = answer
     with pytest.raises(Refused):
-        pool.make()
+        run(pool.make)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import select
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from userlock.stores import stream
 from userlock.stores.redis.replies import Replies
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, Refused, Stream, number
 from userlock.testing import ManualClock
+from userlock.waits import run
 
 TIMEOUT = 0.3
 #: By how much the last call may overrun.
@@ -68,7 +71,7 @@ def stream_of(clock: ManualClock, *pieces: bytes, seconds: float = 0.0) -> tuple
 
 @pytest.mark.parametrize("seconds", [0.01, 0.29])
 @pytest.mark.parametrize(
-    "read", [lambda made: made.read_line(), lambda made: made.read_block(900_000)]
+    "read", [lambda made: run(made.read_line), lambda made: run(made.read_block, 900_000)]
 )
 def test_a_slow_reply_ends_with_its_exchange(clock: ManualClock, seconds: float, read: Any) -> None:
     made, _ = stream_of(clock, seconds=seconds)
@@ -86,7 +89,7 @@ def test_without_it_a_slow_reply_takes_as_long_as_the_server_likes(
     made, _ = stream_of(clock, seconds=0.25)
     began = clock.now()
     with pytest.raises(Refused):
-        made.read_line()
+        run(made.read_line)
     assert clock.now() - began > 500
 
 
@@ -94,17 +97,17 @@ def test_many_replies_share_the_time_of_their_exchange(clock: ManualClock) -> No
     made, _ = stream_of(clock, *[b"HD\r\n"] * 100, seconds=0.05)
     began = clock.now()
     with pytest.raises(TimeoutError):
-        list(map(made.ask, [b"mn\r\n"] * 100))
+        [run(made.ask, each) for each in [b"mn\r\n"] * 100]
     assert clock.now() - began <= TIMEOUT + SLACK
     made.begin()
-    assert made.ask(b"mn\r\n") == b"HD"
+    assert run(made.ask, b"mn\r\n") == b"HD"
 
 
 def test_a_slow_way_there_counts_too(clock: ManualClock) -> None:
     made, _ = stream_of(clock, b"HD\r\n", seconds=0.2)
     began = clock.now()
     with pytest.raises(TimeoutError):
-        made.ask(b"mn\r\n")
+        run(made.ask, b"mn\r\n")
     assert clock.now() - began <= TIMEOUT + SLACK
 
 
@@ -113,18 +116,18 @@ def test_a_reply_in_one_piece_sets_no_time_out(clock: ManualClock) -> None:
     made, server = stream_of(clock, *[b"HD c1\r\n"] * 3)
     for _ in range(3):
         made.begin()
-        assert made.ask(b"md key\r\n") == b"HD c1"
+        assert run(made.ask, b"md key\r\n") == b"HD c1"
         clock.advance(60)
     assert server.timeouts == [TIMEOUT]
 
 
 def test_the_next_exchange_has_the_whole_time(clock: ManualClock) -> None:
     made, server = stream_of(clock, b"H", b"D\r\n", b"HD\r\n", seconds=0.1)
-    assert made.read_line() == b"HD"
+    assert run(made.read_line) == b"HD"
     assert len(server.timeouts) == 2
     made.begin()
     assert server.timeouts[-1] == TIMEOUT
-    assert made.read_line() == b"HD"
+    assert run(made.read_line) == b"HD"
 
 
 # --- the bound ----------------------------------------------------------------------------------
@@ -134,14 +137,14 @@ def test_the_next_exchange_has_the_whole_time(clock: ManualClock) -> None:
 def test_an_announced_length_is_refused_before_it_is_read(clock: ManualClock, size: int) -> None:
     made, server = stream_of(clock)
     with pytest.raises(Refused, match="announced"):
-        made.read_block(size)
+        run(made.read_block, size)
     assert server.received == 0
 
 
 def test_a_long_line_is_refused(clock: ManualClock) -> None:
     made, server = stream_of(clock, b"x" * 10_000_000)
     with pytest.raises(Refused):
-        made.read_line()
+        run(made.read_line)
     assert server.received <= MOST_LINE_BYTES + 4096
 
 
@@ -152,7 +155,7 @@ def test_all_replies_of_an_exchange_are_bounded(
     made, server = stream_of(clock, *[b"STAT a b\r\n"] * 20_000)
     made.begin()
     with pytest.raises(Refused, match="more than 100,000 bytes"):
-        all(iter(made.read_line, b""))
+        all(iter(lambda: run(made.read_line), b""))
     assert server.received <= 100_000 + 4096
 
 
@@ -175,9 +178,9 @@ def cut(data: bytes, at: set[int]) -> list[bytes]:
 def test_a_value_is_the_same_in_any_pieces(value: bytes, at: set[int]) -> None:
     data = b"VA %d c7\r\n%b\r\nEN\r\n" % (len(value), value)
     made, _ = stream_of(ManualClock(), *cut(data, at))
-    assert made.read_line() == b"VA %d c7" % len(value)
-    assert made.read_block(len(value)) == value
-    assert made.read_line() == b"EN"
+    assert run(made.read_line) == b"VA %d c7" % len(value)
+    assert run(made.read_block, len(value)) == value
+    assert run(made.read_line) == b"EN"
     made.finish()
 
 
@@ -211,9 +214,9 @@ def test_a_reply_of_redis_is_the_same_in_any_pieces(reply: Any, at: set[int]) ->
     replies = Replies(TIMEOUT, clock.now)
     if depth(reply) > 2:
         with pytest.raises(Refused):
-            replies.read(made)
+            run(replies.read, made)
     else:
-        assert replies.read(made) == reply
+        assert run(replies.read, made) == reply
         made.finish()
 
 
@@ -223,7 +226,7 @@ def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
     clock = ManualClock()
     made, _ = stream_of(clock, data + b"\r\n")
     try:
-        Replies(TIMEOUT, clock.now).read(made)
+        run(Replies(TIMEOUT, clock.now).read, made)
         made.finish()
     except Refused:
         pass
@@ -232,7 +235,7 @@ def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
 def error_of(line: str) -> str:
     clock = ManualClock()
     made, _ = stream_of(clock, f"-{line}\r\n".encode())
-    return str(Replies(TIMEOUT, clock.now).read(made))
+    return str(run(Replies(TIMEOUT, clock.now).read, made))
 
 
 @pytest.mark.parametrize(
@@ -263,3 +266,20 @@ def test_an_argument_in_quotes_is_never_shown(argument: str) -> None:
         for begin in ("ERR unknown command ", "ERR cannot ", "NOPERM for user can't "):
             text = error_of(f"{begin}{quote}{secret}{quote}, with args {quote}{secret}{quote}")
             assert "s3cr3t" not in text
+
+
+@pytest.mark.parametrize("poll", [True, False])
+def test_where_there_is_no_poll_it_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, poll: bool
+) -> None:
+    """On Windows, and with eventlet."""
+    if not poll:
+        monkeypatch.delattr(select, "poll")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Stream(ours, TIMEOUT)
+        seen = [connection.stale]
+        assert stream.readable([ours.fileno()], 0) == set()
+        theirs.send(b"x")
+        assert [*seen, connection.stale] == [False, True]
+        assert stream.readable([ours.fileno()], 10) == {ours.fileno()}

@@ -23,6 +23,7 @@ from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
 from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.stores.datastore.rows import Row, read_row
+from userlock.waits import pause
 
 #: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this and
 #: `HURRY_TIMEOUT` before the breaker opens. gRPC goes on to connect in the background.
@@ -144,9 +145,9 @@ class Calls:
         """Return the key of a row."""
         return self._endpoint.key(self._kind, name)
 
-    def look_up(self, name: str) -> Row | None:
+    async def look_up(self, name: str) -> Row | None:
         """Return a row as it is now; None where there is none."""
-        reply = self._again_if_broken("lookup", [self.key(name)])
+        reply = await self._again_if_broken("lookup", [self.key(name)])
         where = f"{self._endpoint.name}: a row of kind {self._kind}"
         if reply.deferred:
             raise StoreUnavailable(f"{where}: the lookup was put off")
@@ -157,7 +158,7 @@ class Calls:
         except ValueError as error:
             raise RecordRefused(f"{where}: {error}") from error
 
-    def query(self, begin: str, end: str, most: int, cursor: bytes) -> Any:
+    async def query(self, begin: str, end: str, most: int, cursor: bytes) -> Any:
         """Return the next batch of rows from one name to before another; a read for each row."""
         query = Query(start_cursor=cursor)
         query.limit.value = most
@@ -169,9 +170,9 @@ class Calls:
             part.property.name = "__key__"
             part.op = _PropertyFilter.Operator[operator]
             part.value.key_value.CopyFrom(self.key(name))
-        return self._again_if_broken("run_query", query)
+        return await self._again_if_broken("run_query", query)
 
-    def commit(self, mutation: Any) -> Any | None:
+    async def commit(self, mutation: Any) -> Any | None:
         """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
 
         ABORTED is contention with another commit, and nothing was done: tried
@@ -179,16 +180,16 @@ class Calls:
         """
         while True:
             try:
-                result = self._call("commit", mutation)
+                result = await self._call("commit", mutation)
                 return None if result.conflict_detected else result
             except RecordBusy as trouble:
-                self.wait_or_raise(trouble)
+                await self.wait_or_raise(trouble)
             except _Refused as trouble:
                 if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
                     return None
                 raise
 
-    def wait_or_raise(self, trouble: StoreUnavailable) -> None:
+    async def wait_or_raise(self, trouble: StoreUnavailable) -> None:
         """Wait a little before another try; raise `trouble` if there is no time for one.
 
         With full jitter, so that callers that met once do not meet again.
@@ -197,22 +198,22 @@ class Calls:
         self._delay = min(2 * self._delay, _MOST_DELAY)
         if self._clock.now() + delay + self._timeout / 4 > self._ends:
             raise trouble
-        self._clock.sleep(delay)
+        await pause(self._clock, delay)
 
-    def _again_if_broken(self, rpc: str, argument: Any) -> Any:
+    async def _again_if_broken(self, rpc: str, argument: Any) -> Any:
         try:
-            return self._call(rpc, argument)
+            return await self._call(rpc, argument)
         except (RecordBusy, ConnectionBroken) as trouble:
-            self.wait_or_raise(trouble)
-        return self._call(rpc, argument)
+            await self.wait_or_raise(trouble)
+        return await self._call(rpc, argument)
 
-    def _call(self, rpc: str, argument: Any) -> Any:
+    async def _call(self, rpc: str, argument: Any) -> Any:
         """Return the answer of one of the endpoint's RPCs."""
         where = self._endpoint.name
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
             try:
-                answer = getattr(self._endpoint, rpc)(argument, timeout)
+                answer = await getattr(self._endpoint, rpc)(argument, timeout)
             except grpc.RpcError as error:
                 if not _stayed_here(error):
                     self._sent = True
@@ -223,7 +224,7 @@ class Calls:
                 if not _for_parents_connection(error):
                     # Its text may name a row, and so a lock.
                     raise trouble from (error if ids.are_plain() else None)
-                self.wait_or_raise(trouble)
+                await self.wait_or_raise(trouble)
                 continue
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error

@@ -78,7 +78,7 @@ from google.cloud import ndb
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.datastore_rpc import Mutation
-from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable
+from userlock.lock.store import RecordBusy, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import (
@@ -90,12 +90,14 @@ from userlock.stores.datastore.rpc import (
 )
 from userlock.stores.datastore.url import parse
 from userlock.stores.urls import open_url
+from userlock.stores.verbs import WaitingStore
+from userlock.waits import run
 
 #: How many rows a query reads at once.
 _BATCH = 300
 
 
-class DatastoreStore(LeaseStore):
+class DatastoreStore(WaitingStore):
     """A lease store in Datastore. Thread-safe; survives fork (see above).
 
     Args:
@@ -113,6 +115,8 @@ class DatastoreStore(LeaseStore):
 
     #: Versions of rows, which Datastore never uses again.
     fences = True
+    #: More that change one row at once are in each other's way for seconds.
+    most_queued = 8
 
     def __init__(
         self,
@@ -157,50 +161,50 @@ class DatastoreStore(LeaseStore):
 
     # --- the verbs --------------------------------------------------------------------------
 
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         name, calls = self._name(lock_id), self._calls()
         entity = self._fresh(calls.key(name), record, ttl_seconds)
-        result = calls.commit(Mutation(insert=entity))
+        result = await calls.commit(Mutation(insert=entity))
         if result is None:
-            row = calls.look_up(name)
+            row = await calls.look_up(name)
             if row is None or not row.gone:
                 return None
             # The fastest here, be it another `create`, wins by the version.
-            result = calls.commit(Mutation(update=entity, base_version=row.version))
+            result = await calls.commit(Mutation(update=entity, base_version=row.version))
         return None if result is None else result.version
 
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        row = _living(self._calls(hurry=hurry), self._name(lock_id))
+    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        row = await _living(self._calls(hurry=hurry), self._name(lock_id))
         return None if row is None else row.stored
 
-    def swap(
+    async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         if not _is_version(version):
             return None
         calls = self._calls()
         entity = self._fresh(calls.key(self._name(lock_id)), record, ttl_seconds)
-        result = calls.commit(Mutation(update=entity, base_version=version))
+        result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by two RPCs: the beginning of its life is to be stored again."""
         name, calls = self._name(lock_id), self._calls()
-        row = _living(calls, name)
+        row = await _living(calls, name)
         if row is None or row.version != version:
             return None
         entity = rows.rewritten(calls.key(name), row, record, rows.new_write_id())
-        result = calls.commit(Mutation(update=entity, base_version=version))
+        result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
-    def remove(self, lock_id: str, version: object) -> bool:
+    async def aremove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
         calls = self._calls()
         key = calls.key(self._name(lock_id))
-        return calls.commit(Mutation(delete=key, base_version=version)) is not None
+        return await calls.commit(Mutation(delete=key, base_version=version)) is not None
 
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
+    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         """Append as `LeaseStore.append`. A line that was sent twice is almost never there twice.
 
         After a broken connection the row's write id tells whether the update was
@@ -211,7 +215,7 @@ class DatastoreStore(LeaseStore):
         write_id = rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
-            row = _living(calls, name)
+            row = await _living(calls, name)
             if in_doubt is not None and (row is None or row.began != in_doubt[0].began):
                 raise in_doubt[1]
             if row is None:
@@ -220,17 +224,17 @@ class DatastoreStore(LeaseStore):
                 return row.stored
             entity = rows.rewritten(calls.key(name), row, row.record + line, write_id)
             try:
-                result = calls.commit(Mutation(update=entity, base_version=row.version))
+                result = await calls.commit(Mutation(update=entity, base_version=row.version))
             except ConnectionBroken as trouble:
                 if in_doubt is not None:
                     raise
                 in_doubt = row, trouble
-                calls.wait_or_raise(trouble)
+                await calls.wait_or_raise(trouble)
                 continue
             if result is not None:
                 return _as_appended(row, line, result)
             reason = "datastore: others were faster to change the row"
-            calls.wait_or_raise(RecordBusy(reason))
+            await calls.wait_or_raise(RecordBusy(reason))
 
     def close(self) -> None:
         self._channel.close()
@@ -249,7 +253,7 @@ class DatastoreStore(LeaseStore):
             end = f"{self._prefix}{chr(ord(sign) + 1)}"
             cursor = b""
             while limit > 0:
-                batch = self._calls().query(begin, end, min(limit, _BATCH), cursor)
+                batch = run(self._calls().query, begin, end, min(limit, _BATCH), cursor)
                 for result in batch.entity_results:
                     with contextlib.suppress(ValueError):  # not one of ours
                         row = rows.read_row(result, batch.read_time)
@@ -274,7 +278,7 @@ class DatastoreStore(LeaseStore):
         return rows.fresh(key, record, ttl_seconds, self._clock.wall())
 
 
-def _living(calls: Calls, name: str) -> Row | None:
+async def _living(calls: Calls, name: str) -> Row | None:
     """Return the row; None when there is none, or it is dead.
 
     A dead one is deleted, so that it cannot be changed any more by its version:
@@ -288,12 +292,12 @@ def _living(calls: Calls, name: str) -> Row | None:
     Where that fails, B has its answer all the same: B's `create` will find
     the row that A may yet prolong.
     """
-    row = calls.look_up(name)
+    row = await calls.look_up(name)
     if row is None or not row.gone:
         return row
     # Where it fails: the next reader, or the sweep, does it.
     with contextlib.suppress(StoreUnavailable):
-        calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
+        await calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
     return None
 
 

@@ -13,9 +13,10 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
+import math
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError
@@ -23,12 +24,14 @@ from pymemcache.exceptions import MemcacheError
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
-from userlock.stores.connection_limit import Place
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
-from userlock.stores.memcache.server_time import ServerTime
-from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break
-from userlock.stores.pool import Pool
+from userlock.stores.memcache.server_time import LAST_DATE, ServerTime
+from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speaks_meta
+from userlock.stores.pool import Exchange, Place, Pool
 from userlock.stores.stream import Refused, TooLong
+
+_P = ParamSpec("_P")
+_Answer = TypeVar("_Answer")
 
 _META: Dialect = Meta()
 _TEXT: Dialect = Text()
@@ -51,6 +54,14 @@ def plain_client(
     )
 
 
+class NotInTime(Exception):
+    """The server's time is not known on this connection. Nothing was stored."""
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
+
+
 class Connection(Wire):
     """A connection in its pool.
 
@@ -65,21 +76,51 @@ class Connection(Wire):
         self,
         client: Any,
         timeout: float,
-        protocol: str | None,
         now: Callable[[], float],
-        sequence: Iterator[int],
     ) -> None:
-        super().__init__(client, timeout, protocol, now)
-        # Only now that it stands: a version that was got while it was being made says
-        # nothing about the server at its other end.
-        self.made = next(sequence)
-        self.dialect = _META if self.meta else _TEXT
+        super().__init__(client, timeout, now)
+        self.made = 0
+        self.dialect = _META
         self.time = ServerTime(now)
         self.place: Place | None = None
 
-    def until(self, ttl_seconds: float) -> int:
-        """Return the expiration of a record that is stored now."""
-        return self.time.until(ttl_seconds + self.dialect.grace_seconds)
+    async def open(self, protocol: str | None, sequence: Iterator[int]) -> None:
+        """Find out what the server speaks."""
+        version = await self.version()
+        # Only now that it stands: a version that was got while it was being made says
+        # nothing about the server at its other end.
+        self.made = next(sequence)
+        if protocol == "text" or (protocol is None and not speaks_meta(version)):
+            self.dialect = _TEXT
+
+    async def until(self, ttl_seconds: float) -> int:
+        """Return the expiration of a record that is stored now, to live that long or longer.
+
+        A date; or seconds, for a server that does not tell its time.
+
+        Raises:
+            NotInTime: another connection has to be asked.
+        """
+        time = self.time
+        if self.began >= time.good_until:
+            await self._ask_for_time()
+        ahead = time.ahead
+        if ahead is not None:
+            date = math.ceil(self.began + ahead + ttl_seconds + self.dialect.grace_seconds)
+            if date <= LAST_DATE:
+                return date
+        return time.without_date(ttl_seconds + self.dialect.grace_seconds)
+
+    async def _ask_for_time(self) -> None:
+        try:
+            known = await self.time.ask(self)
+        except BaseException as error:
+            if is_a_break(error):
+                raise NotInTime(ended=True) from error
+            raise
+        if not known:
+            raise NotInTime(ended=False)
+        self.begin()
 
 
 class Connections(Pool[Connection]):
@@ -125,45 +166,37 @@ class Connections(Pool[Connection]):
         self._by_name = by_name
         self._clock = clock
 
-    def take_in_time(self) -> Connection:
-        """Return a connection for a command that stores something: it knows the server's time."""
-        return self._in_time(self.take())
-
-    def take_in_time_unchecked(self) -> Connection:
-        """Return one that knows the server's time, and may have ended while it was idle."""
-        return self._in_time(self.take_unchecked())
-
-    def _in_time(self, connection: Connection) -> Connection:
-        """Return the connection if it knows the server's time, or another one that does."""
-        there = connection.time
-        there.moment = moment = there.now()
-        if moment < there.good_until:
-            return connection
+    async def ask_in_time(
+        self, exchange: Exchange[Connection, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _Answer:
+        """As `ask`, for an exchange that stores something, by `until`."""
         try:
-            connection.begin()
-            known = there.ask(connection)
-        except BaseException as error:
-            self.close(connection)
-            if not is_a_break(error):
-                raise
-            self.drop_idle()
-        else:
-            if known:
-                return connection
-            self.close(connection)
-        return self.make()
+            return await self.exchange(True, exchange, *args, **kwargs)
+        except NotInTime as trouble:
+            return await self.ask_anew(trouble, exchange, *args, **kwargs)
 
-    def connect(self, timeout: float | None) -> Connection:
+    async def ask_anew(
+        self,
+        trouble: NotInTime,
+        exchange: Exchange[Connection, _P, _Answer],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _Answer:
+        """Repeat an exchange that has stored nothing on a new connection."""
+        if trouble.ended:
+            self.drop_idle()
+        return await self.ask_apart(exchange, None, *args, **kwargs)
+
+    async def connect(self, timeout: float | None) -> Connection:
         """Return a new connection. With a timeout of its own it does not ask for the time."""
         patience = self._timeout if timeout is None else timeout
         client = self._client_factory(self._server(), self._connect_timeout, patience)
         try:
             # One deadline for its version and its time.
-            connection = Connection(
-                client, patience, self._protocol, self._clock.now, self.sequence
-            )
+            connection = Connection(client, patience, self._clock.now)
+            await connection.open(self._protocol, self.sequence)
             if self.tells_time and timeout is None:
-                connection.time.ask(connection)
+                await connection.time.ask(connection)
             return connection
         except BaseException:
             client.close()

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.wire import Wire, unexpected
-from userlock.stores.stream import Refused, number
+from userlock.stores.stream import MOST_DIGITS, Refused, number
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
@@ -57,28 +57,30 @@ class Dialect(Protocol):
     """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
 
     Attributes:
+        meta: whether it is the meta protocol.
         grace_seconds: how much longer than its time to live to keep a record.
     """
 
+    meta: bool
     grace_seconds: float
 
-    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         """Add an item. Its CAS number, 0 if not known; None if there is one already."""
         ...
 
-    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
         """Return the item under each key, in one packet."""
         ...
 
-    def swap(self, wire: Wire, change: Change) -> int | None:
+    async def swap(self, wire: Wire, change: Change) -> int | None:
         """Replace an item. The new CAS number; None if it has changed or gone."""
         ...
 
-    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         """Delete the item if it has that CAS number; return whether it was."""
         ...
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
         """Add a line; return whether that was done, and the item right afterwards."""
         ...
 
@@ -86,41 +88,47 @@ class Dialect(Protocol):
 class Meta:
     """The meta protocol."""
 
+    meta = True
     grace_seconds: float = GRACE_SECONDS
 
-    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        reply = wire.line(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
+    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
         if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
-        cas = self._cas(reply)
+        digits = reply[4:]
+        if reply[:4] != b"HD c" or not digits.isdigit() or len(digits) > MOST_DIGITS:
+            raise unexpected(reply)
+        cas = int(digits)
         if cas == 0:
             # Created, but nothing could ever change it safely.
-            wire.line(b"md %b\r\n" % key)
+            await wire.line(b"md %b\r\n" % key)
             raise _WithoutCas(_WITHOUT_CAS)
         return cas
 
-    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        wire.send_each([b"mg %b c t v\r\n" % key for key in keys])
-        items = [self._item(wire, wire.read_line()) for _ in keys]
+    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        await wire.send_each([b"mg %b c t v\r\n" % key for key in keys])
+        items = [await self._item(wire, await wire.read_line()) for _ in keys]
         wire.finish()
         return items
 
-    def swap(self, wire: Wire, change: Change) -> int | None:
+    async def swap(self, wire: Wire, change: Change) -> int | None:
         key, cas, record, until = change
-        reply = wire.line(b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record))
+        reply = await wire.line(
+            b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
+        )
         return None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
 
-    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
-        reply = wire.line(b"md %b C%d\r\n" % (key, cas))
-        return _is_done(reply, b"HD", b"EX", b"NF")
+    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+        reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
+        return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        wire.send_each(
+    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        await wire.send_each(
             [b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), b"mg %b c t v\r\n" % key]
         )
-        first = wire.read_line()
+        first = await wire.read_line()
         appended = first not in (b"NS", *_NO_ROOM)
-        item = self._item(wire, first if appended else wire.read_line())
+        item = await self._item(wire, first if appended else await wire.read_line())
         wire.finish()
         return appended, item
 
@@ -131,7 +139,7 @@ class Meta:
         return number(reply[4:])
 
     @staticmethod
-    def _item(wire: Wire, line: bytes) -> Item | None:
+    async def _item(wire: Wire, line: bytes) -> Item | None:
         if line == b"EN":
             return None
         if line[:3] != b"VA ":
@@ -144,67 +152,68 @@ class Meta:
             # -1 stands for an item that never ends: none of ours.
             elif flag[:1] == b"t" and flag != b"t-1":
                 remaining = number(flag[1:])
-        return Item(wire.read_block(number(size)), cas, remaining)
+        return Item(await wire.read_block(number(size)), cas, remaining)
 
 
 class Text:
     """The text protocol, for servers before the meta protocol, and others that speak it."""
 
+    meta = False
     grace_seconds = 0.0
 
-    def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        wire.send_each(
+    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        await wire.send_each(
             [
                 b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record),
                 b"gets %b\r\n" % key,
             ]
         )
         try:
-            cas = self._written(wire, record, b"NOT_STORED")
+            cas = await self._written(wire, record, b"NOT_STORED")
         except _WithoutCas:
             # Created, but nothing could ever change it safely.
-            wire.line(b"delete %b\r\n" % key)
+            await wire.line(b"delete %b\r\n" % key)
             raise
         wire.finish()
         return cas
 
-    def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        wire.send_each([b"gets %b\r\n" % key for key in keys])
-        items = [self._item(wire) for _ in keys]
+    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        await wire.send_each([b"gets %b\r\n" % key for key in keys])
+        items = [await self._item(wire) for _ in keys]
         wire.finish()
         return items
 
-    def swap(self, wire: Wire, change: Change) -> int | None:
+    async def swap(self, wire: Wire, change: Change) -> int | None:
         key, cas, record, until = change
-        wire.send_each(
+        await wire.send_each(
             [
                 b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record),
                 b"gets %b\r\n" % key,
             ]
         )
-        new = self._written(wire, record, b"EXISTS", b"NOT_FOUND")
+        new = await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
         wire.finish()
         return new
 
-    def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
-        reply = wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
+        reply = await wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
         return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
 
-    def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        wire.send_each(
+    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        await wire.send_each(
             [b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line), b"gets %b\r\n" % key]
         )
-        appended = _is_done(wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
-        item = self._item(wire)
+        appended = _is_done(await wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
+        item = await self._item(wire)
         wire.finish()
         return appended, item
 
-    def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
+    async def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
         """Return the CAS number of the item just written; None if it was refused."""
-        stored = _is_done(wire.read_line(), b"STORED", *refusals)
+        stored = _is_done(await wire.read_line(), b"STORED", *refusals)
         try:
-            item = self._item(wire)
+            item = await self._item(wire)
         except _WithoutCas:
             if stored:
                 raise
@@ -215,8 +224,8 @@ class Text:
         return item.cas if item is not None and item.record == record else 0
 
     @staticmethod
-    def _item(wire: Wire) -> Item | None:
-        line = wire.read_line()
+    async def _item(wire: Wire) -> Item | None:
+        line = await wire.read_line()
         if line == b"END":
             return None
         if line[:6] != b"VALUE ":
@@ -225,8 +234,8 @@ class Text:
         fields = line.split()
         if len(fields) < 4:
             raise unexpected(line)
-        record = wire.read_block(number(fields[3]))
-        if wire.read_line() != b"END":
+        record = await wire.read_block(number(fields[3]))
+        if await wire.read_line() != b"END":
             raise Refused("it answered more than one value")
         cas = number(fields[4]) if len(fields) > 4 else 0
         if not cas:

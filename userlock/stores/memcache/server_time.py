@@ -44,64 +44,58 @@ _GOOD_FOR = 10.0
 _MOST_DIFFERENCE = 2.5
 #: memcached reads less than the first as a duration (up to 30 days), or a server's clock was never
 #: set; it cannot count beyond the last.
-_FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
+_FIRST_DATE, LAST_DATE = 1 << 30, (1 << 31) - 1
 
 
 class ServerTime:
-    """The time at a server, as one connection knows it. Used by one thread at a time.
+    """The time at a server, as one connection knows it. Used by one caller at a time.
 
     Attributes:
         now: our clock. It must go on while the machine is suspended, as the server's may.
-        moment: when the next item's time to live begins, by our clock. The caller sets it before
-            it stores something.
         started: the time when the server started, by its clock; None if it does not tell.
+        ahead: the server's time less ours, at most; None if it does not tell, or was not asked.
         good_until: until when the known time is good, by our clock; `ask` before more is stored.
     """
 
-    __slots__ = ("_ahead", "good_until", "moment", "now", "started")
+    __slots__ = ("ahead", "good_until", "now", "started")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.good_until = math.inf
         self.started: int | None = None
-        #: The server's time less ours, at most; None if it does not tell, or was not asked.
-        self._ahead: float | None = None
+        self.ahead: float | None = None
 
-    def ask(self, wire: Wire) -> bool:
+    async def ask(self, wire: Wire) -> bool:
         """Ask the server for its time; one round trip.
 
         False if it is far behind what it was: another connection must be asked.
         """
-        self.moment = asked_at = self.now()
-        time, uptime = _times(wire)
+        asked_at = self.now()
+        time, uptime = await _times(wire)
         if time is None:
-            self._ahead, self.good_until = None, math.inf
+            self.ahead, self.good_until = None, math.inf
             return True
         if uptime is not None:  # both count from one clock: always the same difference
             self.started = time - uptime
         ahead = time + _MOST_BEHIND - asked_at
-        if self._ahead is not None:
-            if ahead < self._ahead - _MOST_DIFFERENCE:
+        if self.ahead is not None:
+            if ahead < self.ahead - _MOST_DIFFERENCE:
                 return False
-            ahead = max(ahead, self._ahead)
-        self._ahead, self.good_until = ahead, asked_at + _GOOD_FOR
+            ahead = max(ahead, self.ahead)
+        self.ahead, self.good_until = ahead, asked_at + _GOOD_FOR
         return True
 
-    def until(self, ttl_seconds: float) -> int:
-        """Return the expiration to send for an item to live that long from `moment` on, or longer:
-        a date; or seconds, for a server that does not tell its time."""
-        if self._ahead is not None:
-            date = math.ceil(self.moment + self._ahead + ttl_seconds)
-            if date <= _LAST_DATE:
-                return date
+    @staticmethod
+    def without_date(ttl_seconds: float) -> int:
+        """Return the seconds to send for an item to live that long, where no date can be sent."""
         return math.ceil(ttl_seconds + _MOST_BEHIND)
 
 
-def _times(wire: Wire) -> tuple[int | None, int | None]:
+async def _times(wire: Wire) -> tuple[int | None, int | None]:
     """Return the server's time, and for how long it has run; None where it does not report it."""
-    wire.send(b"stats\r\n")
+    await wire.send(b"stats\r\n")
     time, uptime = b"0", None
-    while (line := wire.read_line()) != b"END":
+    while (line := await wire.read_line()) != b"END":
         if line.startswith(b"STAT time "):
             time = line.removeprefix(b"STAT time ")
         elif line.startswith(b"STAT uptime "):

@@ -22,9 +22,10 @@ from userlock.lock.store import LeaseStore, Stored
 from userlock.stores import urls
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse, shard_name
+from userlock.stores.verbs import WaitingStore
 
 
-class ShardedMemcacheStore(LeaseStore):
+class ShardedMemcacheStore(WaitingStore):
     """A lease store over several memcached servers. Thread-safe; survives fork.
 
     Args:
@@ -44,32 +45,32 @@ class ShardedMemcacheStore(LeaseStore):
         scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
         return scores.index(max(scores))
 
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        return self._server(lock_id).create(lock_id, record, ttl_seconds)
+    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return await self._server(lock_id).acreate(lock_id, record, ttl_seconds)
 
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return self._server(lock_id).read(lock_id, hurry=hurry)
+    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return await self._server(lock_id).aread(lock_id, hurry=hurry)
 
-    def swap(
+    async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return self._server(lock_id).swap(lock_id, version, record, ttl_seconds)
+        return await self._server(lock_id).aswap(lock_id, version, record, ttl_seconds)
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        return self._server(lock_id).rewrite(lock_id, version, record)
+    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+        return await self._server(lock_id).arewrite(lock_id, version, record)
 
-    def remove(self, lock_id: str, version: object) -> bool:
-        return self._server(lock_id).remove(lock_id, version)
+    async def aremove(self, lock_id: str, version: object) -> bool:
+        return await self._server(lock_id).aremove(lock_id, version)
 
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
-        return self._server(lock_id).append(lock_id, line)
+    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
+        return await self._server(lock_id).aappend(lock_id, line)
 
     @property
     def fences(self) -> bool:  # type: ignore[override]
         return all(server.fences for server in self.servers)
 
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        return self._server(lock_id).fence(lock_id, line)
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        return await self._server(lock_id).afence(lock_id, line)
 
     def close(self) -> None:
         for server in self.servers:

@@ -32,15 +32,15 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
+from userlock.lock.store import GRACE_SECONDS, Stored
 from userlock.stores.memcache.connections import (
     ClientFactory,
     Connection,
     Connections,
+    NotInTime,
     plain_client,
 )
 from userlock.stores.memcache.dialects import Change, Item
@@ -48,8 +48,8 @@ from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
+from userlock.stores.verbs import WaitingStore
 
-_Answer = TypeVar("_Answer")
 #: How often an item may appear between the two commands of an `append`; one of such a length has
 #: not just appeared.
 _MOST_APPENDS = 5
@@ -69,7 +69,7 @@ class _Version(NamedTuple):
     key: bytes
 
 
-class MemcacheStore(LeaseStore):
+class MemcacheStore(WaitingStore):
     """A lease store in one memcached server. Thread-safe; survives fork.
 
     Args:
@@ -126,77 +126,80 @@ class MemcacheStore(LeaseStore):
             clock=clock,
         )
         self.address = self.connections.address
+        self._sequence = self.connections.sequence
         self.via_proxy = via_proxy
         self.fences = not via_proxy
 
     # --- the verbs --------------------------------------------------------------------------
 
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        key = self.keys.lock(lock_id)
-
-        def exchange(connection: Connection) -> int | None:
-            until = connection.until(ttl_seconds)
-            return connection.dialect.create(connection, key, record, until)
-
+    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         # A create is read back after a break, so a dead connection does no harm.
-        cas = self.connections.ask(exchange, self.connections.take_in_time_unchecked)
-        return None if cas is None else self._version(cas, record, key)
+        key, connections = self.keys.lock(lock_id), self.connections
+        try:
+            return await connections.exchange(False, self._create, key, record, ttl_seconds)
+        except NotInTime as trouble:
+            return await connections.ask_anew(trouble, self._create, key, record, ttl_seconds)
 
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+    async def _create(
+        self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
+    ) -> _Version | None:
+        until = await connection.until(ttl_seconds)
+        cas = await connection.dialect.create(connection, key, record, until)
+        return None if cas is None else _Version(cas, next(self._sequence), record, key)
+
+    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
-        (item,) = self.connections.ask_to_read(
-            lambda connection: connection.dialect.read(connection, [key]), hurry=hurry
-        )
-        return self.stored(item, key)
+        return self.stored(await self.connections.ask_to_read(_read, hurry, key), key)
 
-    def swap(
+    async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
-        own, key = _own(version), self.keys.lock(lock_id)
+        own = _own(version)
+        return await self.connections.ask_in_time(self._swap, own, record, ttl_seconds)
 
-        def exchange(connection: Connection) -> int | None:
-            cas = self._number(connection, own)
-            if cas is None:
-                return None
-            change = Change(key, cas, record, connection.until(ttl_seconds))
-            return connection.dialect.swap(connection, change)
+    async def _swap(
+        self, connection: Connection, own: _Version, record: bytes, ttl_seconds: float
+    ) -> _Version | None:
+        until = await connection.until(ttl_seconds)
+        cas = await self._number(connection, own)
+        if cas is None:
+            return None
+        new = await connection.dialect.swap(connection, Change(own.key, cas, record, until))
+        return None if new is None else self._version(new, record, own.key)
 
-        new = self._ask_in_time(exchange)
-        return None if new is None else self._version(new, record, key)
-
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by the meta protocol only: the other tells no times to live.
 
         memcached counts in whole seconds of its own: if one ends between read
         and change, the record stays for that second longer.
         """
-        own = _own(version)
+        return await self.connections.ask(self._rewrite, _own(version), record)
 
-        def exchange(connection: Connection) -> int | None:
-            (item,) = connection.dialect.read(connection, [own.key])
-            if item is None or not item.remaining or not _is_of(item, own):
-                return None
-            change = Change(own.key, item.cas, record, item.remaining)
-            return connection.dialect.swap(connection, change)
-
-        new = self.connections.ask(exchange)
+    async def _rewrite(
+        self, connection: Connection, own: _Version, record: bytes
+    ) -> _Version | None:
+        (item,) = await connection.dialect.read(connection, [own.key])
+        if item is None or not item.remaining or not _is_of(item, own):
+            return None
+        change = Change(own.key, item.cas, record, item.remaining)
+        new = await connection.dialect.swap(connection, change)
         return None if new is None else self._version(new, record, own.key)
 
-    def remove(self, lock_id: str, version: object) -> bool:
-        own = _own(version)
+    async def aremove(self, lock_id: str, version: object) -> bool:
+        assert isinstance(version, _Version), "a version of another store"
+        return await self.connections.exchange(True, self._remove, version)
 
-        def exchange(connection: Connection) -> bool:
-            cas = self._number(connection, own)
-            return cas is not None and connection.dialect.remove(connection, own.key, cas)
+    async def _remove(self, connection: Connection, own: _Version) -> bool:
+        cas: int | None = own.cas
+        if not (connection.made < own.got and own.cas > 0) or self.via_proxy:
+            cas = await self._number(connection, own)
+        return cas is not None and await connection.dialect.remove(connection, own.key, cas)
 
-        return self.connections.ask(exchange)
-
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
+    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
+        return self.stored(await self.connections.ask(_appended, key, line), key)
 
-        return self.stored(self.connections.ask(lambda c: _appended(c, key, line)), key)
-
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the record's CAS number, above the time when the server started.
 
         CAS numbers begin again at 1 when the server restarts. The time of the
@@ -204,29 +207,26 @@ class MemcacheStore(LeaseStore):
         clock was set back, or it had counted 2^32 changes in each second.
         """
         key = self.keys.lock(lock_id)
-
-        def exchange(connection: Connection) -> tuple[Item, int] | None:
-            item = _appended(connection, key, line)
-            if item is None:
-                return None
-            started = connection.time.started
-            if started is None:
-                raise Refused("it does not tell when it was started, so there is no fence")
-            return item, ((started - _FENCE_EPOCH) << 32) + item.cas
-
-        found = self._ask_in_time(exchange)
+        found = await self.connections.ask_in_time(self._fence, key, line)
         if found is None:
             return None
         stored = self.stored(found[0], key)
         assert stored is not None
         return stored, found[1]
 
+    @staticmethod
+    async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Item, int] | None:
+        await connection.until(0)  # so that the time of its start is known
+        item = await _appended(connection, key, line)
+        if item is None:
+            return None
+        started = connection.time.started
+        if started is None:
+            raise Refused("it does not tell when it was started, so there is no fence")
+        return item, ((started - _FENCE_EPOCH) << 32) + item.cas
+
     def close(self) -> None:
         self.connections.drop_idle()
-
-    def _ask_in_time(self, exchange: Callable[[Connection], _Answer]) -> _Answer:
-        """Return the result of an exchange that stores something, for a time to live."""
-        return self.connections.ask(exchange, self.connections.take_in_time)
 
     # --- versions ---------------------------------------------------------------------------
 
@@ -241,28 +241,29 @@ class MemcacheStore(LeaseStore):
         return Stored(item.record, version, left <= 0, left)
 
     def _version(self, cas: int, record: bytes, key: bytes) -> _Version:
-        return _Version(cas, next(self.connections.sequence), record, key)
+        return _Version(cas, next(self._sequence), record, key)
 
-    def _trusts(self, connection: Connection, version: _Version) -> bool:
-        """Return whether the version's CAS number is still valid on this connection."""
-        return connection.made < version.got and version.cas > 0 and not self.via_proxy
-
-    def _number(self, connection: Connection, version: _Version) -> int | None:
+    async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
 
         Where the version cannot be trusted, the record is read. Read and change
         go over one connection, which a restart in between would break.
         """
-        if self._trusts(connection, version):
+        if connection.made < version.got and version.cas > 0 and not self.via_proxy:
             return version.cas
-        (item,) = connection.dialect.read(connection, [version.key])
+        (item,) = await connection.dialect.read(connection, [version.key])
         return item.cas if item is not None and _is_of(item, version) else None
 
 
-def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
+async def _read(connection: Connection, key: bytes) -> Item | None:
+    (item,) = await connection.dialect.read(connection, [key])
+    return item
+
+
+async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
     """Append a line; return the item right afterwards, None if there is none."""
     for _ in range(_MOST_APPENDS):
-        appended, item = connection.dialect.append(connection, key, line)
+        appended, item = await connection.dialect.append(connection, key, line)
         # An item may appear after the append was refused, before it is read.
         if appended or item is None or len(item.record) > _LONG_BYTES:
             break

@@ -28,42 +28,42 @@ _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
 
 
 class Wire(Stream):
-    """One connection, used by one thread at a time.
+    """One connection, used by one caller at a time.
 
     Args:
         client: a pymemcache client. It makes the connection, and then is not used any more.
         timeout: for an exchange, in seconds. The first one is the question for the version.
-        protocol: "meta", "text", or None to go by the version.
         now: the time, for deadlines.
 
     Attributes:
         client: the pymemcache client.
-        meta: whether the server speaks the meta protocol: its version tells.
     """
 
     def __init__(
         self,
         client: Any,
         timeout: float,
-        protocol: str | None = None,
         now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
         self.client = client
         # Connects, and sends nothing: all other ways to connect wait for a reply.
         client.set_many({}, noreply=True)
         super().__init__(client.sock, timeout, now)
-        answer = self.line(b"version\r\n")
+
+    async def version(self) -> bytes:
+        """Ask the server for its version."""
+        answer = await self.line(b"version\r\n")
         word, _, version = answer.partition(b" ")
         if word != b"VERSION":
             raise unexpected(answer)
-        self.meta = speaks_meta(version) if protocol is None else protocol == "meta"
+        return version
 
     def close(self) -> None:
         """Close it. It cannot be used again."""
         super().close()
         self.client.close()
 
-    def send_each(self, commands: Sequence[bytes]) -> None:
+    async def send_each(self, commands: Sequence[bytes]) -> None:
         """Send several commands, in one packet where that can be done.
 
         Not over TLS. memcached (1.6.18) waits for the socket while commands that
@@ -71,24 +71,24 @@ class Wire(Stream):
         record of TLS with its end, until another packet comes.
         """
         if self.plain:
-            self.send(b"".join(commands))
+            await self.send(b"".join(commands))
             return
         packet = b""
         for command in commands:
             if packet and len(packet) + len(command) > _MOST_RECORD_BYTES:
-                self.send(packet)
+                await self.send(packet)
                 packet = b""
             packet += command
-        self.send(packet)
+        await self.send(packet)
 
-    def line(self, wire: bytes) -> bytes:
+    async def line(self, wire: bytes) -> bytes:
         """Send a command whose reply is one line, and return the line without its end.
 
         Raises:
             OSError: trouble on the way; the command may have been carried out.
             Refused: the server answered with an error.
         """
-        reply = self.ask(wire)
+        reply = await self.ask(wire)
         if reply.startswith(_ERRORS):
             check(reply)
         return reply

@@ -9,7 +9,8 @@ depends on their version. Its parsers have no deadline and no bound (`replies`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -19,8 +20,7 @@ from redis.retry import Retry
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
-from userlock.stores.connection_limit import Place
-from userlock.stores.pool import Pool
+from userlock.stores.pool import Place, Pool
 from userlock.stores.redis.credentials import fetched
 from userlock.stores.redis.replies import Replies
 from userlock.stores.stream import Refused, Stream
@@ -35,6 +35,15 @@ _OF_ONE_RECORD = ("WRONGTYPE", "string exceeds maximum allowed size")
 
 Command = Sequence[bytes | str | int]
 
+
+#: Options without which redis-py reads its package's metadata for each new connection, to send the
+#: server its name and version.
+_PARAMETERS = inspect.signature(redis.connection.AbstractConnection.__init__).parameters
+_ANONYMOUS = {
+    name: None
+    for name in (("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version"))
+    if name in _PARAMETERS
+}
 
 #: Options of a client for notifications that come without a question.
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
@@ -60,7 +69,7 @@ _OF_A_CLUSTER = (
 
 
 class Connection:
-    """One connection of redis-py's, which stands. Used by one thread at a time."""
+    """One connection of redis-py's, which stands. Used by one caller at a time."""
 
     def __init__(self, raw: Any, replies: Replies, stream: Stream) -> None:
         self._raw = raw
@@ -78,10 +87,10 @@ class Connection:
         """Close it. It cannot be used again."""
         self._raw.disconnect()
 
-    def ask(self, *command: bytes | str | int) -> Any:
+    async def ask(self, *command: bytes | str | int) -> Any:
         """Return the reply to one command; raise Redis's error."""
-        self._stream.send(packed(command))
-        reply = self._replies.read(self._stream)
+        await self._stream.send(packed(command))
+        reply = await self._replies.read(self._stream)
         self._stream.finish()
         if isinstance(reply, redis.RedisError):
             raise reply
@@ -98,13 +107,13 @@ class Connection:
         """Return whether there are bytes that `select` does not see any more."""
         return self._stream.buffered
 
-    def send(self, *command: bytes | str | int) -> None:
+    async def send(self, *command: bytes | str | int) -> None:
         """Send a command without waiting for the reply."""
-        self._stream.send(packed(command))
+        await self._stream.send(packed(command))
 
-    def hear(self) -> Any:
+    async def hear(self) -> Any:
         """Return the next message as bytes, or another reply."""
-        match self._replies.read(self._stream):
+        match await self._replies.read(self._stream):
             case [b"message", _, bytes(payload)]:
                 return payload
             case reply:
@@ -112,15 +121,17 @@ class Connection:
 
     # --- of a pool --------------------------------------------------------------------------
 
-    def ask_each(self, commands: Sequence[Command]) -> Iterator[Any]:
+    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
-        self._stream.send(b"".join(map(packed, commands)))
+        await self._stream.send(b"".join(map(packed, commands)))
+        replies = []
         for _ in commands:
-            reply = self._replies.read(self._stream)
+            reply = await self._replies.read(self._stream)
             if isinstance(reply, redis.ConnectionError):  # not to this one alone
                 raise reply
-            yield reply
+            replies.append(reply)
         self._stream.finish()
+        return replies
 
 
 class Connections(Pool[Connection]):
@@ -157,6 +168,7 @@ class Connections(Pool[Connection]):
         given = pool.connection_kwargs
         self._options: dict[str, Any] = {
             **{name: given[name] for name in given if name not in _NOTIFICATIONS},
+            **_ANONYMOUS,
             "retry": Retry(NoBackoff(), 0),
             "retry_on_timeout": False,
             "retry_on_error": [],
@@ -177,7 +189,7 @@ class Connections(Pool[Connection]):
         options |= {"socket_timeout": timeout, "parser_class": lambda **_: replies}
         return self._pool.connection_class(**{**self._options, **options}), replies
 
-    def connect(self, timeout: float | None) -> Connection:
+    async def connect(self, timeout: float | None) -> Connection:
         options: dict[str, Any] = {}
         if self._address is not None:
             # Those over TLS need the name, for the certificate, and look it up again.
@@ -197,6 +209,10 @@ class Connections(Pool[Connection]):
             raw.disconnect()
             raise
         return Connection(raw, replies, replies.stream)
+
+    async def apart(self) -> Connection:
+        """Return a connection that is in no pool, in a task by a thread that makes it."""
+        return await self._connected(Place())
 
     def is_a_break(self, error: BaseException) -> bool:
         return isinstance(error, redis.ConnectionError | ConnectionError)

@@ -16,6 +16,7 @@ import redis
 from redis.connection import DefaultParser
 
 from userlock.stores.stream import MOST_BYTES, Refused, Stream, number, words
+from userlock.waits import run
 
 _PARSER: Any = DefaultParser
 #: Lists within lists: SCAN replies with a list within one.
@@ -60,9 +61,9 @@ class Replies:
         self._timeout = timeout
         self._now = now
 
-    def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
+    async def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
         """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
-        line = stream.read_line()
+        line = await stream.read_line()
         sign, rest = line[:1], line[1:]
         match sign:
             case b"+":
@@ -72,12 +73,12 @@ class Replies:
             case b"$" | b"*" if rest == b"-1":
                 return None
             case b"$":
-                return stream.read_block(number(rest))
+                return await stream.read_block(number(rest))
             case b"*" if depth:
                 count = number(rest)
                 if count > MOST_BYTES // _LEAST_BYTES:
                     raise Refused(f"it announced {count:,} replies in one")
-                return [self.read(stream, depth - 1) for _ in range(count)]
+                return [await self.read(stream, depth - 1) for _ in range(count)]
             case b"-":
                 return _PARSER.parse_error(_without_arguments(rest.decode("utf-8", "replace")))
             case _:
@@ -95,7 +96,7 @@ class Replies:
     def read_response(self, disable_decoding: bool = False, **_: object) -> Any:
         """Return the next reply of the handshake."""
         assert self.stream is not None, "redis-py reads before it is connected"
-        reply = self.read(self.stream)
+        reply = run(self.read, self.stream)
         if isinstance(reply, redis.ConnectionError):  # as redis-py's parsers do
             raise reply
         return reply

@@ -44,7 +44,6 @@ from userlock.lock.lease import NONCE_LENGTH
 from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
-    LeaseStore,
     Stored,
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
@@ -55,6 +54,7 @@ from userlock.stores.redis.url import parse
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
 from userlock.stores.urls import open_url
+from userlock.stores.verbs import WaitingStore
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
 MOST_ID_BYTES = 1000
@@ -74,12 +74,12 @@ class _Script:
         self.body = body.encode()
         self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
 
-    def run(self, connection: Connection, key: bytes, *args: bytes) -> Any:
+    async def run(self, connection: Connection, key: bytes, *args: bytes) -> Any:
         """Run it; return the reply. The script itself is sent only if the server lacks it."""
         try:
-            return connection.ask("EVALSHA", self.sha, 1, key, *args)
+            return await connection.ask("EVALSHA", self.sha, 1, key, *args)
         except redis.exceptions.NoScriptError:  # so it was not carried out
-            return connection.ask("EVAL", self.body, 1, key, *args)
+            return await connection.ask("EVAL", self.body, 1, key, *args)
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
@@ -169,7 +169,7 @@ class _Version(NamedTuple):
     length: int
 
 
-class RedisStore(LeaseStore):
+class RedisStore(WaitingStore):
     """A lease store in one Redis. Thread-safe; survives fork.
 
     Args:
@@ -215,8 +215,8 @@ class RedisStore(LeaseStore):
         self._wake_ups = RedisWakeUps(self._apart, self._channel, stored) if wakes else None
         self.wake_ups = self._wake_ups
 
-    def _apart(self) -> Connection:
-        return self.connections.connect(None)
+    async def _apart(self) -> Connection:
+        return await self.connections.apart()
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
@@ -247,60 +247,40 @@ class RedisStore(LeaseStore):
 
     # --- the verbs --------------------------------------------------------------------------
 
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
         command = ("SET", self.key(lock_id), value, "NX", "PX", _lifetime(ttl_seconds))
         # A create is read back after a break, so a dead connection does no harm.
-        done = self.connections.ask(
-            lambda connection: _done(connection.ask(*command), b"OK", None),
-            self.connections.take_unchecked,
-        )
-        return version if done else None
+        return version if await self.connections.ask_unchecked(_create, command) else None
 
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        key = self.key(lock_id)
-        return self.connections.ask_to_read(
-            lambda connection: stored(_READ.run(connection, key)), hurry=hurry
-        )
+    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
+        return await self.connections.ask_to_read(_stored, hurry, _READ, self.key(lock_id))
 
-    def swap(
+    async def aswap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         value, new = _fresh(record)
-        done = self._change(_SWAP, lock_id, version, value, b"%d" % _lifetime(ttl_seconds))
+        done = await self._change(_SWAP, lock_id, version, value, b"%d" % _lifetime(ttl_seconds))
         return new if done else None
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)
-        return new if self._change(_REWRITE, lock_id, version, value) else None
+        return new if await self._change(_REWRITE, lock_id, version, value) else None
 
-    def remove(self, lock_id: str, version: object) -> bool:
-        return self._change(_REMOVE, lock_id, version)
+    async def aremove(self, lock_id: str, version: object) -> bool:
+        return await self._change(_REMOVE, lock_id, version)
 
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
-        return self._append(_APPEND, lock_id, line)
+    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
+        return await self._append(_APPEND, lock_id, line)
 
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the server's time in microseconds."""
-        key = self.key(lock_id)
+        return await self.connections.ask(_fence, self.key(lock_id), line)
 
-        def exchange(connection: Connection) -> tuple[Stored, int] | None:
-            match _FENCE.run(connection, key, line):
-                case None:
-                    return None
-                case [[bytes(seconds), bytes(fraction)], list(record)]:
-                    found = stored(record)
-                    assert found is not None
-                    return found, number(seconds) * 10**6 + number(fraction)
-                case reply:
-                    raise _odd(reply)
-
-        return self.connections.ask(exchange)
-
-    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
+    async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self._wake_ups is None:
-            return self.append(lock_id, line)
-        return self._append(_APPEND_AND_WAKE, lock_id, line, self._channel)
+            return await self.aappend(lock_id, line)
+        return await self._append(_APPEND_AND_WAKE, lock_id, line, self._channel)
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -315,21 +295,41 @@ class RedisStore(LeaseStore):
             return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
         return self.space + b"=" + name
 
-    def _append(self, script: _Script, lock_id: str, *args: bytes) -> Stored | None:
-        key = self.key(lock_id)
+    async def _append(self, script: _Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
-        return self.connections.ask(
-            lambda connection: stored(script.run(connection, key, *args)),
-            self.connections.take_unchecked,
-        )
+        return await self.connections.ask_unchecked(_stored, script, self.key(lock_id), *args)
 
-    def _change(self, script: _Script, lock_id: str, version: object, *args: bytes) -> bool:
+    async def _change(self, script: _Script, lock_id: str, version: object, *args: bytes) -> bool:
         """Run a script that changes a record of that version; return whether it did."""
         key, (head, length) = self.key(lock_id), _own(version)
-        size = b"%d" % length
-        return self.connections.ask(
-            lambda connection: _done(script.run(connection, key, head, size, *args))
-        )
+        return await self.connections.ask(_changed, script, key, head, b"%d" % length, *args)
+
+
+async def _create(connection: Connection, command: Command) -> bool:
+    return _done(await connection.ask(*command), b"OK", None)
+
+
+async def _changed(connection: Connection, script: _Script, key: bytes, *args: bytes) -> bool:
+    return _done(await script.run(connection, key, *args))
+
+
+async def _stored(
+    connection: Connection, script: _Script, key: bytes, *args: bytes
+) -> Stored | None:
+    # Here, not by the caller: a reply that is none closes the connection.
+    return stored(await script.run(connection, key, *args))
+
+
+async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
+    match await _FENCE.run(connection, key, line):
+        case None:
+            return None
+        case [[bytes(seconds), bytes(fraction)], list(record)]:
+            found = stored(record)
+            assert found is not None
+            return found, number(seconds) * 10**6 + number(fraction)
+        case reply:
+            raise _odd(reply)
 
 
 def read_commands(keys: Sequence[bytes]) -> list[Command]:

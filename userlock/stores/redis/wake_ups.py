@@ -9,26 +9,27 @@ channel of that waiter's process:
                                 ──────────────────────────▶ B listens for all: goes on at once
                                                             C listens now
 
-No thread stands apart for it. One of the waiting threads listens, and rings the
-bells of the others; when it has its lock, another one listens. The subscription
-stays. While none is to be had, waiters poll.
+No thread stands apart for it. One of the waiting threads or tasks listens, and
+rings the bells of the others; when it has its lock, another one listens. The
+subscription stays. While none is to be had, waiters poll.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from userlock.bell import Bell
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.stores.redis.connections import TROUBLE, Connection
+from userlock.stores.stream import readable
+from userlock.waits import Bell, run
 
 #: Pause before the next subscription after one that failed, in seconds.
 _RETRY_SECONDS = 1.0
@@ -51,9 +52,20 @@ class _Line:
         weakref.finalize(self, _close, self.interrupts, self._interrupt)
         self.interrupts.setblocking(False)
         self._interrupt.setblocking(False)
-        self.poll = select.poll()
-        self.poll.register(connection, select.POLLIN)
-        self.poll.register(self.interrupts, select.POLLIN)
+
+    async def wait(self, bell: Bell, seconds: float) -> bool:
+        """Wait for a message, for that long, or until the bell is stirred; return whether it came.
+
+        (A task's bell ends the wait by itself.)
+        """
+        number = self.connection.fileno()
+        if bell.loop is not None:
+            await bell.sleep_or_read(number, seconds)
+            return self.connection.stale
+        ready = readable([number, self.interrupts.fileno()], seconds)
+        if self.interrupts.fileno() in ready:
+            self.interrupts.recv(4096)
+        return number in ready
 
     def end(self) -> None:
         """End the subscription. A thread that listens notices: its file number may be another's."""
@@ -84,7 +96,7 @@ class RedisWakeUps(WakeUps):
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], Coroutine[Any, Any, Connection]],
         channel: bytes,
         stored: Callable[[list[bytes | int]], Stored | None],
         now: Callable[[], float] = SYSTEM_CLOCK.now,
@@ -102,7 +114,7 @@ class RedisWakeUps(WakeUps):
         """Begin without waiters and without a subscription: in a forked child, the parent's."""
         self.close()
         self._bells: dict[bytes, Bell] = {}
-        #: Held by the thread that listens.
+        #: Held by the thread or task that listens.
         self._listening = threading.Lock()
         self._subscribing = threading.Lock()
         self._retry_at = 0.0
@@ -131,22 +143,22 @@ class RedisWakeUps(WakeUps):
             if line is not None:
                 self._lose(line)
 
-    def begin(self, token: str, bell: Bell) -> None:
+    async def begin(self, token: str, bell: Bell) -> None:
         name = token.encode()
         self._bells[name] = bell
         if self._line is None and self._now() >= self._retry_at:
-            self._subscribe(self._channel + process_of(name))
+            await self._subscribe(self._channel + process_of(name))
 
-    def _subscribe(self, channel: bytes) -> None:
-        """Subscribe, unless another thread does just now."""
+    async def _subscribe(self, channel: bytes) -> None:
+        """Subscribe, unless another waiter does just now."""
         if not self._subscribing.acquire(blocking=False):
             return
         try:
             self._retry_at = self._now() + _RETRY_SECONDS
-            connection = self._connect()
+            connection = await self._connect()
             try:
                 connection.begin()
-                connection.ask("SUBSCRIBE", channel)
+                await connection.ask("SUBSCRIBE", channel)
             except BaseException:
                 connection.close()
                 raise
@@ -165,6 +177,9 @@ class RedisWakeUps(WakeUps):
     # --- listening --------------------------------------------------------------------------
 
     def wait(self, bell: Bell, seconds: float) -> None:
+        run(self.await_, bell, seconds)
+
+    async def await_(self, bell: Bell, seconds: float) -> None:
         ends = self._now() + seconds
         while not bell.rung:
             left = ends - self._now()
@@ -172,18 +187,17 @@ class RedisWakeUps(WakeUps):
                 return
             line = self._line
             if line is None or not self._listening.acquire(blocking=False):
-                bell.sleep(left)
+                await bell.sleep(left)
                 continue
             try:
-                self._listen(line, bell, ends)
+                await self._listen(line, bell, ends)
             except TROUBLE:
                 self._lose(line)
             finally:
                 self._listening.release()
 
-    def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
+    async def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
         """Ring the bells that the server names, until our own rings or the time is over."""
-        poll = line.poll
         bell.disturb = line.interrupt
         try:
             while not bell.rung:
@@ -193,29 +207,27 @@ class RedisWakeUps(WakeUps):
                 if line.ended:
                     raise ConnectionError("another thread has ended the subscription")
                 if not line.connection.buffered:
-                    self._check(line)
-                    ready = {number for number, _ in poll.poll(min(left, _ANSWER_SECONDS) * 1000)}
-                    if line.interrupts.fileno() in ready:
-                        line.interrupts.recv(4096)
-                    if line.connection.fileno() not in ready:
+                    await self._check(line)
+                    if not await line.wait(bell, min(left, _ANSWER_SECONDS)):
                         continue
-                self._hear(line, bell)
+                await self._hear(line, bell)
         finally:
             bell.disturb = None
 
-    def _check(self, line: _Line) -> None:
+    async def _check(self, line: _Line) -> None:
         """Find out whether a quiet server is still there."""
         now = self._now()
         if line.asked_at is None and now - line.heard_at > _QUIET_SECONDS:
             line.asked_at = now
-            line.connection.send("PING")
+            line.connection.begin()
+            await line.connection.send("PING")
         elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
             raise ConnectionError("the server is silent")
 
-    def _hear(self, line: _Line, own: Bell) -> None:
+    async def _hear(self, line: _Line, own: Bell) -> None:
         """Read one message; ring the bell that it names."""
         line.connection.begin()
-        message = line.connection.hear()
+        message = await line.connection.hear()
         if isinstance(message, bytes):
             token, _, rest = message.partition(b" ")
             bell = self._bells.get(token)

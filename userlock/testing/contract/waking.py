@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from userlock.bell import Bell
 from userlock.lock.lease import Holder, Priority, new_token
 from userlock.lock.record import aged, done, joining
 from userlock.lock.store import LeaseStore, WakeUps
 from userlock.testing.contract.base import StoreContract, created, found
+from userlock.waits import Bell, run
 
 #: The longest wait for a message, in seconds.
 PATIENCE = 10.0
@@ -93,8 +93,9 @@ class _Crowd:
     def joins(self, priority: Priority = Priority.INTERACTIVE) -> str:
         """Add a waiter; return its token."""
         claim = _claim(priority)
-        bell = self.bells[claim.token] = Bell(self.wake_ups.wait)
-        self.wake_ups.begin(claim.token, bell)
+        bell = self.bells[claim.token] = Bell()
+        bell.listen = self.wake_ups.wait
+        run(self.wake_ups.begin, claim.token, bell)
         found(self._store.append("ann", joining(claim)))
         return claim.token
 
