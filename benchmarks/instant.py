@@ -64,15 +64,23 @@ class InstantDatastore:
         self._transactions = itertools.count(1)
         self._committed: dict[int, object] = {}
         rolled_back = messages.RollbackResponse()
-        self.lookup = _Method(lambda request: self.lookups.popleft())
+        self.lookup = _Method(self._lookup)
         self.run_query = _Method(lambda request: self.queries.popleft())
         self.begin_transaction = _Method(lambda request: self._begun())
         self.commit = _Method(self._commit)
         self.rollback = _Method(lambda request: rolled_back)
 
+    def _lookup(self, request: Any) -> object:
+        response = self.lookups.popleft()
+        if getattr(request, "_pb", request).read_options.HasField("new_transaction"):
+            vars(response)["_pb"].transaction = self._new_id()
+        return response
+
     def _begun(self) -> object:
-        name = f"transaction {next(self._transactions)}"
-        return messages.BeginTransactionResponse(transaction=name.encode())
+        return messages.BeginTransactionResponse(transaction=self._new_id())
+
+    def _new_id(self) -> bytes:
+        return f"transaction {next(self._transactions)}".encode()
 
     def _commit(self, request: Any) -> object:
         count = len(getattr(request, "_pb", request).mutations)

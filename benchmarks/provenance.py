@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -54,6 +55,8 @@ _TOGETHER = 20
 _FETCHED = 100
 #: Entities in one long query, which has few rounds, and none in a quick run.
 _MANY = 10_000
+#: Entities in the context cache, in the table of calls.
+_CACHED = (0, 100, 1000)
 _LONG_ROUNDS = 15
 
 
@@ -223,7 +226,7 @@ def _change(key: Any) -> None:
 def run(*, quick: bool) -> Section:
     """Measure; about two minutes, or 5 seconds if `quick`."""
     rounds, kept = (20, 100) if quick else (200, 1000)
-    bench = _Bench(kept if quick else _MANY)
+    bench = _Bench(kept + 1 if quick else _MANY)
 
     def measure(
         operations: Callable[[_Way, int], list[Operation]],
@@ -270,9 +273,49 @@ def run(*, quick: bool) -> Section:
                 Table(title=title, measurements=figures, style=RatioStyle.OVERHEAD)
                 for title, figures in tables
             ),
+            Table(
+                title="calls of functions in a get and a put, by entities in the context cache",
+                measurements=tuple(_calls(bench, kept)),
+            ),
             Table(title="memory of each entity", measurements=tuple(_memory(bench, kept))),
         ),
     )
+
+
+# --- calls ----------------------------------------------------------------------------------
+
+
+def _calls(bench: _Bench, most: int) -> Iterator[Measurement]:
+    """Yield the number of calls of a get and a put: the same, however much is cached."""
+    for way in _WAYS:
+        for count in (each for each in _CACHED if each <= most):
+            with bench.around(way):
+                changed, *cached = bench.read(way, count + 1)
+                cache = ndb.get_context().cache
+                for each in cached:
+                    cache[each.key] = each
+                calls = 0
+
+                def note(_frame: object, event: str, _: object) -> None:
+                    nonlocal calls
+                    calls += event in ("call", "c_call")
+
+                for _ in range(2):  # the first one makes one-time objects
+                    cache.pop(changed.key, None)
+                    bench._look_up(way, 1, 1)
+                    calls = 0
+                    sys.setprofile(note)
+                    try:
+                        _change(changed.key)
+                    finally:
+                        sys.setprofile(None)
+            yield Measurement(
+                contender=way.name,
+                metric=f"{count:,} cached",
+                value=float(calls),
+                unit="calls",
+                samples=1,
+            )
 
 
 # --- memory ---------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 # isort would write one statement for each name.
 # isort: skip_file
-from userlock.ndb.enforcement import (
-    suppress as suppress,
+from userlock.ndb.hooks import (
+    delete as delete,
 )
 from userlock.ndb.lock_ids import (
     key_id as key_id,

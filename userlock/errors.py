@@ -594,7 +594,7 @@ class StaleWriteError(UserLockError):
             reply was lost. Look before you repeat the request: it would be applied twice.
     """
 
-    _problem = "was written by somebody else since it was read"
+    _problem = "was written since it was read"
     _remedy = _remedy_without_lock = "run the request again from its read"
 
     def __init__(

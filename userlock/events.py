@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from userlock.errors import StaleWriteError, WriteViolation
-from userlock.ids import quoted, show_key
+from userlock.ids import quoted
 from userlock.sites import FACTS_KEY, facts_of
 from userlock.words import counted, escaped
 
@@ -348,28 +348,6 @@ class StaleWrite(Event):
 
     def log_line(self) -> LogLine:
         return logging.WARNING, "stale write refused: %s", self.error
-
-
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class BlindOverwrite(Event):
-    """A new object was put over an existing entity, and has overwritten it.
-
-    Attributes:
-        error: the error that the setting `raise` would have raised.
-        count: the number of overwrites of this put site in this process so far.
-    """
-
-    error: StaleWriteError
-    count: int = 1
-
-    def log_line(self) -> LogLine:
-        return (
-            logging.WARNING if self.count == 1 else logging.DEBUG,
-            "blind overwrite%s: %s exists, and a new object was put over it at %s",
-            _times(self.count),
-            show_key(self.error.key),
-            self.error.put_at or "a place not captured",
-        )
 
 
 def _times(count: int) -> str:

@@ -2,8 +2,7 @@
 
 In a roll-out (`enforcement="log"`) one forgotten lock may be seen a thousand
 times a minute. Each violation is an event, for metrics. Only the first one of
-its put site is logged; `violations()` gives the counts. Blind overwrites that
-are only warned of are reported in the same way.
+its put site is logged; `violations()` gives the counts.
 
 The pytest plugin decides here which put sites are tolerated, and which files
 are test code, whose puts only arrange data.
@@ -11,6 +10,7 @@ are test code, whose puts only arrange data.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -43,6 +43,12 @@ class SiteReport:
     read_at: str
     count: int
     since: float
+
+
+#: The number of `testing.allow_unlocked` blocks around the running code.
+unlocked_blocks: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "userlock_unlocked_blocks", default=0
+)
 
 
 class Reports:
@@ -125,8 +131,7 @@ REPORTS = Reports()
 def violations() -> list[SiteReport]:
     """Return the put sites whose writes slipped past their lock in this process, with counts.
 
-    The most frequent site comes first. Blind overwrites that went ahead are
-    included (`EntityExistsError`). With `enforcement="log"` each site is logged
+    The most frequent site comes first. With `enforcement="log"` each site is logged
     only once, and these are the counts. Use it for a status page, or for a log
     line at the end of a worker's life:
 

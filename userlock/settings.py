@@ -23,8 +23,6 @@ class Reaction(enum.Enum):
 
     #: The mistake is not looked for.
     OFF = "off"
-    #: The operation goes ahead, with an event and a log line.
-    WARN = "warn"
     #: The operation raises an error.
     RAISE = "raise"
 
@@ -51,17 +49,17 @@ class Settings:
         capture_places: whether reads remember their call site. Costs a few microseconds per
             read; without it a violation names only the put.
         blind_overwrites: the reaction to a new object that is put under the key of an existing
-            entity which was not read. `off` and `warn` let it overwrite the entity.
+            entity which was not read. `off` lets it overwrite the entity.
 
     Raises:
         ValueError: an unknown mode.
         TypeError: `fencing` or `capture_places` is not a bool.
     """
 
-    enforcement: Enforcement = Enforcement.RAISE
+    enforcement: Enforcement | str = Enforcement.RAISE
     fencing: bool = True
     capture_places: bool = True
-    blind_overwrites: Reaction = Reaction.RAISE
+    blind_overwrites: Reaction | str = Reaction.RAISE
 
     def __post_init__(self) -> None:
         for name, modes in (("enforcement", Enforcement), ("blind_overwrites", Reaction)):

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from google.cloud import ndb
@@ -86,13 +86,8 @@ def _one_in_a_transaction(request: Request, changes: Changes) -> None:
 
 @contextlib.contextmanager
 def _beside(request: Request, action: Callable[[], None]) -> Iterator[None]:
-    """Run the action in another thread meanwhile, with the same guard: `suppress` is per thread."""
-
-    def guarded() -> None:
-        with request.suppressed():
-            action()
-
-    with request.surroundings.beside(guarded):
+    """Run the action in another thread meanwhile."""
+    with request.surroundings.beside(action):
         yield
 
 
@@ -359,96 +354,37 @@ def _rename_one(request: Request, name: str, entity: Any, other: Any) -> None:
         request.report(again, changed.put)
 
 
-# --- suppress, in tasklets ------------------------------------------------------------------
+# --- unguarded puts, in tasklets -------------------------------------------------------------
 
 
 def _in_tasklets(request: Request) -> None:
-    """Write in tasklets. The waiting code may be in a suppress block of its own, which does not
-    apply.
-    """
-    one = _Tasklets(request)
+    """Write in tasklets side by side. Some do it unguarded, which does not apply to the others."""
     first, second, third = request.operation.entities
-    variant = request.operation.variant
-    running = [one.without(second)]
-    if variant % 2:
-        running += [one.suppressed(first), one.suppressed_longer(third)]
-    else:
-        running.append(one.suppressed(first, then=third))
-    if variant // 2 % 2:
-        with userlock.suppress("the awaiting code does not vouch for its tasklets"):
-            tasklets.wait_all(running)
-    else:
-        tasklets.wait_all(running)
+    opened = tasklets.Future("an unguarded put has begun")
+
+    @ndb.tasklet
+    def write(name: str, unguarded: str | None) -> Any:
+        entity = yield request.read_one_async(name)
+        request.pause()
+        if unguarded is None:
+            yield opened
+        changed, written = request.changed(name, entity, unguarded=unguarded is not None)
+        try:
+            put = changed.put_async(unguarded=unguarded)
+            _reached(opened)
+            yield put
+        except Exception as error:
+            request.ended(written, error)
+        else:
+            request.ended(written, None)
+        finally:
+            _reached(opened)
+
+    also = "another one" if request.operation.variant % 2 else None
+    running = [write(second, None), write(third, also), write(first, "one of several tasklets")]
+    tasklets.wait_all(running)
     for each in running:
         each.get_result()
-
-
-class _Tasklets:
-    """Tasklets, and the order of their steps.
-
-    suppressed         opens its block ──────────────────── puts, closes it without
-    puts: is checked suppressed_longer                   opens its block ───────────────────── puts,
-    closes it outlived           (begun in the first block) ───────────────────────── puts: is
-    checked
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._opened = tasklets.Future("a block is open")
-        self._written = tasklets.Future("a tasklet without a block has written meanwhile")
-        self._closed = tasklets.Future("the block is closed")
-
-    @ndb.tasklet
-    def suppressed(self, name: str, then: str | None = None) -> Any:
-        outlived = None
-        try:
-            with userlock.suppress("one of several tasklets"):
-                entity = yield self._request.read_one_async(name)
-                if then is not None:
-                    outlived = self.outlived(then)
-                self._opened.set_result(None)
-                yield self._written
-                yield from self._put(name, entity, suppressed=True)
-        finally:
-            _reached(self._opened)
-            _reached(self._closed)
-        if outlived is not None:
-            yield outlived
-
-    @ndb.tasklet
-    def without(self, name: str) -> Any:
-        try:
-            entity = yield self._request.read_one_async(name)
-            self._request.pause()
-            yield self._opened
-            yield from self._put(name, entity)
-        finally:
-            _reached(self._written)
-
-    @ndb.tasklet
-    def suppressed_longer(self, name: str) -> Any:
-        yield self._opened
-        with userlock.suppress("another one of several tasklets"):
-            entity = yield self._request.read_one_async(name)
-            yield self._closed
-            yield from self._put(name, entity, suppressed=True)
-
-    @ndb.tasklet
-    def outlived(self, name: str) -> Any:
-        entity = yield self._request.read_one_async(name)
-        yield self._closed
-        yield from self._put(name, entity)
-
-    def _put(
-        self, name: str, entity: Any, *, suppressed: bool = False
-    ) -> Generator[Any, Any, None]:
-        changed, write = self._request.changed(name, entity, suppressed=suppressed)
-        try:
-            yield changed.put_async()
-        except Exception as error:
-            self._request.ended(write, error)
-        else:
-            self._request.ended(write, None)
 
 
 def _reached(point: Any) -> None:

@@ -18,6 +18,7 @@ from unittest import mock
 from google.cloud import ndb
 
 from tests.chaos import mail
+from userlock.constraints import claim_rows
 from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.deletion.tree import Tree
 from userlock.deletion.walk import Walk
@@ -27,8 +28,9 @@ from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
-from userlock.ndb import claim_rows, enforcement, fencing, hooks, model, owners, stub
+from userlock.ndb import hooks, owners, stub, writes
 from userlock.ndb.commits import key_of
+from userlock.ndb.ledger import Ledger
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
 from userlock.outbox.job import Job
@@ -48,7 +50,7 @@ class Mutation(enum.Enum):
     INSERTS = "creations are sent as upserts"
     READS_KEPT = "a delete after a failed put builds on no read"
     GATE = "commits are sent unchanged from ndb"
-    SUPPRESSED_APART = "a suppress block applies to all concurrent code"
+    UNGUARDED_ALONE = "an unguarded put lets others pass"
     CHECKED_RELEASE = "a release removes any record"
     FRESH_READS = "the context cache serves earlier reads under a lock"
     HELD_TO_COMMIT = "a lock inside a transaction is released before the commit"
@@ -174,15 +176,24 @@ def _undeclared(self: Any, children: Any, page: int, checkpoint: Any) -> None:
     _walk(self, {}, page, checkpoint)
 
 
+_put = writes.Put.__init__
+_unguarded: list[str] = []
+
+
+def _unguarded_as_another(
+    self: Any, model: Any, key: Any, at: Any, context: Any, unguarded: Any = None, **facts: Any
+) -> None:
+    _unguarded.extend([unguarded] if unguarded else [])
+    _put(self, model, key, at, context, next(iter(_unguarded), None), **facts)
+
+
 #: What is replaced in the processes of a run. Fencing is disabled by its own setting.
 _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
-    Mutation.TICKETS: [(fencing.Ticket, "base_version", _always(0))],
-    Mutation.INSERTS: [(fencing.PutTicket, "must_be_new", _always(False))],
-    Mutation.READS_KEPT: [(module, "keep", lambda *_: None) for module in (fencing, hooks, model)],
+    Mutation.TICKETS: [(writes.Write, "base_version", _always(0))],
+    Mutation.INSERTS: [(writes.Put, "must_be_new", _always(False))],
+    Mutation.READS_KEPT: [(Ledger, "last", lambda *_: None)],
     Mutation.GATE: [(stub._Commit, "_plan_of", _without_plan)],
-    Mutation.SUPPRESSED_APART: [
-        (enforcement, "_blocks_here", lambda: tuple(enforcement._open_blocks()))
-    ],
+    Mutation.UNGUARDED_ALONE: [(writes.Put, "__init__", _unguarded_as_another)],
     Mutation.CHECKED_RELEASE: [(LeaseProtocol, "release", _plain_delete)],
     Mutation.FRESH_READS: [
         (hooks, "cached_is_good", lambda *_: True),

@@ -37,6 +37,13 @@ _FLUSH_SECONDS = 0.5
 _LATE_SECONDS = 6.0
 
 
+_ENFORCEMENT = {
+    Guard.LOGGED_LOCK: userlock.Enforcement.LOG,
+    Guard.LOGGED: userlock.Enforcement.LOG,
+    Guard.SUPPRESSED: userlock.Enforcement.OFF,
+}
+
+
 class Worker:
     """The executor of operations, one after the other. Implements `request.RequestScope`.
 
@@ -80,9 +87,8 @@ class Worker:
 
     def carry_out(self, operation: Operation) -> None:
         """Execute one operation. Expected errors are recorded; others are raised."""
-        logs = operation.guard in (Guard.LOGGED_LOCK, Guard.LOGGED)
         settings = userlock.Settings(
-            enforcement=userlock.Enforcement.LOG if logs else userlock.Enforcement.RAISE,
+            enforcement=_ENFORCEMENT.get(operation.guard, userlock.Enforcement.RAISE),
             fencing=self._fencing,
         )
         ended = "done"
@@ -96,8 +102,7 @@ class Worker:
         ):
             request = Request(operation, self._recorder, self)
             try:
-                with request.suppressed():
-                    _run(request)
+                _run(request)
             except (userlock.LockError, google_errors.GoogleAPIError, *CACHE_TROUBLE) as error:
                 # Before a write: the operation was not allowed to begin, or could not read.
                 ended = type(error).__name__

@@ -43,7 +43,7 @@ class Way(enum.Enum):
     DELETE_APART = "delete in another ndb context than the read"
     RENAME = "put under a new key, then delete of the old one"
     RENAME_READ_BEFORE = "the same in a transaction, read before it"
-    TASKLETS = "in concurrent tasklets, some of which suppress the checks"
+    TASKLETS = "in concurrent tasklets, some of which write unguarded"
     PAST = "by ndb's functions below `put`, which is refused"
     STAGE = "stage jobs of the outbox in a transaction"
     REQUEST = "a request with an idempotency key"
@@ -58,7 +58,7 @@ class Guard(enum.Enum):
     EXTENSION = "the lock, extended by hand"
     LOGGED_LOCK = "the lock; violations are only logged"
     LOGGED = "no lock; violations are only logged"
-    SUPPRESSED = "no lock; checks are suppressed"
+    SUPPRESSED = "no lock; checks are off"
     PARTLY = "the lock of one of two users; the other's writes are refused"
     NONE = "no lock; writes are refused"
 

@@ -137,15 +137,6 @@ class Request:
         self._since = 0.0
 
     @contextlib.contextmanager
-    def suppressed(self) -> Iterator[None]:
-        """Suppress the checks, if that is the guard."""
-        if self.operation.guard is Guard.SUPPRESSED:
-            with userlock.suppress("the chaos run also writes without the lock"):
-                yield
-        else:
-            yield
-
-    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Take the locks of the program's guard."""
         operation = self.operation
@@ -230,7 +221,7 @@ class Request:
         before: str | None,
         *,
         deletes: bool = False,
-        suppressed: bool = False,
+        unguarded: bool = False,
         past: bool = False,
     ) -> Write:
         """Record a write that is about to be sent.
@@ -239,7 +230,7 @@ class Request:
             name: the entity; None for a new one.
             before: the previous write.
             deletes: whether it deletes the entity.
-            suppressed: whether it is in a suppress block of its own.
+            unguarded: whether it is not checked.
             past: whether it bypasses the library.
         """
         tenure = None if name is None else _tenure_of(_user_of(name))
@@ -251,7 +242,7 @@ class Request:
             deletes=deletes,
             together=self._attempt,
             token=None if tenure is None else tenure._lease.token,
-            forbidden=past or (not suppressed and self.forbids(name)),
+            forbidden=past or (not unguarded and self.forbids(name)),
         )
         self.recorder.about_to(write)
         if self._attempt is not None:
@@ -296,7 +287,7 @@ class Request:
             failures: the number of its first runs that fail.
             dedupe, delay: as in `Job.stage`.
         """
-        write = self.write(None, None, suppressed=True)  # a job needs no lock
+        write = self.write(None, None, unguarded=True)  # a job needs no lock
         jobs = self.surroundings.jobs
         staged = jobs.of_kind[kind].stage(
             user, write.id, pause=lasts, failures=failures, dedupe=dedupe, delay=delay

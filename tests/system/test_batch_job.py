@@ -17,6 +17,7 @@ from tests.system.conftest import StartStack
 from tests.system.load import FINISH, Answer, call, statuses
 from tests.waiting import wait_until
 from userlock.lock.policy import LockPolicy
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def learners_with_a_badge_to_come(stack: Stack) -> list[str]:
     settings = Settings.load({"DATASTORE_EMULATOR_HOST": stack.datastore_host}, environ={})
     ids = [f"learner-{number:03}" for number in range(LEARNERS)]
     service = userlock.LockService(GrantsEverybody())
-    with ndb_client(settings).context(), userlock.scope(service), userlock.suppress("test data"):
+    with ndb_client(settings).context(), userlock.scope(service), allow_unlocked("test data"):
         ndb.put_multi(
             [Learner(id=each, name=each, exercises_done=1, best_streak=1) for each in ids]
         )

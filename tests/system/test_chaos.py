@@ -154,7 +154,7 @@ CONTROLS = [
     Control(Mutation.READS_KEPT, Kind.LOST, [("deletes after puts", 3, "optimistic")] * 2, 6.0),
     Control(Mutation.INSERTS, Kind.LOST, [("creations and deletes", 2, "optimistic")] * 2, 6.0),
     Control(
-        Mutation.SUPPRESSED_APART, Kind.UNCHECKED, [("blocks in tasklets", 1, "optimistic")], 3.0
+        Mutation.UNGUARDED_ALONE, Kind.UNCHECKED, [("blocks in tasklets", 1, "optimistic")], 3.0
     ),
     Control(Mutation.CHECKED_RELEASE, Kind.OVERLAP, _BEYOND * 2),
     Control(Mutation.FRESH_READS, Kind.OUTDATED, [("read before the lock", 2, "optimistic")] * 2),

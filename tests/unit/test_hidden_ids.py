@@ -155,8 +155,6 @@ def happened(kind: type[events.Event]) -> events.Event:
         "how": f"it is now held by {a_holder().describe()}",
         "cycle": f"{ids.quoted(MARK)} is held by {a_holder().describe()}",
     }
-    if kind is events.BlindOverwrite:
-        values["error"] = made(errors.EntityExistsError)
     words = ("priority", "reason", "by", "outcome")
     return kind(
         **{

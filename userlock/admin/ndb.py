@@ -35,7 +35,7 @@ from userlock.ndb.policies import WritePolicy
 #: Another one than `capabilities.KIND`, which is written without a model.
 KIND = "UserlockSelfTest"
 
-_ONCE = {"retries": 0, "timeout": 5.0}
+_ONCE: dict[str, Any] = {"retries": 0, "timeout": 5.0}
 
 #: Subject of the self-test's finding.
 THROUGH_NDB = "ndb"

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
+from userlock.constraints.claim_rows import LIST
+from userlock.constraints.claims import Claim, claims_of, has_claims
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
-from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import Claim, claims_of, has_claims
 from userlock.ndb.client import DATASTORE_ERRORS
-from userlock.ndb.enforcement import suppress
 from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
@@ -161,8 +160,7 @@ class Audit:
             problem = _first_problem(found, claims)
             if problem is not None and self._repair:
                 forget_claims(found)
-                with _allowed(found):
-                    found.put()
+                found.put(unguarded=_reason(found))
                 problem = problem._replace(repaired=True)
             return problem
 
@@ -226,11 +224,11 @@ class Audit:
         return problem
 
 
-def _allowed(entity: Any) -> contextlib.AbstractContextManager[None]:
-    """Allow the put of an entity that its policy may refuse; its transaction has read it."""
+def _reason(entity: Any) -> str | None:
+    """Return the reason for the put of an entity that its policy may refuse."""
     if type(entity)._write_policy in (WritePolicy.USER_LOCK, WritePolicy.IN_TRANSACTION):
-        return contextlib.nullcontext()
-    return suppress("its claims are repaired, in a transaction that has read it")
+        return None
+    return "its claims are repaired, in a transaction that has read it"
 
 
 def _get(keys: Iterable[Any]) -> list[Any]:

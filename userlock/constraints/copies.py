@@ -14,8 +14,8 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock.constraints.claims import claims_of, claims_of_attempt, has_claims
 from userlock.errors import ConfigurationError, NotUnique
-from userlock.ndb.claims import claims_of, claims_of_attempt, has_claims
 from userlock.ndb.model import Model
 
 _PATTERN = "{name} (Copy {n})"

@@ -1,4 +1,4 @@
-"""The rows of claims in Datastore, as `userlock.ndb.claim_rows` writes them."""
+"""The rows of claims in Datastore, as `claim_rows` writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from google.cloud import ndb
 
-from userlock.ndb import claim_rows
+from userlock.constraints import claim_rows
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from google.cloud import ndb
 
+from userlock.constraints import claims
+from userlock.constraints.claims import Claim
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
-from userlock.ndb.claims import Claim
+from userlock.ndb.further import RowsOfModel
 from userlock.ndb.lock_ids import key_id, root_id
 from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
@@ -72,6 +74,9 @@ class Unique:
             key. `all`: those of the kind, in one namespace.
         name: part of stored data; by default the properties' names.
     """
+
+    #: For the model layer: see `userlock.ndb.further`.
+    rows_of_model: ClassVar[RowsOfModel] = claims
 
     def __init__(
         self,

@@ -32,7 +32,8 @@ from userlock.ids import show_key
 from userlock.lock.api import global_lock
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_context
-from userlock.ndb.lock_ids import lock_id_of
+from userlock.ndb.hooks import delete
+from userlock.ndb.lock_ids import lock_id_of, names_lock
 from userlock.ndb.owners import moment_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.provenance import version_of
@@ -335,7 +336,10 @@ class Run:
         if staying:
             self._left_some = True
         keys = {each.key for each in going} - staying
-        ndb.delete_multi(keys)
+        ndb.delete_multi([key for key in keys if names_lock(key)])
+        for key in keys:
+            if not names_lock(key):
+                delete(key, unguarded="its tree goes, in a transaction that has looked at it")
         return len(keys)
 
     def _left(self, batch: list[Found], entities: Mapping[Any, Any]) -> set[Any]:

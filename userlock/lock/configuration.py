@@ -37,7 +37,7 @@ def configure(
         fencing: whether Datastore refuses stale writes. On by default.
         capture_places: whether reads remember their call site. On by default.
         blind_overwrites: the reaction to new objects that are put over existing entities:
-            `off`, `warn` or `raise` (the default).
+            `off` or `raise` (the default).
         show_ids: the form of lock ids in logs, texts of errors, spans, problem documents, pages
             and the terminal: `plain` (the default), `masked` (`***`) or `hashed`. For the whole
             process, at once. Requests and keys of entities, which may contain ids, follow it.

@@ -37,14 +37,21 @@ from userlock.ids import quoted, show_request
 from userlock.lock.held_lock import HeldLock, held_seconds_of, lease_seconds_of
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import current_attempt, current_transaction, in_transaction
+from userlock.ndb.context import (
+    current_attempt,
+    current_transaction,
+    in_transaction,
+    request_notes,
+)
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.patches import is_complete, kind_of, projection_of
+from userlock.ndb.patches import is_complete, kind_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     OVERTAKEN,
+    PARTIAL,
     Stamp,
+    last_puts,
     newer_put,
     put_in_running_transaction,
     stamp_of,
@@ -77,7 +84,7 @@ def check_put(
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
         lock_id, missing = None, error
-    if missing is not None and now.checked and not projection_of(entity):
+    if missing is not None and now.checked and not (stamp and stamp.version == PARTIAL):
         # `check_whole` has reported projections. The cause is an error of the application's rule.
         cause = missing.__cause__
         _report_put(entity, (LockIdMissing, missing.reason), None, stamp, now, cause=cause)
@@ -96,8 +103,11 @@ def check_put(
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
             _report_put(entity, finding, lock_id, stamp, now)
-    lock_ids = (lock_id,) if before is None else (lock_id, before)
-    return lock_id, tuple(held[each] for each in lock_ids if each in held)
+    tenure = held.get(lock_id)
+    tenures = () if tenure is None else (tenure,)
+    if before is not None and before in held:
+        tenures = (*tenures, held[before])
+    return lock_id, tenures
 
 
 def _finding(
@@ -106,7 +116,8 @@ def _finding(
     tenure = held.get(lock_id)
     if stamp is None:
         if tenure is None:
-            if entity._userlock_allocated is entity._key and in_transaction():
+            key = entity._userlock_key
+            if in_transaction() and is_complete(key) and request_notes().ledger.was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or _outdated(entity, None, tenure)
@@ -121,7 +132,9 @@ def _finding(
         return ReadWithoutLock, ""
     if read_under is not tenure:
         return ReadUnderEarlierTenure, ""
-    return _ran_out(tenure) or _outdated(entity, stamp, tenure)
+    if tenure.lost or not tenure.expires_in:
+        return _ran_out(tenure)
+    return _outdated(entity, stamp, tenure)
 
 
 def _others(held: Mapping[str, HeldLock]) -> str:
@@ -171,6 +184,9 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
 
     The other put was under the tenure; without one, in the running transaction.
     """
+    last = last_puts(tenure).get(entity._userlock_key)
+    if last is None or last.entity() is entity:
+        return None
     newer = newer_put(entity, stamp, tenure)
     if newer is None:
         return None
@@ -184,13 +200,13 @@ def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
         PartialEntityPut: it does, and enforcement is on.
     """
     policy = type(entity)._write_policy
-    if not projection_of(entity) or policy.is_unsafe or not now.checked:
+    if policy.is_unsafe or not now.checked:
         return
     lock_id = None
     if policy is WritePolicy.USER_LOCK:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
-    finding = PartialEntityPut, f"it has only {', '.join(projection_of(entity))}"
+    finding = PartialEntityPut, f"it has only {', '.join(entity.to_dict())}"
     _report_put(entity, finding, lock_id, stamp, now)
 
 
@@ -206,7 +222,7 @@ def _report_put(
     cls = type(entity)
     kind, detail = finding
     violation = kind(
-        key=entity._key,
+        key=entity._userlock_key,
         kind=cls._get_kind(),
         lock_id=lock_id,
         policy=policy_for_message(cls),
@@ -310,7 +326,7 @@ def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
     transaction = current_transaction()
     if transaction is None:
         # Nobody else can know the id that Datastore is about to allocate.
-        new = stamp is None and not is_complete(entity._key)
+        new = stamp is None and not is_complete(entity._userlock_key)
         return None if new else (NotInTransaction, "")
     if stamp is not None and stamp.transaction != transaction:
         where = "outside of any" if stamp.transaction is None else "in another one"
@@ -341,7 +357,8 @@ def cached_is_good(entity: Any) -> bool:
 
     Under a lock, only an entity that was read or put under the same tenure is fresh.
     """
-    if entity._userlock_version == OVERTAKEN:
+    stamp, ledger = stamp_of(entity), request_notes().ledger
+    if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         return _is_of_running_transaction(entity)
@@ -353,10 +370,10 @@ def cached_is_good(entity: Any) -> bool:
     except Exception:
         return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
-        return True
+        # It may have been given to an owner whose lock is held, unless its key names the owner.
+        return entity._userlock_rule.by_key or _was_read_under(stamp, scope.held)
     if put_in_running_transaction(entity):
         return True  # the transaction cannot read its own write back
-    stamp = stamp_of(entity)
     return (
         stamp is not None
         and stamp.held.get(lock_id) is scope.held[lock_id]
@@ -364,6 +381,12 @@ def cached_is_good(entity: Any) -> bool:
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
         and newer_put(entity, stamp, scope.held[lock_id]) is None
+    )
+
+
+def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
+    return stamp is not None and all(
+        stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
 
 
@@ -394,9 +417,3 @@ def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     except Exception:
         return False  # as above
     return lock_id is not None and lock_id not in scope.held
-
-
-def bypass_global_cache() -> bool:
-    """Return whether look-ups must go to Datastore itself now."""
-    scope = current_scope()
-    return scope is not None and bool(scope.held)

@@ -51,26 +51,15 @@ class Write(Protocol):
     base_version: int  # the version that Datastore must still have; 0 for any
     read_version: int  # the version that the object stands for; 0 if unknown
     must_be_new: bool  # the entity must not exist
-    may_overwrite: bool  # it is overwritten all the same if it exists
     write_id: tuple[str, int] | None  # the property that recognises the write, and its value
     new_id: bool  # Datastore allocates the id of the entity
     doubtful: bool  # an earlier attempt of the write may have been applied
-    #: The claims that the entity has after the write; None if the write changes none.
-    claims: Sequence[WantedClaim] | None
-    #: The (raw) keys of the claims that the entity had at the read, as far as they are known.
-    known_claims: Sequence[Any]
+    rows: Any  # the rows that change with it, for `further`; None if there are none
+    further: Any  # looks after them: a `further.Further`
 
     @property
     def guarded(self) -> bool:
         """Return whether Datastore, or a lock that is still held, protects it."""
-
-
-class WantedClaim(NamedTuple):
-    """A value that an entity is to have alone: the row that stands for it."""
-
-    key: Any  # the (raw) key of the row
-    constraint: str
-    value: str  # for people
 
 
 class Call(NamedTuple):
@@ -102,12 +91,11 @@ Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
 class Landed(NamedTuple):
     """The write is in Datastore, as this version.
 
-    `overwrote`: it replaced an unread entity. `overtaken`: its reply was lost, and its version is
-    not known, because the entity has been changed since.
+    `overtaken`: its reply was lost, and its version is not known, because the entity has been
+    changed since.
     """
 
     version: int
-    overwrote: bool = False
     overtaken: bool = False
 
 
@@ -130,11 +118,11 @@ class Unguarded(NamedTuple):
     may_have_landed: bool
 
 
-class Taken(NamedTuple):
-    """Another entity has one of the values."""
+class Taken(Protocol):
+    """A row is another entity's."""
 
-    claim: WantedClaim
-    holder: Any  # its (raw) key
+    def error(self, **facts: Any) -> Exception:
+        """Return the error of the write."""
 
 
 Outcome = Landed | Refused | InDoubt | Unguarded | Taken
@@ -222,13 +210,12 @@ def build_on(mutation: Any, write: Write) -> None:
         mutation.base_version = write.base_version
 
 
-def turn(mutation: Any, operation: str, into: str) -> None:
-    """Turn an upsert into an insert, or an insert into an upsert."""
-    if mutation.HasField(operation):
-        entity = getattr(mutation, operation)
-        copy = type(entity)()
-        copy.CopyFrom(entity)
-        getattr(mutation, into).CopyFrom(copy)
+def turn_into_insert(mutation: Any) -> None:
+    """Turn an upsert into an insert."""
+    if mutation.HasField("upsert"):
+        copy = type(mutation.upsert)()
+        copy.CopyFrom(mutation.upsert)
+        mutation.insert.CopyFrom(copy)
 
 
 def put_write_id(mutation: Any, write: Write) -> None:

@@ -1,8 +1,8 @@
 """The ndb context and transaction of the running code, and notes about each.
 
-Notes are attributes of ndb's own objects, and live as long as those.
+Notes live as long as the objects that have them.
 
-- `Attempt`: of one attempt of a transaction, with all contexts within it.
+- `Attempt`: of one attempt of a transaction, whose id (`late_begin.LateId`) has it.
 - `RequestNotes`: of the outermost context, normally a request's.
 - `in_flight`: of an event loop: the puts and deletes that are not answered yet.
 """
@@ -10,11 +10,12 @@ Notes are attributes of ndb's own objects, and live as long as those.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from google.cloud.ndb import context
+
+from userlock.ndb.ledger import Ledger
 
 
 def current_context() -> Any:
@@ -33,6 +34,15 @@ def in_transaction() -> bool:
     return current_transaction() is not None
 
 
+def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of ndb with these arguments uses Datastore, as ndb decides it."""
+    options = kwargs.get("_options")
+    asked = kwargs.get("use_datastore") if options is None else options.use_datastore
+    if asked is None:
+        asked = current.datastore_policy(ndb_key)
+    return asked is not False
+
+
 # --- one attempt of a transaction -----------------------------------------------------------
 
 
@@ -46,8 +56,12 @@ class Attempt:
         self.puts: dict[Any, Any] = {}
         #: The keys that it has deleted.
         self.deleted: set[Any] = set()
+        #: Whether its commit has been sent: from then on, its errors are the transaction's.
+        self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
+        #: The entities that the attempt before it has put, as ndb sent them.
+        self.earlier: list[Any] = []
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
         #: Numbers for entities whose order in the commit counts.
@@ -60,24 +74,11 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    current = context.get_context()
-    notes = vars(current.eventloop)
-    attempt: Attempt | None = notes.get("_userlock_attempt")
-    if attempt is None:
-        attempt = notes["_userlock_attempt"] = _attempt_around(current) or Attempt()
+    transaction = current_transaction()
+    attempt: Attempt | None = getattr(transaction, "attempt", None)
+    if attempt is None:  # the application has begun it itself, through the client's stub
+        attempt = request_notes().attempts.setdefault(transaction, Attempt())
     return attempt
-
-
-def _attempt_around(current: Any) -> Attempt | None:
-    """Return the attempt around a context that has an event loop of its own.
-
-    Both have the same callbacks for the end of the transaction; `Attempt.end` is one.
-    """
-    for callback in current.transaction_complete_callbacks or ():
-        attempt = getattr(callback, "__self__", None)
-        if isinstance(attempt, Attempt):
-            return attempt
-    return None
 
 
 # --- a request ------------------------------------------------------------------------------
@@ -87,23 +88,14 @@ class RequestNotes:
     """Notes of the outermost ndb context."""
 
     def __init__(self) -> None:
-        #: The stamps of each entity whose objects are no longer found under its key: see
-        #: `provenance.keep`.
-        self.kept: dict[Any, tuple[Any, ...]] = {}
-        #: The writes that belong to no lock and no transaction, by number.
-        self.pending: dict[int, Any] = {}
-        self._caches: list[weakref.ref[Any]] = []
-
-    def note_cache(self, cache: Any) -> None:
-        """Remember the cache of a context in which entities are read or put."""
-        caches = self.caches
-        if not any(each is cache for each in caches):
-            self._caches = [weakref.ref(each) for each in (cache, *caches)]
-
-    @property
-    def caches(self) -> list[Any]:
-        """Return the caches of the contexts that still exist, the latest first."""
-        return [cache for each in self._caches if (cache := each()) is not None]
+        #: The entities that it has read or written, and their versions.
+        self.ledger = Ledger()
+        #: The `Books` of the writes that belong to no lock and no transaction.
+        self.books: Any = None
+        #: Of transactions that ndb has not begun, by their ids.
+        self.attempts: dict[bytes | None, Attempt] = {}
+        #: The errors of its writes, while anybody has them: by id, with a `Failure`.
+        self.failures: dict[int, tuple[Any, Any]] = {}
 
 
 def request_notes(of: Any = None) -> RequestNotes:
@@ -113,34 +105,6 @@ def request_notes(of: Any = None) -> RequestNotes:
     if notes is None:
         notes = vars(outermost)["_userlock_notes"] = RequestNotes()
     return notes
-
-
-def note_reading() -> None:
-    """Note that entities are read in the current context."""
-    current = context.get_context(False)
-    if current is not None:
-        request_notes().note_cache(current.cache)
-
-
-def _caches() -> list[Any]:
-    """Return the context caches that may have an entity, each once."""
-    current = context.get_context(False)
-    if current is None:
-        return []
-    caches = [current.cache, context.get_toplevel_context().cache, *request_notes().caches]
-    return list({id(each): each for each in caches}.values())
-
-
-def cached_entities(ndb_key: Any) -> list[Any]:
-    """Return the objects under a key in this request's caches. They may have another key now."""
-    found = [entity for cache in _caches() if (entity := cache.get(ndb_key)) is not None]
-    return list({id(each): each for each in found}.values())
-
-
-def forget_cached(ndb_key: Any, begun_in: Any) -> None:
-    """Take an entity out of the context caches, also out of that of the write's context."""
-    for cache in (begun_in.cache, *_caches()):
-        cache.pop(ndb_key, None)
 
 
 def in_flight(of: Any) -> dict[Any, Any]:

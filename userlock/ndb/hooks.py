@@ -7,51 +7,34 @@ replaces first.
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
-from userlock.callsite import CallSite, here
+from userlock.callsite import here
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
-from userlock.ndb.checks import (
-    bypass_global_cache,
-    cached_is_good,
-    cached_miss_is_good,
-    check_delete,
-)
-from userlock.ndb.context import (
-    cached_entities,
-    current_context,
-    in_transaction,
-    request_notes,
-)
-from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.fencing import DeleteTicket, stamp_for_delete
+from userlock.lock.scope import current_scope
+from userlock.ndb.checks import cached_is_good, cached_miss_is_good
+from userlock.ndb.context import current_context, request_notes, uses_datastore
 from userlock.ndb.late_begin import begin_late
-from userlock.ndb.patches import around, give_methods, key_of, kind_of
+from userlock.ndb.patches import around, key_of, kind_of
+from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
-from userlock.ndb.provenance import (
-    NOTHING_HELD,
-    Stamped,
-    drop_older,
-    keep,
-    last_stamp,
-    stamp_of,
-    stamp_read,
+from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
+from userlock.ndb.stub import Gate, GatedStub, gated, settling, stamped_message
+from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
+from userlock.ndb.wire import QuickKey, TicketedKey, number_in
+from userlock.ndb.writes import (
+    Delete,
+    key_to_send,
+    results_of,
+    together,
+    writing,
 )
-from userlock.ndb.stub import GatedStub, gated, settle
-from userlock.ndb.transactions import (
-    DatastoreParticipant,
-    leave_context,
-    run_transaction,
-    wait_for_key,
-)
-from userlock.ndb.wire import kind_in, number_in, quick
-from userlock.ndb.writing import Writing, plain_key, ticketed_key, together, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")
@@ -66,37 +49,117 @@ ndb.Client.stub = GatedStub()
 
 @around("_datastore_api:stub")
 def _gated_stub(stub: Any) -> Any:
-    return gated(stub())
+    def gated_stub() -> Any:
+        found = stub()
+        return found if type(found) is Gate else gated(found)
+
+    return gated_stub
 
 
-around("_datastore_api:_process_commit")(settle)
+around("_datastore_api:_process_commit")(settling)
 
 # --- reads ----------------------------------------------------------------------------------
 
 
 @around("model:_entity_from_protobuf")
-def _stamped_entity(from_protobuf: Any, message: Any) -> Any:
-    """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
-    entity = from_protobuf(message)
-    if isinstance(entity, Stamped):
-        stamp = vars(message).get("_userlock_stamp")
-        version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
-        stamp_read(entity, key_of(entity), version, asked, place)
-    return entity
+def _stamped_entity(from_protobuf: Any) -> Any:
+    def entity_of(message: Any) -> Any:
+        """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
+        entity = from_protobuf(message)
+        if isinstance(entity, Stamped):
+            stamp = vars(message).get("_userlock_stamp")
+            version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
+            read = stamp_read(entity, key_of(entity), version, asked, place)
+            if version > 0 or (asked.order and version == 0):
+                request_notes().ledger.saw(read)
+        return entity
+
+    return entity_of
 
 
 @around("_datastore_api:lookup")
-def _look_up(lookup: Any, key: Any, options: Any) -> Any:
-    return lookup(quick(key) if is_watched(kind_in(key.flat_path)) else key, options)
+def _lookup_of_reader(lookup: Any) -> Any:
+    def look_up(key: Any, options: Any) -> Any:
+        """Look an entity up for the running code. Under a lock, bypass the global cache."""
+        path = key.flat_path
+        if not is_watched(path[len(path) % 2 - 2]):
+            return lookup(key, options)
+        key = QuickKey.like(key)
+        scope, context = current_scope(), current_context()
+        settings = defaults.settings if scope is None else scope.settings
+        asked = Origin(NO_LOCKS if scope is None else scope.held, None, next(orders))
+        place = here() if settings.capture_places else None
+        cached = context.global_cache is not None
+        stored = not cached or uses_datastore(context, key, {"_options": options})
+        if cached and stored and asked.held:
+            cached, options = False, _past_the_global_cache(options)
+        found = tasklets.Future("a look-up")
+
+        def answered(looked_up: Any) -> None:
+            nonlocal cached
+            if found.done():  # it was cancelled
+                return
+            error = tasklets.Future.exception(looked_up)
+            if error is not None:
+                found.set_exception(error)
+                return
+            message = looked_up.result()
+            if not hasattr(message, "_pb"):
+                found.set_result(message)  # there is no such entity
+                return
+            stamp = vars(message).get("_userlock_stamp")
+            if stamp is None and cached and stored and not _has_version(message):
+                cached = False
+                with context.use():
+                    again = lookup(key, _past_the_global_cache(options))
+                again.add_done_callback(answered)
+                return
+            if stamp is None:
+                # Where that is all there is, an entity in the global cache is read under a lock.
+                lives_there = not stored and context.datastore_policy(key) is False
+                stamp = number_in(message._pb), asked if lives_there else NOTHING_HELD, place
+            else:
+                stamp = stamp[0], _held_since(asked, stamp[1]), place
+            found.set_result(stamped_message(message._pb, stamp))
+
+        lookup(key, options).add_done_callback(answered)
+        return found
+
+    return look_up
+
+
+def _past_the_global_cache(options: Any) -> Any:
+    """Return the options of a look-up that goes to Datastore itself."""
+    return options.copy(use_global_cache=False)
+
+
+def _has_version(message: Any) -> bool:
+    """Return whether an entity in the global cache has its version, without which no put of it
+    could be fenced: a process without userlock may have cached it."""
+    return number_in(message._pb) > 0
+
+
+def _held_since(asked: Origin, sent: Origin) -> Origin:
+    """Return the origin of a look-up with the locks that its caller has held since it asked.
+
+    The request may have been sent by other code, with another scope, that ran the event loop.
+    """
+    if sent.held is asked.held:
+        return sent
+    held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}
+    return sent._replace(held={**sent.held, **held})
 
 
 @around("_cache:ContextCache.get_and_validate")
-def _get_from_context_cache(get: Any, cache: Any, key: Any) -> Any:
-    entity = get(cache, key)
-    if not _is_good(key, entity):
-        del cache[key]
-        raise KeyError(key)
-    return entity
+def _get_from_context_cache(get: Any) -> Any:
+    def get_if_good(cache: Any, key: Any) -> Any:
+        entity = get(cache, key)
+        if not _is_good(key, entity):
+            del cache[key]
+            raise KeyError(key)
+        return entity
+
+    return get_if_good
 
 
 def _is_good(ndb_key: Any, entity: Any) -> bool:
@@ -107,184 +170,75 @@ def _is_good(ndb_key: Any, entity: Any) -> bool:
     return not isinstance(entity, Stamped) or cached_is_good(entity)
 
 
-@around("key:Key.get_async")
-def _get_with_place(get_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-    """Note the call site of a look-up. Under a lock, bypass the global cache."""
-    get = functools.partial(get_async, ndb_key, *args)
-    if not is_watched(kind_of(ndb_key)):
-        return get(**kwargs)
-    context = current_context()
-    place = place_of_read()
-    if context is None or context.global_cache is None:
-        future = get(**kwargs)
-    elif bypass_global_cache():
-        future = get(**_past_the_global_cache(kwargs))
-    else:
-        future = _get_with_version(ndb_key, get, kwargs)
-    if place is not None:
-        future.add_done_callback(functools.partial(_note_place, place))
-    return future
-
-
-@tasklets.tasklet
-def _get_with_version(ndb_key: Any, get: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    entity = yield get(**kwargs)
-    if (
-        isinstance(entity, Stamped)
-        and not entity._userlock_version
-        and entity._userlock_origin is NOTHING_HELD
-    ):
-        # From a process without userlock, through the global cache. Its put could not be fenced.
-        current_context().cache.pop(ndb_key, None)
-        entity = yield get(**_past_the_global_cache(kwargs))
-    return entity
-
-
-def _past_the_global_cache(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a look-up that goes to Datastore itself."""
-    options = kwargs.get("_options")
-    asked = kwargs if options is None else dict(options.items())
-    if asked.get("use_datastore") is False:
-        return kwargs  # for the cache only
-    if options is None:
-        return {**kwargs, "use_global_cache": False}
-    return {**kwargs, "_options": options.copy(use_global_cache=False)}
-
-
-def _note_place(place: CallSite, future: Any) -> None:
-    """Note the call site of its look-up with an entity that has none."""
-    if tasklets.Future.exception(future) is None:
-        entity = future.result()
-        if isinstance(entity, Stamped) and entity._userlock_place is None:
-            entity._userlock_place = place
-
-
-# --- objects that leave a context cache -----------------------------------------------------
-
-
-def _keep_of(entity: Any) -> None:
-    """Keep the stamp of an object that leaves a context cache."""
-    if isinstance(entity, Stamped) and current_context() is not None:
-        keep(request_notes(), last_stamp(entity))
-
-
-def _note_replaced(before: Any, entity: Any) -> None:
-    """Keep the stamp of an object that another one replaces, unless that one's is newer."""
-    if before is entity or current_context() is None:
-        return
-    notes = request_notes()
-    if before is None and not notes.kept:
-        return
-    _keep_of(before)
-    # Not that of another key, which the object had at its read: a delete may build on that.
-    stamp = stamp_of(entity) if isinstance(entity, Stamped) else None
-    if stamp is not None:
-        drop_older(notes, stamp)
-
-
-def _forget_all(cache: Any) -> None:
-    """Forget all entities and reads."""
-    dict.clear(cache)
-    if current_context() is not None:
-        request_notes().kept.clear()
-
-
-class _KeepingCache(dict[Any, Any]):
-    """The changed methods of ndb's context cache: the reads of the objects that leave it are kept.
-
-    A context that ends updates the cache of the context around it. A transaction that is rolled
-    back clears its cache. An application that clears the cache keeps no read.
-    """
-
-    def __setitem__(self, key: Any, entity: Any) -> None:
-        _note_replaced(self.get(key), entity)
-        dict.__setitem__(self, key, entity)
-
-    def __delitem__(self, key: Any) -> None:
-        _keep_of(self.get(key))
-        dict.__delitem__(self, key)
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        _keep_of(self.get(key))
-        return dict.pop(self, key, *default)
-
-    def update(self, entities: Any) -> None:  # type: ignore[override]
-        if entities is self:
-            return  # ndb's end of each step of a tasklet
-        before = list(self.values())
-        dict.update(self, entities)
-        # In the same order, and without hashing keys, which is slow.
-        for was, entity in zip(before, self.values(), strict=False):
-            if was is not entity:
-                _note_replaced(was, entity)
-
-    def clear(self) -> None:
-        if in_transaction():
-            for entity in self.values():
-                _keep_of(entity)
-            dict.clear(self)
-        else:
-            _forget_all(self)
-
-
-give_methods("_cache:ContextCache", _KeepingCache)
-
-
-@around("context:Context.clear_cache")
-def _clear_cache(_: Any, context: Any) -> None:
-    """Clear the cache for an application, also within a transaction."""
-    _forget_all(context.cache)
-
-
 # --- writes ---------------------------------------------------------------------------------
 
 
-@around("model:Model._put_async", "model:Model.put_async")
-def _put_of_its_class(put_async: Any, entity: Any, **kwargs: Any) -> Any:
-    """Turn `ndb.Model.put_async(entity)`, past the entity's own class, into a put of that class."""
-    current = writing()
-    if isinstance(entity, Stamped) and (current is None or current.entity is not entity):
-        checked: Any = entity
-        return checked._userlock_put_async(**kwargs)
-    return put_async(entity, **kwargs)
+@around("model:Model.put_async")
+def _put_of_its_class(put_async: Any) -> Any:
+    def put_of_its_class(entity: Any, **kwargs: Any) -> Any:
+        """Turn `ndb.Model.put_async(entity)`, past its own class, into a put of that class."""
+        if isinstance(entity, Stamped):
+            current = writing()
+            if current is None or current.entity is not entity:
+                checked: Any = entity
+                return checked._userlock_put_async(**kwargs)
+        return put_async(entity, **kwargs)
+
+    return put_of_its_class
 
 
 @around("key:Key.delete_async")
-def _delete_if_allowed(delete_async: Any, ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-    """Delete as the model's policy says, and build on what was read."""
-    delete = functools.partial(delete_async, ndb_key, *args, **kwargs)
-    cls = watched_class(kind_of(ndb_key))
-    context = current_context()
-    if cls is None or context is None:
-        return delete()
-    deleted_at = here()
+def _delete_if_allowed(delete_async: Any) -> Any:
+    def delete_if_allowed(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+        """Delete as the model's policy says, and build on what was read."""
+        cls = watched_class(kind_of(ndb_key))
+        context = current_context()
+        if cls is None or context is None:
+            return delete_async(ndb_key, *args, **kwargs)
+        return Delete(cls, ndb_key, here(), context).begin(delete_async, ndb_key, *args, **kwargs)
 
-    def ticket() -> DeleteTicket:
-        """Check the delete, after the model's hook has run."""
-        wait_for_key(ndb_key, context)
-        now = Moment(deleted_at, context)
-        objects = [each for each in cached_entities(ndb_key) if isinstance(each, cls)]
-        stamp = stamp_for_delete(ndb_key, objects, now)
-        lock_id, tenure = check_delete(cls, ndb_key, stamp, now)
-        return DeleteTicket(ndb_key, cls, objects, lock_id, stamp, tenure, now)
-
-    return Writing(None, deleted_at, context, ticket).begin(delete)
+    return delete_if_allowed
 
 
 @around("_datastore_api:put")
-def _put_with_ticket(put: Any, entity: Any, options: Any) -> Any:
-    entity.key = ticketed_key(entity.key)
-    return put(entity, options)
+def _ticketed_put(put: Any) -> Any:
+    def put_with_ticket(entity: Any, options: Any) -> Any:
+        entity.key = key_to_send(entity.key, entity)
+        return put(entity, options)
+
+    return put_with_ticket
 
 
 @around("_datastore_api:delete")
-def _delete_with_ticket(delete: Any, key: Any, options: Any) -> Any:
-    return delete(ticketed_key(key), options)
+def _ticketed_delete(delete: Any) -> Any:
+    return lambda key, options: delete(key_to_send(key), options)
 
 
 @around("_cache:global_cache_key")
-def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
-    return cache_key(plain_key(key))
+def _cache_key_without_ticket(cache_key: Any) -> Any:
+    return lambda key: cache_key(key.plain if type(key) is TicketedKey else key)
+
+
+def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
+    """Delete an entity without a check, and wait: `key.delete()`. The delete is fenced.
+
+    Args:
+        ndb_key: the key.
+        unguarded: the reason for which it is not checked.
+        **options: as of `key.delete()`.
+
+    Raises:
+        ValueError: there is no reason.
+        StaleWriteError: the entity has changed since this request has seen it.
+    """
+    cls, context = watched_class(kind_of(ndb_key)), current_context()
+    if cls is None or context is None:
+        ndb_key.delete(**options)
+        return
+    begin: Any = ndb.Key.delete_async.__wrapped__
+    future = Delete(cls, ndb_key, here(), context, unguarded).begin(begin, ndb_key, **options)
+    if context.transaction is None:
+        future.result()
 
 
 around("model:put_multi_async", ":put_multi_async")(together)
@@ -292,32 +246,38 @@ around("model:delete_multi_async", ":delete_multi_async")(together)
 
 
 @around("model:put_multi", ":put_multi")
-def _put_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    return [future.result() for future in ndb_model.put_multi_async(*args, **kwargs)]
+def _put_multi(_: Any) -> Any:
+    return lambda *args, **kwargs: results_of(ndb_model.put_multi_async(*args, **kwargs))
 
 
 @around("model:delete_multi", ":delete_multi")
-def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    return [future.result() for future in ndb_model.delete_multi_async(*args, **kwargs)]
+def _delete_multi(_: Any) -> Any:
+    return lambda *args, **kwargs: results_of(ndb_model.delete_multi_async(*args, **kwargs))
 
 
-# --- transactions and contexts --------------------------------------------------------------
+# --- errors, transactions and contexts ------------------------------------------------------
 
 
-around("_transaction:transaction_async_")(run_transaction)
+around("tasklets:Future.set_exception")(setting)
+around("_transaction:transaction_async_")(running)
 
 
 @around("_datastore_api:begin_transaction")
-def _begin_late(_: Any, read_only: bool, **options: Any) -> Any:
-    """Begin a transaction with its first RPC."""
-    begun = tasklets.Future("the beginning of a transaction")
-    begun.set_result(begin_late(read_only=read_only))
-    return begun
+def _begin_with_first_rpc(_: Any) -> Any:
+    def begin(read_only: bool, **_: Any) -> Any:
+        begun = tasklets.Future("the beginning of a transaction")
+        begun.set_result(begin_late(read_only=read_only))
+        return begun
+
+    return begin
 
 
 @around("client:Client.context")
-@contextlib.contextmanager
-def _context_with_errors(context: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-    with context(*args, **kwargs) as outermost:
-        yield outermost
-    leave_context(outermost)
+def _context_with_errors(context: Any) -> Any:
+    @contextlib.contextmanager
+    def context_with_errors(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        with context(*args, **kwargs) as outermost:
+            yield outermost
+        leave_context(outermost)
+
+    return context_with_errors

@@ -26,6 +26,7 @@ from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb.commits import Call, Result, Steps, note_unsent
+from userlock.ndb.context import Attempt
 from userlock.ndb.running import Running
 from userlock.ndb.wire import raw
 
@@ -47,9 +48,10 @@ _ANSWERS = _READS | _ENDS
 
 
 class LateId(bytes):
-    """The id of a transaction for ndb, until it is over. It keeps the transaction."""
+    """The id of a transaction for ndb, until it is over. It keeps the transaction and its notes."""
 
     transaction: _Transaction
+    attempt: Attempt
 
 
 class _Transaction:
@@ -89,39 +91,68 @@ def begin_late(*, read_only: bool) -> LateId:
     """Return an id for a transaction that will begin with its first RPC."""
     late = LateId(b"userlock" + secrets.token_bytes(16))
     late.transaction = _transactions[bytes(late)] = _Transaction(read_only=read_only)
+    late.attempt = Attempt()
     return late
+
+
+def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> Any:
+    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future."""
+    method, transaction = getattr(stub, name), _named_in(name, request)
+    if transaction is None:
+        return method.future(request, *args, **options)
+    return _Late(name, method, stub, transaction).begin(request, args, options)
+
+
+def _named_in(name: str, request: Any) -> _Transaction | None:
+    """Return the transaction of ours that a request names; None if it names none."""
+    named = b""
+    if name in _READS:
+        named = raw(request).read_options.transaction
+    elif name in _ENDS:
+        named = raw(request).transaction
+    return _transactions.get(named) if named else None
 
 
 def method_of(stub: Any, name: str) -> Any:
     """Return an RPC of a stub, which begins the transactions that have not begun."""
-    method = getattr(stub, name)
-    return _Method(name, method, stub) if name in _ANSWERS else method
+    return _Method(name, stub) if name in _ANSWERS else getattr(stub, name)
 
 
 class _Method:
     """One RPC of a stub."""
 
-    def __init__(self, name: str, method: Any, stub: Any) -> None:
+    def __init__(self, name: str, stub: Any) -> None:
         self._name = name
-        self._method = method
         self._stub = stub
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        if self._transaction_of(request) is None:
-            return self._method(request, *args, **options)
+        if _named_in(self._name, request) is None:
+            return getattr(self._stub, self._name)(request, *args, **options)
         return self.future(request, *args, **options).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns a gRPC future."""
-        transaction = self._transaction_of(request)
-        if transaction is None:
-            return self._method.future(request, *args, **options)
+        return begin_call(self._stub, self._name, request, args, options)
+
+
+class _Late:
+    """One RPC that names a transaction of ours."""
+
+    def __init__(self, name: str, method: Any, stub: Any, transaction: _Transaction) -> None:
+        self._name = name
+        self._method = method
+        self._stub = stub
+        self._transaction = transaction
+
+    def begin(self, request: Any, args: Any, options: Any) -> Any:
+        """Begin the call. Returns a gRPC future."""
+        transaction, sent = self._transaction, raw(request)
 
         def send(change: Callable[[Any], None]) -> Any:
-            changed = type(raw(request))()
-            changed.CopyFrom(raw(request))
+            changed = type(sent)()
+            changed.CopyFrom(sent)
             change(changed)
-            wrapped = changed if raw(request) is request else type(request).wrap(changed)
+            wrapped = changed if sent is request else type(request).wrap(changed)
             return self._method.future(wrapped, *args, **options)
 
         if transaction.id:
@@ -138,16 +169,11 @@ class _Method:
         def step(call: Call) -> Any:
             if call.rpc != "begin":
                 return send(self._within(transaction))
-            begins = self._begin(transaction, raw(request), options)
+            begins = self._begin(transaction, sent, options)
             begins.add_done_callback(transaction.answered)  # before it is told to the steps
             return begins
 
         return Running(self._steps(transaction), self._take, step)
-
-    def _transaction_of(self, request: Any) -> _Transaction | None:
-        sent = raw(request)
-        named = sent.transaction if self._name in _ENDS else sent.read_options.transaction
-        return _transactions.get(named) if named else None
 
     def _within(self, transaction: _Transaction) -> Callable[[Any], None]:
         """Return the function that writes Datastore's id into a (raw) request."""

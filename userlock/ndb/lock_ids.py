@@ -11,8 +11,8 @@ from google.cloud import ndb
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import are_plain, show_key
 from userlock.lock.lease import check_lock_id
-from userlock.ndb.patches import id_of, is_complete, key_of
-from userlock.ndb.policies import WritePolicy
+from userlock.ndb.patches import id_of, is_complete, key_of, kind_of
+from userlock.ndb.policies import WritePolicy, watched_class
 
 
 def key_id(key: Any) -> str | int | None:
@@ -71,7 +71,7 @@ def lock_rule_of(cls: Any) -> LockRule:
 
 
 def _from_key(entity: Any) -> object:
-    key = key_of(entity)
+    key = entity._userlock_key
     return None if key is None else type(entity)._lock_id_from_key(key)
 
 
@@ -126,11 +126,25 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
         value = cls._lock_id_from_key(key)
     except Exception as error:
         raise _failed(show_key(key), _key_rule(cls), error) from error
-    return None if value is None else _checked(value, show_key(key), _key_rule(cls))
+    if value is None or (type(value) is str and value):
+        return value
+    return _checked(value, show_key(key), _key_rule(cls))
+
+
+def names_lock(key: Any) -> bool:
+    """Return whether a key tells the lock of its entity, if that has one."""
+    cls = watched_class(kind_of(key))
+    if cls is None or cls._write_policy is not WritePolicy.USER_LOCK:
+        return True
+    return cls._lock_id_from_key is not None
 
 
 def _what(entity: Any) -> str:
-    return show_key(entity._key) if entity._key is not None else f"a new {type(entity)._get_kind()}"
+    return (
+        show_key(entity._userlock_key)
+        if entity._userlock_key is not None
+        else f"a new {type(entity)._get_kind()}"
+    )
 
 
 def _checked(value: object, what: str, source: str) -> str:

@@ -19,20 +19,16 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.lock.scope import current_scope
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
-from userlock.ndb.checks import check_put, check_whole
-from userlock.ndb.claim_rows import LIST
-from userlock.ndb.claims import Constraint, claims_of, claims_property, constraints_of
-from userlock.ndb.context import current_context, request_notes
-from userlock.ndb.enforcement import Moment, place_of_read
-from userlock.ndb.fencing import PutTicket
+from userlock.ndb.context import current_context
+from userlock.ndb.enforcement import place_of_read
+from userlock.ndb.further import RowsOfModel, rows_of
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
-from userlock.ndb.patches import key_of, projection_of
+from userlock.ndb.patches import key_of
+from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import ATTRIBUTES, Stamped, keep, restamp, stamp_of
-from userlock.ndb.transactions import wait_for_key, watch_over
-from userlock.ndb.writing import Writing, writing
+from userlock.ndb.provenance import Stamped, stamp_now, stamp_of
+from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
     from userlock.ndb.typed import Query
@@ -100,7 +96,7 @@ class Model(Stamped, ndb.Model):
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
     _overwrites: ClassVar[bool] = False
-    _unique: ClassVar[Sequence[Constraint]] = ()
+    _unique: ClassVar[Sequence[Any]] = ()
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
@@ -109,14 +105,11 @@ class Model(Stamped, ndb.Model):
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None
-    #: Of a class that may be put.
-    _userlock_constraints: ClassVar[tuple[Constraint, ...]] = ()
+    #: Its `_unique`, and what looks after its rows.
+    _userlock_constraints: ClassVar[tuple[Any, ...]] = ()
+    _userlock_rows: ClassVar[RowsOfModel | None] = None
     #: Sets the value of its `WriteIdProperty`, if it has one.
     _userlock_new_write_id: ClassVar[Any] = None
-    #: The key that was allocated for it in a transaction, which may not have been committed.
-    _userlock_allocated: Any = None
-    #: Set in a new entity that `get_or_insert` is about to put.
-    _userlock_creator: _Creator | None = None
 
     if TYPE_CHECKING:  # ndb's own methods, which have no types
         key: Any
@@ -131,7 +124,6 @@ class Model(Stamped, ndb.Model):
         ) -> Self | None: ...
         @classmethod
         def query(cls, *filters: Any, **options: Any) -> Query[Self]: ...
-        def put(self, **options: Any) -> ndb.Key: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -140,9 +132,7 @@ class Model(Stamped, ndb.Model):
         _check_hierarchy(cls)
         cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         root = _root_of(cls)
-        cls._userlock_constraints = constraints_of(cls, cls._unique, root, root._unique)
-        if cls._userlock_constraints and not hasattr(cls, LIST):
-            setattr(cls, LIST, claims_property())
+        _prepare_rows(cls, root)
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
@@ -151,10 +141,20 @@ class Model(Stamped, ndb.Model):
 
     # --- put --------------------------------------------------------------------------------
 
-    def _put_async(self, **kwargs: Any) -> Any:
+    def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key:
+        """Write this entity, and wait: `put_async`."""
+        key: ndb.Key = self.put_async(unguarded=unguarded, **options).result()
+        return key
+
+    def put_async(self, *, unguarded: str | None = None, **kwargs: Any) -> Any:
         """Write this entity as in ndb, checked by its policy and fenced.
 
+        Args:
+            unguarded: the reason for which it is not checked. It is fenced all the same.
+            **kwargs: the options of ndb.
+
         Raises:
+            ValueError: `unguarded` is no reason.
             WriteViolation: the policy does not allow it here and now.
             WriteNotFenced: it was read without its version.
 
@@ -164,15 +164,15 @@ class Model(Stamped, ndb.Model):
         context = current_context()
         if context is None:
             raise ContextError()
-        put = super()._put_async
-        creator = self._userlock_creator
-        if creator is not None:
-            del self._userlock_creator
+        creator = _creators.pop(id(self), None) if _creators else None
         at = here() if creator is None else creator.place
-        write = Writing(self, at, context, inserts=creator is not None)
-        return write.begin(lambda: put(**kwargs))
+        inserts = creator is not None
+        write = Put(
+            type(self), self._userlock_key, at, context, unguarded, entity=self, inserts=inserts
+        )
+        return write.begin(super().put_async, **kwargs)
 
-    put_async = _userlock_put_async = _put_async  # ndb calls it by the first two names
+    _userlock_put_async = put_async
 
     def _prepare_for_put(self) -> None:
         """Check the put. This is ndb's last step before it reads the properties, after the hooks.
@@ -181,22 +181,10 @@ class Model(Stamped, ndb.Model):
         itself.
         """
         current = writing()
-        if current is None or current.entity is not self or current.ticket is not None:
+        if current is None or current.entity is not self or current.checked:
             super()._prepare_for_put()
-            return
-        if projection_of(self):
-            check_whole(self, stamp_of(self), Moment(current.at, current.context))
-        # The wait lets other code change the entity. What is stored is computed after it.
-        wait_for_key(self._key, current.context)
-        super()._prepare_for_put()
-        claims = claims_of(self) if self._userlock_constraints else ()
-        # From here on, no code of the application runs until the ticket is made.
-        now = Moment(current.at, current.context)
-        stamp = stamp_of(self)
-        lock_id, tenures = check_put(self, stamp, now)
-        current.ticket = PutTicket(
-            self, lock_id, stamp, tenures, now, claims, inserts=current.inserts
-        )
+        else:
+            current.check(super()._prepare_for_put)
 
     # --- get_or_insert ----------------------------------------------------------------------
 
@@ -209,8 +197,8 @@ class Model(Stamped, ndb.Model):
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
         found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
-        scope = current_scope()
-        return watch_over(found, () if scope is None else scope.held.values())
+        found.add_done_callback(creator.forget)
+        return watch_over(found)
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:
@@ -223,7 +211,8 @@ class Model(Stamped, ndb.Model):
     def to_dict(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Return the values of the properties, as in ndb. The claims are not among them."""
         values: dict[str, Any] = super().to_dict(include=include, exclude=exclude)
-        values.pop(LIST, None)
+        if self._userlock_rows is not None:
+            values.pop(self._userlock_rows.LIST, None)
         return values
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,14 +223,14 @@ class Model(Stamped, ndb.Model):
         state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
         stamp = stamp_of(self)
         if stamp is not None:
-            state["_userlock_version"] = stamp.version
+            state["_userlock_version"] = stamp.version  # for `__setstate__`
         return state
 
     def __setstate__(self, state: Any) -> None:
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            restamp(self, self._key, version, place_of_read())
+            self._userlock_stamp = stamp_now(self._userlock_key, version, place_of_read())
 
     def __copy__(self) -> Any:
         return self._userlock_copied({}, lambda value: value)
@@ -254,10 +243,7 @@ class Model(Stamped, ndb.Model):
         other = type(self).__new__(type(self))
         memo[id(self)] = other  # entities may refer to each other
         for name, value in self.__dict__.items():
-            if name in ATTRIBUTES:
-                other.__dict__[name] = value
-            elif not name.startswith("_userlock_"):
-                other.__dict__[name] = copied(value)
+            other.__dict__[name] = value if name == "_userlock_stamp" else copied(value)
         return other
 
 
@@ -272,7 +258,6 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
-        keep(request_notes(), stamp_of(entity))  # it is in no cache
     return entity
 
 
@@ -290,8 +275,12 @@ class _Creator:
 
     def __call__(self, **kwargs: Any) -> Any:
         self._entity = entity = self._cls(**kwargs)
-        entity._userlock_creator = self
+        _creators[id(entity)] = self
         return entity
+
+    def forget(self, _: object) -> None:
+        """Forget the entity, if ndb has not put it."""
+        _creators.pop(id(self._entity), None)
 
     @property
     def key(self) -> Any:
@@ -300,6 +289,30 @@ class _Creator:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cls, name)
+
+
+#: Those whose entities ndb is about to put, by the id of the entity, which they keep.
+_creators: dict[int, _Creator] = {}
+
+
+def _prepare_rows(cls: Any, root: Any) -> None:
+    """Give a class what its `_unique` needs.
+
+    Raises:
+        ConfigurationError: that does not fit it.
+    """
+    declared = cls._unique
+    cls._userlock_rows, cls._userlock_constraints = None, ()
+    if isinstance(declared, list | tuple) and not declared:
+        return
+    rows = rows_of(declared)
+    if rows is None or not isinstance(declared, list | tuple):
+        raise ConfigurationError(
+            f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
+            f"{declared!r:.200}"
+        )
+    cls._userlock_constraints = rows.prepare(cls, declared, root, root._unique)
+    cls._userlock_rows = rows
 
 
 def _root_of(cls: Any) -> Any:
@@ -424,7 +437,7 @@ def fetch_under_user_write_lock(
         if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version >= 0):
             yield entity
             return
-        fresh: _Entity | None = entity._key.get()
+        fresh: _Entity | None = entity._userlock_key.get()
         if fresh is None:
-            raise EntityNotFound(entity._key)
+            raise EntityNotFound(entity._userlock_key)
         yield fresh

@@ -24,22 +24,20 @@ def open_transaction() -> Iterator[None]:
     """
     if in_transaction():
         raise RuntimeError("a transaction is open already, and transactions do not nest")
-    around = current_context()
     over: Any = tasklets.Future("the block of a transaction")
-    inside: list[Any] = []
+    inside: Any = tasklets.Future("the context of the block")
 
     def begun() -> Any:
-        inside.append(current_context())
+        inside.set_result(current_context())
         return over
 
     # ndb commits when the future that its function has returned is done.
     committed = ndb.transaction_async(begun, retries=0)
-    while not inside and not committed.done() and around.eventloop.run1():
-        pass
-    if not inside:
+    tasklets.wait_any([inside, committed])
+    if not inside.done():
         committed.check_success()
     try:
-        with inside[0].use():
+        with inside.result().use():
             yield
     except BaseException as error:
         over.set_exception(error)

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import google.cloud.ndb as ndb_package
+from google.cloud.datastore import Key
 
 from userlock.ndb.capabilities import installed_release
 from userlock.ndb.commits import path_of as path_of_message
-from userlock.ndb.wire import kind_in, message_of
+from userlock.ndb.wire import message_of
 
 
 class Point(NamedTuple):
@@ -31,23 +32,16 @@ POINTS = (
     Point("_datastore_api:stub", "any client's stub, also of no `ndb.Client`, is gated"),
     Point("_datastore_api:put", "the ticket of a put is written into the key that it sends"),
     Point("_datastore_api:delete", "likewise, of a delete"),
-    Point("_datastore_api:lookup", "the keys of look-ups make their messages quickly"),
+    Point("_datastore_api:lookup", "a look-up knows its caller, and what it may be answered from"),
     Point("_datastore_api:begin_transaction", "a transaction begins with its first RPC"),
     Point("_datastore_api:_process_commit", "each write of a commit gets an error of its own"),
     Point("_cache:global_cache_key", "the global cache's keys are without tickets"),
     Point("_cache:ContextCache.get_and_validate", "under a lock, a cached entity may be old"),
     Point("_transaction:transaction_async_", "writes land before; its error is the real one"),
-    Point("tasklets:_TaskletFuture._advance_tasklet", "`suppress` holds for tasklets of its block"),
     Point("model:_entity_from_protobuf", "a message becomes an object, and its stamp goes along"),
     Point("model:Model._prepare_for_put", "the last step before the properties are read"),
-    Point("model:Model._put_async", "the base class's put is the put of the entity's own class"),
-    Point("model:Model._key", "the key, whatever properties an application has"),
-    Point("model:Model._projection", "a part of an entity must not be put"),
-    Point("key:Key._key", "kind and id, at a hundredth of the cost of `kind()` and `id()`"),
+    Point("_eventloop:EventLoop.queue_rpc", "a loop that waits too long for a write is woken"),
 )
-
-#: The points that are neither functions nor classes.
-_ATTRIBUTES = ("model:Model._key", "model:Model._projection", "key:Key._key")
 
 
 def missing_points() -> list[str]:
@@ -55,14 +49,11 @@ def missing_points() -> list[str]:
     missing = []
     for point in POINTS:
         try:
-            if point.name == "key:Key._key":  # objects have it, their class does not
-                found = ndb_package.Key("A", 1, project="p", namespace="", database="")._key
-            else:
-                found = pkgutil.resolve_name(f"google.cloud.ndb.{point.name}")
+            found = pkgutil.resolve_name(f"google.cloud.ndb.{point.name}")
         except Exception:
             missing.append(f"{point.name} is gone")
             continue
-        if not callable(found) and point.name not in _ATTRIBUTES:
+        if not callable(found):
             missing.append(f"{point.name} is not a function any more")
     return missing
 
@@ -84,52 +75,58 @@ def check_points() -> None:
 
 check_points()
 
-from google.cloud.ndb import tasklets
+_KEY: Any = ndb_package.Model.key
 
 # --- reading ndb's objects ------------------------------------------------------------------
 
 
 def key_of(entity: Any) -> Any:
-    """Return the key of an entity."""
-    return entity._key
+    """Return the key of an entity, whatever properties an application has."""
+    return _KEY.__get__(entity)
 
 
 def kind_of(ndb_key: Any) -> str:
     """Return the kind of a key."""
-    return kind_in(ndb_key._key.flat_path)  # `kind()` makes a deep copy of the path
+    kind: str = ndb_key.flat()[-2]  # `kind()` makes a deep copy of the path, as `id()` does
+    return kind
 
 
 def path_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return kind, id, kind, id, ... of a key; the last id may be missing."""
-    path: tuple[Any, ...] = ndb_key._key.flat_path
-    return path
+    path: tuple[Any, ...] = ndb_key.flat()
+    return path[:-1] if path[-1] is None else path
 
 
 def id_of(ndb_key: Any) -> str | int | None:
     """Return the id of a key, or None."""
-    path = ndb_key._key.flat_path
-    return path[-1] if len(path) % 2 == 0 else None
+    found: str | int | None = ndb_key.flat()[-1]
+    return found
 
 
-def same_key(ndb_key: Any, other: Any) -> bool:
-    """Return whether two keys are equal. Most are one object, which ndb would compare in full."""
-    return ndb_key is other or bool(ndb_key == other)
+def name_of(ndb_key: Any) -> tuple[Any, ...]:
+    """Return what tells a complete key from others, hashed in a tenth of the time."""
+    return ndb_key.project(), ndb_key.namespace() or "", ndb_key.flat()
+
+
+def name_in(raw_key: Any) -> tuple[Any, ...]:
+    """Return the same for a (raw) key."""
+    partition = raw_key.partition_id
+    return partition.project_id, partition.namespace_id, path_of_message(raw_key)
 
 
 def is_complete(ndb_key: Any) -> bool:
     """Return whether there is a key and it has an id."""
-    return ndb_key is not None and len(ndb_key._key.flat_path) % 2 == 0
-
-
-def projection_of(entity: Any) -> tuple[str, ...]:
-    """Return the names of the properties that a projection query has read; empty for an entity."""
-    projection: tuple[str, ...] = entity._projection
-    return projection
+    return ndb_key is not None and ndb_key.flat()[-1] is not None
 
 
 def raw_key_of(ndb_key: Any) -> Any:
     """Return the (raw) message of a key."""
-    return message_of(ndb_key._key)
+    partition = {
+        "project": ndb_key.project(),
+        "database": ndb_key.database(),
+        "namespace": ndb_key.namespace(),
+    }
+    return message_of(Key(*path_of(ndb_key), **partition))
 
 
 def ndb_key_of(raw_key: Any) -> Any:
@@ -148,73 +145,25 @@ def ndb_key_of(raw_key: Any) -> Any:
 
 
 def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a function of ndb, under each of its names, by one that gets the original first.
+    """Replace a function of ndb, under each of its names, by what is made of the original.
 
     @around("_datastore_api:put")
-    def put_with_ticket(put, entity, options):
-        return put(entity, options)
+    def _ticketed_put(put):
+        def put_with_ticket(entity, options):
+            return put(entity, options)
+        return put_with_ticket
     """
 
-    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(make: Callable[..., Any]) -> Callable[..., Any]:
         places = []
         for name in names:
             owner, _, attribute = f"google.cloud.ndb.{name}".replace(":", ".").rpartition(".")
             places.append((pkgutil.resolve_name(owner.rstrip(".")), attribute))
         owner, attribute = places[0]
         original = getattr(owner, attribute)
-
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            return function(original, *args, **kwargs)
-
+        replacement = functools.update_wrapper(make(original), original)
         for owner, attribute in places:
             setattr(owner, attribute, replacement)
-        return function
+        return make
 
     return replace
-
-
-def give_methods(name: str, cls: type) -> None:
-    """Copy the methods of a class to a class of ndb. Both extend dict.
-
-    Raises:
-        ImportError: ndb's class has such a method itself, which would be lost.
-    """
-    owner = pkgutil.resolve_name(f"google.cloud.ndb.{name}")
-    for attribute, value in vars(cls).items():
-        if callable(value):
-            if attribute in vars(owner):
-                raise ImportError(
-                    f"userlock cannot protect writes with google-cloud-ndb {installed_release()}: "
-                    f"{name} has an {attribute} of its own. Install google-cloud-ndb 2.3 to 2.7"
-                )
-            setattr(owner, attribute, value)
-
-
-def watch_tasklets(begun: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Note the value of `begun()` with each tasklet that begins from now on.
-
-    Returns:
-        A function that returns the value noted with the tasklet whose step a frame runs, or an
-        empty tuple for a frame of an event loop, or None for any other frame.
-    """
-    kind = tasklets._TaskletFuture
-    step = kind._advance_tasklet.__code__
-    begin = kind.__init__
-
-    @functools.wraps(begin)
-    def begin_noting(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        self._userlock_begun = begun()
-
-    def noted(frame: Any) -> Any:
-        if frame.f_code is step:
-            return getattr(frame.f_locals["self"], "_userlock_begun", ())
-        if frame.f_code.co_name != "run0":
-            return None
-        current = ndb_package.context.get_context(False)
-        loop = None if current is None else type(current.eventloop)
-        return () if type(frame.f_locals.get("self")) is loop else None
-
-    kind.__init__ = begin_noting
-    return noted

@@ -22,8 +22,6 @@ from typing import Any
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import claim_rows
-from userlock.ndb.claim_rows import Pair
 from userlock.ndb.commits import (
     MAX_GROUPS,
     Answer,
@@ -53,8 +51,9 @@ from userlock.ndb.commits import (
     put_write_id,
     roll_back,
     send_again,
-    turn,
+    turn_into_insert,
 )
+from userlock.ndb.further import Further, Pair
 
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
 _CommitRequest: Any = datastore_types.CommitRequest
@@ -68,6 +67,9 @@ _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 class _Part:
     """Mutations of one request that are sent in one commit."""
+
+    #: Whether its mutations are inserts.
+    inserts = False
 
     def __init__(self, commit: PlainCommit, indexes: Sequence[int]) -> None:
         self.commit = commit
@@ -89,12 +91,10 @@ class _Part:
         for index, mutation in zip(self.indexes, request.mutations, strict=True):
             write = commit.writes[index]
             if write is not None:
-                self.fence(mutation, write)
+                build_on(mutation, write)
+                if self.inserts:
+                    turn_into_insert(mutation)
         return request
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        """Write into a mutation the conditions that Datastore checks."""
-        build_on(mutation, write)
 
     def take(self, answer: Answer) -> Steps:
         """Take the answer. Returns the parts that are to be sent next."""
@@ -157,51 +157,26 @@ class _NewIds(_Part):
 class _Inserts(_Part):
     """New entities under keys of their own, in one commit: all or none."""
 
+    inserts = True
+
     def request(self) -> Any:
         request = super().request()
         request.mode = _CommitRequest.Mode.TRANSACTIONAL
         request.single_use_transaction.read_write.SetInParent()
         return request
 
-    def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
-        turn(mutation, "upsert", "insert")
-
     def take(self, answer: Answer) -> Steps:
         if isinstance(answer.error, errors.AlreadyExists):
             if len(self.indexes) > 1:
                 return [_Inserts(self.commit, [index]) for index in self.indexes]
-            more: list[_Part] = yield from self._exists(self.indexes[0])
-            return more
+            yield from self.refuse({self.indexes[0]: 0})
+            return []
         if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
             return [
                 _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
                 for begin in range(0, len(self.indexes), MAX_GROUPS)
             ]
-        more = yield from super().take(answer)
-        return more
-
-    def _exists(self, index: int) -> Steps:
-        write = self.commit.writes[index]
-        assert write is not None
-        yield from self.refuse({index: 0})
-        if write.may_overwrite and isinstance(self.commit.outcomes[index], Refused):
-            del self.commit.outcomes[index]
-            return [_Overwrite(self.commit, [index])]
-        return []
-
-
-class _Overwrite(_Part):
-    """A creation of an existing entity, where that only causes a warning: an upsert after all."""
-
-    def fence(self, mutation: Any, write: Write) -> None:
-        super().fence(mutation, write)
-        turn(mutation, "insert", "upsert")
-
-    def take(self, answer: Answer) -> Steps:
-        more = yield from super().take(answer)
-        for index in self.indexes:
-            self.commit.note_overwriting(index)
+        more: list[_Part] = yield from super().take(answer)
         return more
 
 
@@ -215,7 +190,10 @@ class _Claims:
         self.commit = commit
         self.indexes = list(indexes)
         self.error: Exception | None = None
-        self._nonce = claim_rows.new_nonce()
+        first = commit.writes[self.indexes[0]]
+        assert first is not None
+        self._further: Further = first.further
+        self._nonce = self._further.new_nonce()
         #: The mutations whose keys were allocated here.
         self._allocated: list[int] = []
 
@@ -266,12 +244,12 @@ class _Claims:
         """Look the entities and rows up, and commit. Returns the error, if there is one."""
         commit = self.commit
         pairs = self._pairs()
-        keys = list(claim_rows.expected_keys(pairs))
+        keys = list(self._further.expected_keys(pairs))
         transaction = b""
         try:
             looked: Looked = yield from look_up(commit.request, keys, begin=True)
             transaction = looked.transaction
-            yield from claim_rows.look_further(commit.request, pairs, looked)
+            yield from self._further.look_further(commit.request, pairs, looked)
         except errors.GoogleAPIError as failed:
             yield from roll_back(commit.request, transaction)
             return failed
@@ -285,7 +263,7 @@ class _Claims:
                 commit.note_result(pair.position, _with_key(pair, outcome.version))
         commit.withhold_unguarded()
         pairs = self._pairs()
-        for position, taken in claim_rows.find_taken(pairs, looked).items():
+        for position, taken in self._further.find_taken(pairs, looked).items():
             commit.settle(position, taken)
         pairs = self._pairs()
         if not pairs:
@@ -310,9 +288,6 @@ class _Claims:
             if pair.position in self._allocated:
                 result.key.CopyFrom(key_of(pair.mutation))
         commit.take_answer([pair.position for pair in pairs], response)
-        for pair in pairs:
-            if pair.write.may_overwrite and name_of(key_of(pair.mutation)) in looked.found:
-                commit.note_overwriting(pair.position)
         return None
 
     def _pairs(self) -> list[Pair]:
@@ -332,7 +307,7 @@ class _Claims:
             return False
         return (
             has_write_id(write, result.entity)
-            or claim_rows.has_row_of(looked, pair, self._nonce)
+            or self._further.has_row_of(looked, pair, self._nonce)
             or pair.position in self._allocated
         )
 
@@ -358,7 +333,7 @@ class _Claims:
             return None
         if write.base_version and result.version != write.base_version:
             return Refused(int(result.version), write.doubtful)
-        if write.must_be_new and not write.may_overwrite:
+        if write.must_be_new:
             return Refused(0, write.doubtful)
         return None
 
@@ -369,7 +344,7 @@ class _Claims:
         request.mode = _CommitRequest.Mode.TRANSACTIONAL
         request.transaction = looked.transaction
         request.mutations.extend([pair.mutation for pair in pairs])
-        rows = claim_rows.changes(pairs, looked, self._nonce)
+        rows = self._further.changes(pairs, looked, self._nonce)
         request.mutations.extend([change.mutation for change in rows.values()])
         return request
 
@@ -407,8 +382,9 @@ class PlainCommit:
             if index in skipped:
                 continue
             if write is not None:
-                put_write_id(mutation, write)
-                if write.claims is not None:
+                if write.write_id is not None:
+                    put_write_id(mutation, write)
+                if write.rows is not None:
                     claiming.append(index)
                     continue
                 if write.must_be_new:
@@ -417,19 +393,24 @@ class PlainCommit:
                     kind = _NewIds
             parts[kind].append(index)
         #: The mutations that are not settled yet.
-        self._parts = [kind(self, indexes) for kind, indexes in parts.items() if indexes]
-        self._claims = [
-            _Claims(self, claiming[begin : begin + _MOST_CLAIMING])
-            for begin in range(0, len(claiming), _MOST_CLAIMING)
-        ]
+        self._parts: list[_Part] = []
+        for kind, indexes in parts.items():
+            if indexes:
+                self._parts.append(kind(self, indexes))
+        self._claims: list[_Claims] = []
+        for begin in range(0, len(claiming), _MOST_CLAIMING):
+            self._claims.append(_Claims(self, claiming[begin : begin + _MOST_CLAIMING]))
 
     def steps(self) -> Steps:
         """Send the mutations that are not settled yet, once. Returns a `Result`."""
         self.withhold_unguarded()
         left: list[_Part] = []
-        todo = [part for part in self._parts if part.indexes]
+        todo = self._parts
         while todo:
-            answers = yield [Call("commit", each.request()) for each in todo]
+            calls = []
+            for each in todo:
+                calls.append(Call("commit", each.request()))
+            answers = yield calls
             parts, todo = todo, []
             for part, answer in zip(parts, answers, strict=True):
                 more = yield from part.take(answer)
@@ -441,13 +422,12 @@ class PlainCommit:
         for claims in self._claims:
             unclaimed += yield from claims.steps()
         self._claims = unclaimed
+        failed: dict[int, Exception] = {}
         unsettled: list[_Part | _Claims] = [*left, *unclaimed]
-        failed = {
-            index: each.error
-            for each in unsettled
-            for index in each.indexes
-            if index not in self.outcomes and each.error is not None
-        }
+        for part_left in unsettled:
+            for index in part_left.indexes:
+                if index not in self.outcomes and part_left.error is not None:
+                    failed[index] = part_left.error
         # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         response = put_together(self._answers, self._results, len(self.writes))
@@ -460,19 +440,15 @@ class PlainCommit:
                 continue
             if not write.guarded:
                 self.settle(index, Unguarded(write.doubtful))
-        for part in self._parts:
-            part.indexes = [index for index in part.indexes if index not in self.outcomes]
+        if self.outcomes:
+            for part in self._parts:
+                part.indexes = [index for index in part.indexes if index not in self.outcomes]
+            self._parts = [part for part in self._parts if part.indexes]
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Note the outcome of a mutation, if it is a watched one."""
         if self.writes[index] is not None:
             self.outcomes[index] = outcome
-
-    def note_overwriting(self, index: int) -> None:
-        """Note that a mutation, if it landed, has replaced an entity that was not read."""
-        outcome = self.outcomes.get(index)
-        if isinstance(outcome, Landed):
-            self.outcomes[index] = outcome._replace(overwrote=True)
 
     def note_result(self, index: int, result: Any) -> None:
         """Note the (raw) result of a mutation that a look-up has found."""

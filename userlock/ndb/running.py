@@ -24,6 +24,7 @@ class Running:
         steps: the plan.
         take: makes the response, or the error, of the plan's result.
         send: begins one RPC, and returns its future.
+        note: learns of this object before the first RPC is begun.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Running:
         steps: Steps,
         take: Callable[[Result], tuple[Any, Exception | None]],
         send: Callable[[Call], Any],
+        note: Callable[[Running], None] = lambda _: None,
     ) -> None:
         self._steps: Steps | None = steps
         self._take_result = take
@@ -41,6 +43,7 @@ class Running:
         self._callbacks: list[Callable[[Any], object]] = []
         self._result: Any = None
         self._taken: tuple[Any, Exception | None] | None = None
+        note(self)
         self._advance(None)
 
     # --- the steps --------------------------------------------------------------------------
@@ -115,10 +118,10 @@ class Running:
         return all(cancelled)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        return self._take(timeout)[1]
+        return (self._taken or self._take(timeout))[1]
 
     def result(self, timeout: float | None = None) -> Any:
-        response, error = self._take(timeout)
+        response, error = self._taken or self._take(timeout)
         if error is not None:
             raise error
         return response

@@ -19,13 +19,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
+from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
-from userlock.errors import WriteNotFenced, WriteViolation
+from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
 from userlock.ndb.commits import (
     Call,
     Landed,
@@ -36,18 +38,25 @@ from userlock.ndb.commits import (
     kind_of,
     path_of,
 )
-from userlock.ndb.context import Attempt, current_attempt, current_transaction, note_reading
+from userlock.ndb.context import (
+    Attempt,
+    current_attempt,
+    current_context,
+    current_transaction,
+    request_notes,
+)
 from userlock.ndb.enforcement import place_of_read
-from userlock.ndb.fencing import Ticket, redeem
-from userlock.ndb.late_begin import method_of
-from userlock.ndb.patches import ndb_key_of
+from userlock.ndb.late_begin import begin_call, method_of
+from userlock.ndb.patches import name_in, ndb_key_of
+from userlock.ndb.pending import watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
-from userlock.ndb.provenance import Origin, origin
+from userlock.ndb.provenance import PARTIAL, Origin, origin
 from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import has_passed, note_passed, number_in, put_number, raw
+from userlock.ndb.writes import Write, redeem
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +79,7 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         kind = _GATED.get(name)
         if kind is not None:
-            return kind(method_of(self._userlock_stub, name), self._userlock_stub)
+            return kind(name, self._userlock_stub)
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
         found = method_of(self._userlock_stub, name)
@@ -111,18 +120,18 @@ class GatedStub:
 class _Method:
     """One RPC of a stub."""
 
-    def __init__(self, method: Any, stub: Any) -> None:
-        self._method = method
+    def __init__(self, name: str, stub: Any) -> None:
+        self._name = name
         self._stub = stub
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
         request, take = self.prepare(request)
-        return take(self._method(request, *args, **options))
+        return take(method_of(self._stub, self._name)(request, *args, **options))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
-        call = self._method.future(request, *args, **options)
+        call = begin_call(self._stub, self._name, request, args, options)
         return call if take is _unchanged else _TakenCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -156,26 +165,29 @@ class _TakenCall:
 
 class _Lookup(_Method):
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        if not any(is_watched(kind_of(key)) for key in raw(request).keys):
-            return request, _unchanged
-        note_reading()
-        return request, functools.partial(_stamp_found, _origin_of(request))
-
-
-def _origin_of(request: Any) -> Origin:
-    return origin(raw(request).read_options.transaction)
+        sent = raw(request)
+        for key in sent.keys:
+            if is_watched(key.path[-1].kind):
+                asked = origin(sent.read_options.transaction)
+                return request, functools.partial(_stamp_found, asked)
+        return request, _unchanged
 
 
 def _stamp_found(asked: Origin, response: Any) -> Any:
     found: list[Any] = []
-    for result in raw(response).found:
-        if is_watched(kind_of(result.entity.key)):
+    answer = raw(response)
+    for result in answer.found:
+        if is_watched(result.entity.key.path[-1].kind):
             if result.version:
                 put_number(result.entity, result.version)  # for the global cache
             found.append(_Result(result, asked, None))
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
+    if answer.missing:
+        seen = request_notes().ledger
+        for result in answer.missing:
+            seen.missing(name_in(result.entity.key))
     return response
 
 
@@ -184,25 +196,39 @@ class _RunQuery(_Method):
         kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
         if kinds and not any(is_watched(each.name) for each in kinds):
             return request, _unchanged
-        note_reading()
-        return request, functools.partial(_stamp_batch, _origin_of(request), place_of_read())
+        return request, functools.partial(
+            _stamp_batch, origin(raw(request).read_options.transaction), place_of_read()
+        )
 
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
     results = raw(response).batch.entity_results
     if any(is_watched(kind_of(result.entity.key)) for result in results):
         batch = response.batch
-        batch.__dict__["entity_results"] = [_Result(each, asked, place) for each in results]
+        whole = batch.entity_result_type == query_types.EntityResult.ResultType.FULL
+        batch.__dict__["entity_results"] = [
+            _Result(each, asked, place, whole=whole) for each in results
+        ]
         response.__dict__["batch"] = batch
     return response
+
+
+def stamped_message(entity: Any, stamp: tuple[int, Origin, CallSite | None]) -> Any:
+    """Return the Entity message of google-cloud-datastore's for a (raw) one, with a stamp."""
+    message: Any = entity_types.Entity.__new__(entity_types.Entity)
+    vars(message).update(_pb=entity, _userlock_stamp=stamp)
+    return message
 
 
 class _Result:
     """One result of a look-up or query, for ndb. Its entity is made on demand."""
 
-    __slots__ = ("_asked", "_place", "_raw")
+    __slots__ = ("_asked", "_place", "_raw", "_whole")
 
-    def __init__(self, result: Any, asked: Origin, place: CallSite | None) -> None:
+    def __init__(
+        self, result: Any, asked: Origin, place: CallSite | None, *, whole: bool = True
+    ) -> None:
+        self._whole = whole
         self._raw = result
         self._asked = asked
         self._place = place
@@ -210,10 +236,8 @@ class _Result:
     @property
     def entity(self) -> Any:
         """Return the Entity message of google-cloud-datastore's, with its stamp."""
-        message: Any = entity_types.Entity.__new__(entity_types.Entity)
-        stamp = self._raw.version, self._asked, self._place
-        vars(message).update(_pb=self._raw.entity, _userlock_stamp=stamp)
-        return message
+        version = self._raw.version if self._whole else PARTIAL
+        return stamped_message(self._raw.entity, (version, self._asked, self._place))
 
     @property
     def cursor(self) -> Any:
@@ -253,7 +277,7 @@ class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(self._method.future(request, *args, **options), _unchanged)
+        return _QuietCall(begin_call(self._stub, self._name, request, args, options), _unchanged)
 
 
 class _QuietCall(_TakenCall):
@@ -318,18 +342,48 @@ class _Commit(_Method):
 
     def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
         send = functools.partial(self._send, type(request), args, options)
-        return Running(plan.steps(), plan.take, send)
+        return Running(plan.steps(), plan.take, send, plan.begun)
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
         if call.rpc != "commit":
             wrapped = _REQUESTS[call.rpc].wrap(request)
-            return method_of(self._stub, call.rpc).future(wrapped, *args, **options)
+            return begin_call(self._stub, call.rpc, wrapped, args, options)
         if not self._is_last:
             note_passed(request)
         if hasattr(kind, "wrap"):
             request = kind.wrap(request)
-        return self._method.future(request, *args, **options)
+        try:
+            return begin_call(self._stub, self._name, request, args, options)
+        except (core_exceptions.GoogleAPIError, grpc.RpcError, UserLockError):
+            raise
+        except BaseException as error:
+            if current_context() is None:  # in gRPC's threads, which no signal interrupts
+                raise
+            return _InterruptedCall(error)
+
+
+class _InterruptedCall:
+    """A commit that another exception, as of a signal, has interrupted while it was begun.
+
+    It may have been sent, so it counts as one whose reply is lost. The exception is raised on the
+    next turn of the event loop, out of the wait for the write.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        def interrupt(_: object) -> None:
+            raise error
+
+        tasklets.sleep(0).add_done_callback(interrupt)
+
+    def exception(self) -> Exception:
+        return core_exceptions.ServiceUnavailable("the call was interrupted while it was begun")
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        callback(self)
+
+    def cancel(self) -> bool:
+        return False
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
@@ -350,7 +404,7 @@ class _Plan:
     def __init__(
         self,
         request: Any,
-        tickets: list[Ticket | None],
+        tickets: list[Write | None],
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
@@ -374,15 +428,30 @@ class _Plan:
                 ticket.check_commit()
         return self._commit.steps()
 
+    def begun(self, running: Running) -> None:
+        """Have each write know of what sends it: its wait may be interrupted from here on."""
+        tenures = {}
+        for ticket in self._tickets:
+            if ticket is not None:
+                ticket.sent_by = running
+                tenures.update({id(tenure): tenure for tenure in ticket.tenures})
+        if self._in_transaction and tenures:
+            watch_commit(running, tenures.values())
+
     def take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
         landed = len(self._tickets) - len(self._refused) - len(result.errors)
-        landed -= sum(type(each) is not Landed for each in result.outcomes.values())
-        for index, outcome in sorted(result.outcomes.items()):
+        outcomes = sorted(result.outcomes.items())
+        for _, outcome in outcomes:
+            landed -= type(outcome) is not Landed
+        for index, outcome in outcomes:
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
                 self._settled[index] = ticket.settle(outcome, landed)
-        errors = {index: error for index, error in self._settled.items() if error is not None}
+        errors: dict[int, Exception] = {}
+        for index, failed in self._settled.items():
+            if failed is not None:
+                errors[index] = failed
         if self._in_transaction:
             error = next(iter(errors.values()), result.error)
             for ticket in self._tickets:
@@ -413,13 +482,15 @@ def _plan(request: Any) -> _Plan | None:
             as a whole.
     """
     if request.transaction and current_transaction() is not None:
-        _raise_unreported(current_attempt())
+        attempt = current_attempt()
+        _raise_unseen(attempt)
+        attempt.sent = True
     watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
     if not any(watched):
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
-    tickets: list[Ticket | None] = []
+    tickets: list[Write | None] = []
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(own.mutations):
         ticket = None
@@ -439,19 +510,20 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
-def _raise_unreported(attempt: Attempt) -> None:
-    """Raise the first unreported error of a write in a transaction.
+def _raise_unseen(attempt: Attempt) -> None:
+    """Raise the first unseen error of a write in a transaction.
 
     ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
     commit, for instance because the global cache does not answer, is missing in the commit.
     """
     for ticket in attempt.tickets:
-        if ticket.unreported is not None:
-            ticket.future.check_success()  # raises the error, which counts as reported then
+        future = ticket.failed_future
+        if future is not None:
+            future.check_success()
 
 
 def _refusal(
-    ticket: Ticket | None, key: Any, mutation: Any, request: Any
+    ticket: Write | None, key: Any, mutation: Any, request: Any
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
@@ -493,8 +565,12 @@ class CommitAnswer:
         return self.response
 
 
-def settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
-    """Give each future of a commit its own result. `process` is ndb's function for that."""
+def settling(process: Callable[..., None]) -> Callable[..., None]:
+    """Return what gives each future of a commit its own result. `process` is ndb's."""
+    return functools.partial(_settle, process)
+
+
+def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
     error = rpc.exception()
     if error is None:
         if "_userlock_settled" not in vars(rpc.result()):

@@ -2,7 +2,7 @@
 
 Entities that were read before the transaction are looked up in it, so that a
 change is reported as a stale write and not as contention. So are the claims that
-it changes (`claim_rows`), whose rows it writes as well. After a lost reply
+it changes (`further`), whose rows it writes as well. After a lost reply
 the same commit is sent again. If Datastore does not know the transaction any
 longer, the stored entities tell whether it was applied:
 
@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb import claim_rows
-from userlock.ndb.claim_rows import Pair
 from userlock.ndb.commits import (
     Call,
     InDoubt,
@@ -38,7 +36,6 @@ from userlock.ndb.commits import (
     Resent,
     Result,
     Steps,
-    WantedClaim,
     Write,
     deletes,
     entity_of,
@@ -52,9 +49,10 @@ from userlock.ndb.commits import (
     put_together,
     put_write_id,
     send_again,
-    turn,
+    turn_into_insert,
     version_if_same,
 )
+from userlock.ndb.further import Further, Pair
 
 _CommitResponse: Any = datastore_types.CommitResponse
 
@@ -72,10 +70,9 @@ class _RowWrite:
     """The write of a claim's row. Implements `commits.Write`."""
 
     base_version = 0
-    must_be_new = may_overwrite = new_id = doubtful = False
+    must_be_new = new_id = doubtful = False
     guarded = True
-    claims: Sequence[WantedClaim] | None = None
-    known_claims: Sequence[Any] = ()
+    rows = further = None
 
     def __init__(self, read_version: int, write_id: tuple[str, int] | None) -> None:
         self.read_version = read_version
@@ -114,9 +111,12 @@ class TransactionCommit:
         self._claiming = [
             Pair(each.position, each.mutation, each.write)
             for each in self._lasts.values()
-            if each.write.claims is not None
+            if each.write.rows is not None
         ]
-        self._nonce = claim_rows.new_nonce()
+        self._further: Further | None = None
+        if self._claiming:
+            self._further = self._claiming[0].write.further
+            self._nonce = self._further.new_nonce()
         #: Whether look-ups, not an answer, have told that it was applied.
         self._found_out = False
         #: The rows of claims that the commit changes.
@@ -128,12 +128,7 @@ class TransactionCommit:
         refused = self._find_refused(looked)
         if refused is not None:
             return _failed(*refused)
-        overwrites = {
-            each.position
-            for each in self._creations()
-            if each.write.may_overwrite and each.name in looked.found
-        }
-        commit = Call("commit", self._commit(overwrites, looked))
+        commit = Call("commit", self._commit(looked))
         ((response, error),) = yield [commit]
         if may_have_landed(error):
             assert error is not None
@@ -151,24 +146,25 @@ class TransactionCommit:
         for each in self._watched:
             if each.position in results:
                 version = int(results[each.position].version)
-                overwrote = each.position in overwrites
                 overtaken = self._found_out and not version
-                outcomes[each.position] = Landed(version, overwrote, overtaken)
+                outcomes[each.position] = Landed(version, overtaken)
         return Result(put_together([response], results, self._count), outcomes, {}, None)
 
-    def _commit(self, overwrites: set[int], looked: Looked) -> Any:
+    def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
             put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
-            if first and each.write.must_be_new and each.position not in overwrites:
-                turn(each.mutation, "upsert", "insert")
+            if first and each.write.must_be_new:
+                turn_into_insert(each.mutation)
         mutations = self._request.mutations
         del mutations[len(self._sent) :]  # those of an earlier attempt
         self._rows.clear()
-        for name, change in claim_rows.changes(self._claiming, looked, self._nonce).items():
-            mutations.append(change.mutation)
-            write = _RowWrite(change.version, (claim_rows.WRITE, self._nonce))
-            self._rows[name] = _Watched(-1, change.mutation, write, name)
+        if self._further is not None:
+            changes = self._further.changes(self._claiming, looked, self._nonce)
+            for name, change in changes.items():
+                mutations.append(change.mutation)
+                write = _RowWrite(change.version, change.write_id)
+                self._rows[name] = _Watched(-1, change.mutation, write, name)
         return self._request
 
     def _look_up(self, watched: Iterable[_Watched]) -> Steps:
@@ -182,10 +178,11 @@ class TransactionCommit:
     def _examine(self) -> Steps:
         """Look up, in the transaction, what decides about it."""
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
-        keys += [key_of(each.mutation) for each in self._creations() if each.write.may_overwrite]
-        keys += claim_rows.expected_keys(self._claiming)
+        if self._further is not None:
+            keys += self._further.expected_keys(self._claiming)
         looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
-        yield from claim_rows.look_further(self._request, self._claiming, looked)
+        if self._further is not None:
+            yield from self._further.look_further(self._request, self._claiming, looked)
         return looked
 
     def _find_refused(self, looked: Looked) -> tuple[int, Outcome] | None:
@@ -210,8 +207,9 @@ class TransactionCommit:
             # refused as contention, and the next attempt sees the entity.
             if version > write.base_version or not version:
                 return position, Refused(version)
-        taken = claim_rows.find_taken(self._claiming, looked)
-        return next(iter(taken.items()), None)
+        if self._further is None:
+            return None
+        return next(iter(self._further.find_taken(self._claiming, looked).items()), None)
 
     def _find_existing(self) -> Steps:
         """Return the creation of an entity that exists. Datastore's error does not tell which."""

@@ -9,7 +9,7 @@ before the key leaves the process.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Self
 
 from google.cloud.datastore import Key
 from google.cloud.datastore_v1.types.entity import Key as KeyMessage
@@ -75,12 +75,20 @@ class QuickKey(Key):
     of its path to read it.
     """
 
+    @classmethod
+    def like(cls, key: Any) -> Self:
+        """Return a copy of a key."""
+        copy = cls.__new__(cls)
+        vars(copy).update(vars(key))
+        return copy
+
     def to_protobuf(self) -> Any:
         return _KeyMessage.wrap(message_of(self))
 
     @property
-    def kind(self) -> str:
-        return kind_in(self.flat_path)
+    def kind(self) -> Any:
+        path = self.flat_path
+        return path[len(path) % 2 - 2]
 
     @property
     def is_partial(self) -> bool:
@@ -90,8 +98,6 @@ class QuickKey(Key):
 class PlainKey:
     """A key whose message has been made already."""
 
-    __slots__ = ("_pb",)
-
     def __init__(self, message: Any) -> None:
         self._pb = message
 
@@ -100,44 +106,33 @@ class PlainKey:
 
 
 class TicketedKey(QuickKey):
-    """A key whose message carries the number of a ticket.
+    """A key whose message carries the number of a write.
 
     It serves one put or delete on its way to the commit. The application never gets it.
+
+    Attributes:
+        plain: the key without the number.
     """
 
-    ticket = 0
-    _plain: PlainKey | None = None
+    number: int
+    plain: PlainKey
 
-    @property
-    def plain(self) -> PlainKey:
-        """Return the key without the ticket."""
-        if self._plain is None:
-            self._plain = PlainKey(message_of(self))
-        return self._plain
+    @classmethod
+    def of(cls, key: Any, number: int) -> Self:
+        """Return a copy of a key, with a number."""
+        copy = cls.__new__(cls)
+        vars(copy).update(vars(key), number=number, plain=PlainKey(message_of(key)))
+        return copy
 
     def to_protobuf(self) -> Any:
         message = _RawKey()
         message.CopyFrom(self.plain._pb)
-        put_number(message, self.ticket)
+        put_number(message, self.number)
         return _KeyMessage.wrap(message)
 
 
-def quick(key: Any, kind: Any = QuickKey) -> Any:
-    """Return a copy of a Datastore key that makes its message quickly."""
-    copy = kind.__new__(kind)
-    vars(copy).update(vars(key))
-    return copy
-
-
-def ticketed(key: Any, number: int) -> Any:
-    """Return a copy of a Datastore key that carries a ticket."""
-    copy = quick(key, TicketedKey)
-    copy.ticket = number
-    return copy
-
-
 def message_of(key: Any) -> Any:
-    """Return the (raw) message of a key."""
+    """Return the (raw) message of a key, one of google-cloud-datastore's."""
     message = _RawKey()
     partition = message.partition_id
     partition.project_id = key.project

@@ -9,7 +9,7 @@ from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
-from userlock.ndb.enforcement import suppress
+from userlock.reports import unlocked_blocks
 
 
 @contextlib.contextmanager
@@ -39,11 +39,16 @@ def held_lock(
 def allow_unlocked(reason: str = "a test arranges data") -> Iterator[None]:
     """Check no write inside the block, not even by the application. Writes are still fenced.
 
+    It holds for the thread or asyncio task that has opened the block.
+
     Not needed where test code itself puts data: that is not checked by
     default. Also a decorator: `@allow_unlocked()`.
 
     Args:
         reason: a note for the reader of the test.
     """
-    with suppress(reason):
+    unlocked_blocks.set(unlocked_blocks.get() + 1)
+    try:
         yield
+    finally:  # by counting: blocks of tasklets may end in any order
+        unlocked_blocks.set(unlocked_blocks.get() - 1)

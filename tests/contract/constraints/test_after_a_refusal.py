@@ -14,7 +14,8 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import Campaign, campaign, claims, put
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import claim_rows, fencing, hooks
+from userlock.constraints import claim_rows
+from userlock.ndb.ledger import Ledger
 from userlock.stores import MemoryStore
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
@@ -106,8 +107,8 @@ def test_a_delete_after_a_refused_put_deletes_no_other_state(
     kept: bool,
 ) -> None:
     """The control: without its read, an update is lost."""
-    for module in () if kept else (fencing, hooks):
-        monkeypatch.setattr(module, "keep", lambda *_: None)
+    if not kept:
+        monkeypatch.setattr(Ledger, "last", lambda *_: None)
     assert points_after_the_delete(refused, store, elsewhere) == (100 if kept else None)
 
 

@@ -24,12 +24,11 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.unit.cli.terminal import Terminal, in_thread
-from userlock.constraints import audit, caseless
+from userlock.constraints import audit, caseless, claim_rows
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.rows import ClaimRow
-from userlock.ndb import claim_rows
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
+from userlock.testing import ManualClock, allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -37,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 @contextlib.contextmanager
 def another_program() -> Iterator[None]:
     """Let puts in the block be those of a program without constraints."""
-    with pytest.MonkeyPatch.context() as patch, userlock.suppress("another program"):
-        patch.setattr(Campaign, "_userlock_constraints", ())
+    with pytest.MonkeyPatch.context() as patch, allow_unlocked("another program"):
+        patch.setattr(Campaign, "_userlock_rows", None)
         yield
 
 

@@ -72,7 +72,7 @@ def test_the_check(
 ) -> None:
     project = names["Project"]
     with monkeypatch.context() as patch, userlock.global_lock("ann"):
-        patch.setattr(project, "_userlock_constraints", ())
+        patch.setattr(project, "_userlock_rows", None)
         for number, title in (1, "Summer"), (2, "SUMMER"):
             project(id=number, parent=ndb.Key("User", "ann"), title=title).put()
     command, _, shown = CHECK.text.partition("\n")

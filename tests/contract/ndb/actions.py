@@ -10,6 +10,9 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.models import Learner
 from tests.unit.emulator.waiting import Started
+from userlock.ndb.context import request_notes
+from userlock.ndb.ledger import Ledger
+from userlock.testing import allow_unlocked
 
 Put = Callable[[Any], object]
 Elsewhere = Callable[[Callable[[], None]], None]
@@ -40,6 +43,12 @@ def add_points(points: int = 1) -> None:
 def stored_points(name: str = "ann") -> int | None:
     learner = Learner.get_by_id(name, use_cache=False)
     return None if learner is None else learner.points
+
+
+def forget_reads() -> None:
+    """Go on as another request, which has read nothing."""
+    ndb.get_context().clear_cache()
+    request_notes().ledger = Ledger()
 
 
 def stored(key: Any) -> Facts:
@@ -77,7 +86,7 @@ DELETES: dict[str, Put] = {
 
 def arranged(entity: Any) -> Any:
     """Return an entity as Datastore has it."""
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         entity.put()
     return entity.key.get(use_cache=False)
 

@@ -10,6 +10,7 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
+from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
@@ -33,7 +34,7 @@ def key(context: Any) -> Any:
     key = ndb.Key(Learner, "ann")
     with userlock.global_lock("ann"):
         Learner(key=key).put()
-    context.clear_cache()
+    forget_reads()
     return key
 
 

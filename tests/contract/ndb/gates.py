@@ -14,6 +14,7 @@ from google.cloud.ndb import model as ndb_model
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere
+from userlock.testing import allow_unlocked
 
 
 class Simple(userlock.Model):
@@ -44,12 +45,12 @@ def error_of(future: Any) -> BaseException | None:
 
 def stale(cls: Any, elsewhere: Elsewhere) -> Any:
     """Return an object of an entity that somebody else has changed since it was read."""
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         cls(id="ann").put()
     old = cls.get_by_id("ann", use_cache=False)
 
     def change() -> None:
-        with userlock.suppress("the other one of two"):
+        with allow_unlocked("the other one of two"):
             entity = cls.get_by_id("ann")
             entity.points = 50
             entity.put()
@@ -140,7 +141,7 @@ BELOW_THE_MODEL: dict[str, tuple[Callable[[Any], Any], bool]] = {
         False,
     ),
     "the base class's put before userlock": (
-        lambda key: ndb_model.Model._put_async.__wrapped__(Simple(key=key, points=7)),
+        lambda key: ndb_model.Model.put_async.__wrapped__(Simple(key=key, points=7)),
         False,
     ),
     "_datastore_api.delete": (lambda key: _datastore_api.delete(key._key, _OPTIONS), True),

@@ -12,7 +12,7 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.actions import Elsewhere, forget_reads
 from userlock.ndb.model import _Creator
 from userlock.testing import ManualClock
 
@@ -245,7 +245,9 @@ def add_one() -> None:
 @pytest.fixture
 def locked() -> Any:
     with userlock.global_lock("ann"):
-        return LockedHooked(id="ann").put()
+        key = LockedHooked(id="ann").put()
+    forget_reads()
+    return key
 
 
 class TestLocksOfDeletes:
@@ -293,7 +295,7 @@ class TestLocksOfDeletes:
         self, locked: Any, clock: ManualClock, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr("userlock.ndb.fencing.Ticket._lapses", lambda *_: iter(()))
+        monkeypatch.setattr("userlock.ndb.writes.Write._lapses", lambda *_: iter(()))
         with userlock.global_lock("ann", lock_timeout=5):
             future = locked.delete_async()
             clock.advance(6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -13,9 +14,9 @@ import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
-from userlock.ndb.fencing import Ticket
+from userlock.ndb.writes import Write
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
+from userlock.testing import ManualClock, allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
 
@@ -75,7 +76,7 @@ class TestEachAttempt:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control: its put is refused, but its other effects happen twice."""
-        monkeypatch.setattr(Ticket, "trying_again", lambda self: None)
+        monkeypatch.setattr(Write, "trying_again", lambda self: None)
         with pytest.raises(userlock.LeaseRanOut, match="a lease of"):
             self.run(datastore, lambda: clock.advance(61))
         assert self.runs == 2
@@ -128,7 +129,7 @@ class TestWays:
             with userlock.global_lock("bob"):
                 pass
 
-        with userlock.suppress("the log is beside the point"):
+        with allow_unlocked("the log is beside the point"):
             outer()
         assert stored_points() == 1
         assert userlock.holder("ann") is None
@@ -170,3 +171,44 @@ class TestWays:
 
         assert ndb.transaction(read, read_only=True) == 0
         assert userlock.holder("ann") is None
+
+
+class TestOneObjectInTwoAttempts:
+    """The first commit is aborted; the function runs again with the objects of the first run."""
+
+    def run(self, datastore: userlock_emulator.Emulator, work: Callable[[Learner], None]) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            assert learner is not None
+            datastore.faults.abort()
+            ndb.transaction(functools.partial(work, learner))
+
+    def test_changed_twice(self, datastore: userlock_emulator.Emulator) -> None:
+        def work(learner: Learner) -> None:
+            learner.points += 5
+            learner.put()
+
+        with pytest.raises(userlock.WrongTransaction, match="points once more"):
+            self.run(datastore, work)
+        assert stored_points() == 0
+
+    def test_changed_to_the_same(self, datastore: userlock_emulator.Emulator) -> None:
+        def work(learner: Learner) -> None:
+            learner.points = 3
+            learner.put()
+            learner.points = 5
+            learner.put()
+
+        self.run(datastore, work)
+        assert stored_points() == 5
+
+    def test_read_again(self, datastore: userlock_emulator.Emulator) -> None:
+        self.run(datastore, lambda _: add_points(5))
+        assert stored_points() == 5
+
+    def test_a_new_object(self, datastore: userlock_emulator.Emulator) -> None:
+        with userlock.global_lock("ann"):
+            log = VideoLog(learner_id="ann", seconds=1)
+            datastore.faults.abort()
+            ndb.transaction(log.put)
+        assert VideoLog.query().count() == 1

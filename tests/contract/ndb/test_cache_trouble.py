@@ -16,6 +16,8 @@ import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import arranged
 from userlock.ndb import stub
+from userlock.ndb.transactions import finish_writes
+from userlock.testing import allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
@@ -93,10 +95,12 @@ def test_ndb_alone_commits_half_and_reports_nothing(
     badges: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(stub, "_raise_unreported", lambda attempt: None)
-    with userlock.suppress("shown without a lock"):
+    monkeypatch.setattr(stub, "_raise_unseen", lambda attempt: None)
+    with allow_unlocked("shown without a lock"):
         without_the_cache(lambda: change_and_delete(badges))
     assert [points(badge) for badge in badges] == [1, 0]
+    with pytest.raises(ConnectionRefusedError):
+        finish_writes()
 
 
 @pytest.mark.parametrize("_lock", ["under the lock"], indirect=True)

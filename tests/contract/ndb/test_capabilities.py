@@ -12,6 +12,7 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
+from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
@@ -183,7 +184,7 @@ class TestRefused:
     def _simple(self, context: Any, _as_in_a_new_process: None) -> None:
         """Provide an entity that exists, on a server that was not asked yet."""
         Simple(id="ann").put()
-        context.clear_cache()
+        forget_reads()
         capabilities._honoured.clear()
 
     def read(self, client: ndb.Client, kind: type[Wire]) -> Any:
@@ -228,7 +229,7 @@ class TestRefused:
         Simple(id="new").put()
         with pytest.raises(userlock.EntityExistsError):
             Simple(id="ann", points=7).put()
-        ndb.get_context().clear_cache()
+        forget_reads()
         ndb.Key(Simple, "new").delete()
         assert Simple.get_by_id("new", use_cache=False) is None
         assert stored() == 0

@@ -16,6 +16,7 @@ from tests.contract.ndb.models import Learner, Marked
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
 
@@ -155,7 +156,7 @@ class TestPuts:
         self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         names = [f"learner-{number}" for number in range(20)]
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             ndb.put_multi([Marked(id=name) for name in names])
             keys = [ndb.Key(Marked, name) for name in names]
             learners = ndb.get_multi(keys, use_cache=False)
@@ -171,7 +172,7 @@ class TestPuts:
     def test_a_look_up_of_claims_that_fails_is_the_error_of_its_put_alone(
         self, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
     ) -> None:
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             keys = ndb.put_multi([Marked(id="ann"), Marked(id="ben")])
             learners = ndb.get_multi(keys, use_cache=False)
             elsewhere(lambda: change(keys[1], 1000))
@@ -202,7 +203,7 @@ class TestCreations:
     ) -> None:
         datastore.faults.drop_reply()
         learners = [Marked(id=f"learner-{number}") for number in range(count)]
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             ndb.put_multi(learners)
             for learner in learners:
                 learner.points = 1
@@ -221,7 +222,7 @@ class TestCreations:
         taken = new(Marked, "learner-3", 7)
         datastore.faults.drop_reply()
         datastore.faults.drop_reply(2, skip=2)
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             learners = [Marked(id=f"learner-{number}") for number in range(6)]
             futures = ndb.put_multi_async(learners)
             errors = [future.exception() for future in futures if future.wait() is None]
@@ -257,7 +258,7 @@ class TestPartialCommits:
         PartialServer(ndb_client)
 
     def create_three(self) -> list[Any]:
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             futures = ndb.put_multi_async([Learner(id=f"learner-{n}") for n in range(3)])
             return [type(future.exception()) for future in futures if future.wait() is None]
 
@@ -279,7 +280,7 @@ class TestLegacyMode:
             client = ndb.Client(project="legacy")
             # Within the context of the other client.
             with ndb.context.get_context().new(client=client).use():
-                with userlock.suppress("arranging data"):
+                with allow_unlocked("arranging data"):
                     new(Learner, "learner-40", 7)
                     learners = [Learner(id=f"learner-{number}") for number in range(60)]
                     futures = ndb.put_multi_async(learners)

@@ -10,6 +10,7 @@ from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -50,13 +51,13 @@ def test_after_a_refusal_the_next_read_is_fresh(store: MemoryStore, elsewhere: E
 
 def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere: Elsewhere) -> None:
     names = [f"learner-{number}" for number in range(50)]
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         ndb.put_multi([Learner(id=name) for name in names])
         keys = [ndb.Key(Learner, name) for name in names]
         learners = ndb.get_multi(keys, use_cache=False)
 
         def change_one() -> None:
-            with userlock.suppress("another writer"):
+            with allow_unlocked("another writer"):
                 other = Learner.get_by_id("learner-17")
                 other.points = 1000
                 other.put()
@@ -103,7 +104,7 @@ class TestCreation:
 
     def test_only_the_one_that_exists_is_refused(self) -> None:
         self.create_bob(7)
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             learners = [Learner(id=name, points=1) for name in ("abe", "bob", "cid")]
             logs = [VideoLog(learner_id="bob") for _ in range(2)]
             futures = ndb.put_multi_async([*learners, *logs])
@@ -119,11 +120,25 @@ class TestCreation:
         ]
         assert VideoLog.query().count() == 2
 
-    def test_but_not_from_an_object_that_the_context_cache_does_not_have(self) -> None:
+    def test_but_not_from_an_object_of_an_earlier_version(self) -> None:
         self.create_bob(1)
         with userlock.global_lock("bob"):
-            other = Learner.get_by_id("bob", use_cache=False)
-            other.key.delete()
-            with pytest.raises(userlock.StaleWriteError):
-                other.put()
+            old, new = (Learner.get_by_id("bob", use_cache=False) for _ in range(2))
+            new.points = 2
+            new.put()
+            new.key.delete()
+            with pytest.raises((userlock.StaleWriteError, userlock.StaleObjectPut)):
+                old.put()
         assert Learner.get_by_id("bob", use_cache=False) is None
+
+
+@pytest.mark.usefixtures("key")
+def test_the_error_says_if_the_request_itself_has_written() -> None:
+    userlock.configure(enforcement="off")
+    old, new = (Learner.get_by_id("ann", use_cache=False) for _ in range(2))
+    new.points += 1
+    new.put()
+    with pytest.raises(userlock.StaleWriteError) as caught:
+        old.put()
+    (note,) = caught.value.__notes__
+    assert "test_the_error_says_if_the_request_itself_has_written" in note

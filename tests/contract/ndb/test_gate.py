@@ -32,6 +32,7 @@ from tests.contract.ndb.gates import (
 from tests.contract.ndb.models import Learner, Plain
 from tests.contract.ndb.servers import Wire
 from userlock.ndb import stub, wire
+from userlock.testing import allow_unlocked
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ class TestBelowTheModel:
     def test_no_setting_opens_the_gate(self, key: Any, write: Write, deletes: bool) -> None:
         """Settings control checks and fencing, and not the gate."""
         userlock.configure(enforcement="off", fencing=False)
-        with userlock.suppress("a test"), pytest.raises(userlock.WriteNotFenced):
+        with allow_unlocked("a test"), pytest.raises(userlock.WriteNotFenced):
             write(key).result()
         assert stored(Simple) == 0
 
@@ -141,7 +142,7 @@ class TestWithoutTheGate:
     def test_by_hand(self, key: Any, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
         open_gate(monkeypatch)
         if operation == "insert":
-            with userlock.suppress("arranging data"):
+            with allow_unlocked("arranging data"):
                 key.delete()
         ndb.get_context().client.stub.commit(request_of(mutation(operation, key)))
         assert stored(Simple) == (None if operation == "delete" else 7)

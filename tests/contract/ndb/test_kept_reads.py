@@ -13,12 +13,14 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, stored
+from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, forget_reads, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import Unique
-from userlock.ndb import fencing, hooks, model
+from userlock.ndb import ledger
+from userlock.ndb.ledger import Ledger
 from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("_quick_retries")
 
@@ -180,8 +182,7 @@ def test_after_a_refused_write(scene: Scene, refused: Callable[[Any], object]) -
 
 def test_without_the_stamp_an_update_is_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
-    for module in (fencing, hooks, model):
-        monkeypatch.setattr(module, "keep", lambda *_: None)
+    monkeypatch.setattr(Ledger, "last", lambda *_: None)
     with userlock.global_locks(["ann", "bob"]):
         a_rollback(scene)
         scene.rival()
@@ -189,12 +190,53 @@ def test_without_the_stamp_an_update_is_lost(scene: Scene, monkeypatch: pytest.M
     assert stored(scene.key) is None
 
 
-def test_after_the_application_has_cleared_the_cache_only_the_lock_protects_it(
-    scene: Scene,
+def read_and_clear(scene: Scene) -> None:
+    scene.key.get()
+    ndb.get_context().clear_cache()
+
+
+def read_past_the_cache(scene: Scene) -> None:
+    scene.key.get(use_cache=False)
+
+
+def query_past_the_cache(scene: Scene) -> None:
+    assert Learner.query().fetch(use_cache=False)
+
+
+@pytest.mark.parametrize("read", [read_and_clear, read_past_the_cache, query_past_the_cache])
+@pytest.mark.parametrize("before", [False, True], ids=["under the lock", "before the lock"])
+def test_whatever_cache_and_lock_it_was_read_with(
+    scene: Scene, read: Callable[[Scene], None], before: bool
 ) -> None:
+    if before:
+        read(scene)
+        scene.elsewhere(lambda: change(scene.key, 100))
     with userlock.global_lock("ann"):
-        scene.key.get()
-        ndb.get_context().clear_cache()
+        if not before:
+            read(scene)
+            scene.rival()
+        with pytest.raises(userlock.StaleWriteError):
+            scene.key.delete()
+    assert stored(scene.key) == (100, None)
+
+
+def read_no_entity(scene: Scene) -> None:
+    forget_reads()
+    assert Learner.query().fetch(keys_only=True)
+
+
+def read_one_too_many(scene: Scene) -> None:
+    scene.key.get()
+    Learner(id="bob").put()
+
+
+@pytest.mark.parametrize("read", [read_no_entity, read_one_too_many])
+def test_without_an_entry_only_the_lock_protects_it(
+    scene: Scene, read: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MOST", 1)
+    with userlock.global_locks(["ann", "bob"]):
+        read(scene)
         scene.rival()
         scene.key.delete()
     assert stored(scene.key) is None
@@ -291,7 +333,7 @@ class Uncached(userlock.UserModel):
 
 
 def test_its_own_put_after_a_refusal_counts(context: Any) -> None:
-    with userlock.suppress("it is about the delete"):
+    with allow_unlocked("it is about the delete"):
         Uncached(id="x", title="A").put()
         key = Uncached(id="y", title="B").put()
         found = key.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.lock.scope import current
-from userlock.ndb import transactions
+from userlock.ndb import pending
 from userlock.stores import MemoryStore
 from userlock_emulator.datastore.faults import Fault
 
@@ -186,7 +187,7 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        wait = transactions._wait_for_thread
+        wait = pending._wait_for_thread
 
         def wait_as_it_goes_on(future: Any) -> bool:
             assert not future.done()
@@ -195,7 +196,7 @@ class TestAnotherThread:
             assert future.done()
             return landed
 
-        monkeypatch.setattr(transactions, "_wait_for_thread", wait_as_it_goes_on)
+        monkeypatch.setattr(pending, "_wait_for_thread", wait_as_it_goes_on)
         self.leave(ndb_client, datastore)
         self.worker.join()
         assert caplog.text == ""
@@ -210,7 +211,7 @@ class TestAnotherThread:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(transactions, "_PATIENCE_WITH_THREADS", 0.01)
+        monkeypatch.setattr(pending, "_PATIENCE_WITH_THREADS", 0.01)
         held = self.leave(ndb_client, datastore)
         assert "lock 'bob' is left before a write under it has landed" in caplog.text
         assert userlock.holder("bob") is None
@@ -243,3 +244,22 @@ def test_a_block_in_a_thread_writes_after_its_request_has_ended(ndb_client: ndb.
     thread.join()
     assert errors == []
     assert stored_points() == 5
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda other: ndb.put_multi([other]), lambda other: ndb.transaction(other.put)]
+)
+def test_a_thread_does_not_wait_for_the_writes_of_another_one(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[[Any], object],
+) -> None:
+    """It runs in a copy of the context variables; the other thread waits for it."""
+    monkeypatch.setattr(pending, "_wait_for_thread", lambda future: pytest.fail("it waits"))
+    with ndb_client.context(), userlock.global_lock("bob"):
+        futures = [VideoLog(learner_id="bob").put_async() for _ in range(3)]
+        asyncio.run(asyncio.to_thread(begin, Learner(id="bob", points=7)))
+        for future in futures:
+            future.result()
+        assert stored_points("bob") == 7

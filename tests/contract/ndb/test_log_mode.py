@@ -11,7 +11,7 @@ import userlock
 from tests.contract.ndb import helper
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, Note
-from userlock.events import LISTENERS, BlindOverwrite, Event, Violation, log_event
+from userlock.events import LISTENERS, Event, Violation, log_event
 from userlock.reports import REPORTS
 
 pytestmark = pytest.mark.usefixtures("context", "_logging")
@@ -157,17 +157,3 @@ class TestHelpers:
             "careless_too",
         }
         assert "in TestHelpers" in userlock.violations()[0].read_at
-
-
-class TestWarnings:
-    """Warnings are logged once per site, too."""
-
-    def test_blind_overwrites(self, caplog: pytest.LogCaptureFixture, events: list[Event]) -> None:
-        userlock.configure(blind_overwrites="warn")
-        for _ in range(3):
-            with userlock.global_lock("ann"):
-                Learner(id="ann").put()
-        assert len(caplog.records) == 1
-        assert [event.count for event in events if type(event) is BlindOverwrite] == [1, 2, 3]
-        (seen,) = userlock.violations()
-        assert (seen.violation, seen.kind, seen.count) == ("EntityExistsError", "TestedLearner", 3)

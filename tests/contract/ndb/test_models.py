@@ -267,3 +267,26 @@ class TestFetchUnderUserWriteLock:
             userlock.fetch_under_user_write_lock("ann"),  # type: ignore[type-var]
         ):
             pass
+
+
+class Profile(userlock.UserModel, ndb.Expando):
+    _lock_id_from_key = userlock.key_id
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedProfile"
+
+
+@pytest.mark.parametrize("second", ["Rome", 7, ["Rome", "Bonn"]])
+def test_a_dynamic_property_may_be_assigned_again(context: Any, second: Any) -> None:
+    with userlock.global_lock("ann"):
+        profile = Profile(id="ann")
+        profile.city = "Bonn"
+        profile.put()
+        profile.city = second
+        profile.put()
+        found = Profile.get_by_id("ann", use_cache=False)
+        assert found.city == second
+        found.city = "Bonn"
+        found.put()
+    assert Profile.get_by_id("ann", use_cache=False).city == "Bonn"

@@ -153,3 +153,22 @@ def test_both_locks_are_kept_until_the_put_has_landed(
             project.owner = "bob"
             future = project.put_async()
         assert future.done(), "the next holder of ann's lock must not find it under way"
+
+
+def test_under_the_new_owners_lock_the_cache_does_not_answer(
+    key: ndb.Key, elsewhere: Elsewhere
+) -> None:
+    """Its answer would name the former owner: it was read before the lock."""
+
+    def give_to_bob() -> None:
+        with userlock.global_locks(BOTH):
+            project = key.get()
+            project.owner = "bob"
+            project.put()
+
+    key.get()
+    elsewhere(give_to_bob)
+    with userlock.global_lock("bob"):
+        assert key.get().owner == "bob"
+        (found,) = Project.query(Project.owner == "bob").fetch()
+        assert found.owner == "bob"

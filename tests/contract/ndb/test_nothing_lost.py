@@ -178,3 +178,16 @@ class TestNothingIsLost:
         commits = [request for rpc, request in wire.rpcs if rpc == "commit"]
         matched = [bool(commit.mutations[0].base_version) for commit in commits]
         assert matched == [False, False, True]
+
+
+@pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("later", [0, 20])
+def test_a_put_in_a_transaction_that_is_over_is_refused(later: int) -> None:
+    within: list[Any] = []
+    ndb.transaction(lambda: within.append(ndb.get_context()))
+    for _ in range(later):
+        ndb.transaction(lambda: None)
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        with within[0].use(), pytest.raises(userlock.WriteAfterCommit):
+            learner.put()

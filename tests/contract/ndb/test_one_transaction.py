@@ -11,7 +11,8 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from userlock.ndb.fencing import PutTicket
+from userlock.ndb.writes import Put
+from userlock.testing import allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("context"), EACH_MODE]
 
@@ -33,7 +34,7 @@ class Overwriting(Unsafe):
 
 
 def _suppressed() -> AbstractContextManager[object]:
-    return userlock.suppress("tried out")
+    return allow_unlocked("tried out")
 
 
 #: How the check is let pass, so that only the fence is left.
@@ -48,7 +49,7 @@ LET_PASS: dict[str, tuple[type, Callable[[], AbstractContextManager[object]], st
 @pytest.fixture(params=["unsafe"])
 def way(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     model, block, enforcement = LET_PASS[request.param]
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         model(id="ann").put()
     ndb.get_context().clear_cache()
     userlock.configure(enforcement=enforcement)
@@ -136,7 +137,7 @@ def test_without_the_rule_an_update_is_lost(
     way: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(PutTicket, "_check_other_object", lambda self: None)
+    monkeypatch.setattr(Put, "_check_other_object", lambda self: None)
     assert run(way, two_objects) == (0, 1)
 
 

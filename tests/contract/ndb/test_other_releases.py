@@ -78,7 +78,7 @@ for owner, name in (
     (_datastore_api, "_process_commit"), (_cache, "global_cache_key"),
     (_cache.ContextCache, "get_and_validate"), (_transaction, "transaction_async_"),
     (model, "_entity_from_protobuf"), (model.Model, "_prepare_for_put"),
-    (model.Model, "_put_async"), (model.Model, "put_async"), (key.Key, "get_async"),
+    (model.Model, "put_async"), (_datastore_api, "lookup"),
     (key.Key, "delete_async"), (google.cloud.ndb.Client, "context"),
     (model, "put_multi_async"), (model, "delete_multi_async"),
 ):
@@ -112,7 +112,7 @@ with client.context(), userlock.global_lock(LOCK_ID):
 versions = [request.mutations[0].base_version for request in sent]
 assert versions == [instant._VERSION, instant._VERSION + 1], versions
 assert {"stub", "put", "delete", "ContextCache.get_and_validate",
-    "_entity_from_protobuf", "Model._prepare_for_put", "Model._put_async", "Key.get_async",
+    "_entity_from_protobuf", "Model._prepare_for_put", "Model._put_async", "lookup",
     "Key.delete_async", "Client.context"} <= {*CALLS}, CALLS
 """
 

@@ -9,8 +9,10 @@ from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 
 import userlock
-from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.actions import stored_points
+from tests.contract.ndb.models import Learner, Plain, VideoLog
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -27,7 +29,7 @@ def _ann(context: Any) -> None:
 
 
 def test_each_batch_of_a_query_counts_by_itself(context: Any) -> None:
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         ndb.put_multi([VideoLog(id=number + 1, learner_id="ann") for number in range(BATCH + 1)])
     context.clear_cache()
     logs = VideoLog.query(VideoLog.learner_id == "ann").iter()
@@ -100,3 +102,32 @@ def test_a_lock_that_another_thread_holds_is_reported_as_held() -> None:
         learner = Learner.get_by_id("ann")
         with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="held elsewhere"):
             learner.put()
+
+
+def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(
+    service: userlock.LockService,
+) -> None:
+    """The helper runs the event loop. The read is under the caller's lock all the same."""
+    with userlock.global_lock("ann"):
+        future = ndb.Key(Learner, "ann").get_async(use_cache=False)
+        with userlock.scope(service):
+            VideoLog.get_by_id("another")
+        learner = future.result()
+        learner.points = 7
+        learner.put()
+    assert stored_points() == 7
+
+
+@pytest.mark.parametrize("model", [Learner, Plain])
+def test_the_context_cache_is_a_dictionary(context: Any, model: Any) -> None:
+    entity = model(id="ann")
+    context.cache.update([(entity.key, entity)])
+    assert entity.key.get() is entity
+
+
+def test_a_look_up_that_is_cancelled(context: Any) -> None:
+    future = ndb.Key(Learner, "ann").get_async(use_cache=False)
+    future.cancel()
+    context.eventloop.run()
+    assert future.cancelled()
+    assert Learner.get_by_id("ann", use_cache=False) is not None

@@ -17,6 +17,7 @@ import userlock
 from tests.contract.ndb.models import Learner, Marked, VideoLog
 from tests.contract.ndb.servers import Wire, connect
 from userlock.ndb import capabilities
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("wire", "context")
 
@@ -42,7 +43,7 @@ class TestAsManyAsWithout:
         assert wire.names == ["lookup", "commit", "commit", "commit"]
 
     def test_a_query_and_a_batch(self, key: Any, wire: Wire) -> None:
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             ndb.put_multi([Learner(id=f"learner-{number}") for number in range(100)])
             ndb.context.get_context().clear_cache()
             wire.rpcs.clear()
@@ -51,7 +52,7 @@ class TestAsManyAsWithout:
         assert len(wire.rpcs[-1][1].mutations) == 101
 
     def test_creations_with_keys_and_without(self, wire: Wire) -> None:
-        with userlock.suppress("arranging data"):
+        with allow_unlocked("arranging data"):
             ndb.put_multi([VideoLog(learner_id="ann") for _ in range(100)])
             assert wire.names == ["commit"]
             ndb.put_multi([Marked(id=f"learner-{number}") for number in range(100)])
@@ -152,7 +153,7 @@ def test_calls_per_entity_do_not_grow_with_the_context_cache(
     context: Any, do: Callable[[list[Any]], object]
 ) -> None:
     per_entity = []
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         for count in (20, 100):
             entities = [Learner(id=f"{count}-{number}") for number in range(count)]
             context.clear_cache()

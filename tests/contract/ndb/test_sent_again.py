@@ -17,10 +17,10 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.constraints.models import Campaign, campaign
-from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.actions import Elsewhere, change, forget_reads, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
-from userlock.ndb.fencing import Ticket
+from userlock.ndb.writes import Write
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("_quick_retries")
@@ -97,7 +97,7 @@ def test_a_put_without_a_read(
     key = ndb.Key(Overwritten, "ann")
     with userlock.global_lock("ann"):
         Overwritten(key=key).put()
-    context.clear_cache()
+    forget_reads()
     datastore.faults.abort(1, rpc="Commit", skip=1)
     with userlock.global_lock("ann"):
         lapse(key)
@@ -112,7 +112,7 @@ def test_a_delete_of_an_entity_with_claims(
     """Within one request of ndb, the transaction with the claims is tried again."""
     with userlock.global_lock("ann"):
         key = campaign("Summer").put()
-    context.clear_cache()
+    forget_reads()
 
     class Lapsing(Wire):
         def sent(self, name: str, request: Any) -> Any:
@@ -138,7 +138,7 @@ def test_without_the_check_an_update_is_lost(
 ) -> None:
     """The negative control. Nor is it checked where violations are not raised."""
     if enforcement == "raise":
-        monkeypatch.setattr(Ticket, "guarded", True)
+        monkeypatch.setattr(Write, "guarded", True)
     userlock.configure(enforcement=enforcement)
     datastore.faults.abort(1, rpc="Commit", skip=1)
     with userlock.global_lock("ann"):

@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import stored
 from tests.contract.ndb.models import Learner, Plain
-from userlock.ndb.fencing import Ticket
+from userlock.ndb.writes import Write
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -71,7 +71,7 @@ class TestOneIsRefused:
         self, key: Any, write: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Ticket, "withdraw", lambda self: None)
+        monkeypatch.setattr(Write, "withdraw", lambda self: None)
         with userlock.global_lock("ann"), pytest.raises(error):
             write(good_and_bad())
         assert stored(key) != (0, None)
@@ -161,3 +161,13 @@ def test_a_put_around_a_transaction_outdates_the_objects_in_it(key: Any) -> None
             inside.get_result()
         around.get_result()
     assert stored(key) == (10, None)
+
+
+def test_two_objects_of_one_entity_are_refused_and_none_is_sent(key: Any) -> None:
+    with userlock.global_lock("ann"):
+        first, second = (Learner.get_by_id("ann", use_cache=False) for _ in range(2))
+        for each in (first, second):
+            each.points += 5
+        with pytest.raises(userlock.StaleObjectPut):
+            ndb.put_multi([first, second])
+    assert stored(key) == (0, None)

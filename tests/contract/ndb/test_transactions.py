@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -9,11 +11,12 @@ from google.cloud import ndb
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
-from tests.contract.ndb.models import Learner, VideoLog
+from tests.contract.ndb.models import Learner, Plain, VideoLog
+from tests.contract.ndb.ways.surroundings import with_a_global_cache
 from tests.unit.emulator.waiting import Started
-from userlock.ndb.fencing import Ticket
 from userlock.ndb.transactions import DatastoreParticipant
-from userlock.testing import ManualClock
+from userlock.ndb.writes import Write
+from userlock.testing import ManualClock, allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("key"), EACH_MODE]
 
@@ -98,7 +101,7 @@ class TestBeforeTheCommit:
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Ticket, "check_commit", lambda self: None)
+        monkeypatch.setattr(Write, "check_commit", lambda self: None)
         self.run_out(clock)
         assert stored_points() == 5
 
@@ -110,7 +113,7 @@ def test_a_writer_without_the_lock_disturbs_the_transaction_or_is_refused(
     attempts: list[int] = []
 
     def add_one() -> None:
-        with userlock.suppress("a writer that has no lock"):
+        with allow_unlocked("a writer that has no lock"):
             other = Learner.get_by_id("ann")
             other.points += 1
             other.put()
@@ -180,3 +183,16 @@ def test_after_a_rollback_a_new_object_may_be_put_in_the_next_attempt() -> None:
     watch()
     assert len(attempts) == 2
     assert VideoLog.query().count() == 1
+
+
+@pytest.mark.parametrize("cls", [Learner, Plain])
+def test_a_key_may_be_deleted_twice_with_a_global_cache(cls: Any) -> None:
+    def delete_twice() -> None:
+        key.delete()
+        key.delete()
+
+    with userlock.global_lock("ann"), with_a_global_cache():
+        key = cls(id="ann").put() if cls is Plain else ndb.Key(cls, "ann")
+        key.get()
+        ndb.transaction(delete_twice)
+        assert key.get() is None

@@ -237,6 +237,17 @@ class TestModes:
         assert caught.value.read_at is None
         assert "add_points_and_put" in str(caught.value)
 
+    def test_a_put_in_the_hook_of_its_read_names_the_read(
+        self, ann: Learner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def put_it(_: Any, future: Any) -> None:
+            add_points_and_put(future.result())
+
+        monkeypatch.setattr(Learner, "_post_get_hook", put_it)
+        with pytest.raises(userlock.PutWithoutLock) as caught:
+            read_ann()
+        check_message(caught.value, read_in="read_ann", put_in="add_points_and_put")
+
     def test_a_raised_violation_is_an_event_too(self, events: list[Event]) -> None:
         with pytest.raises(userlock.PutWithoutLock) as caught:
             add_points_and_put(read_ann())

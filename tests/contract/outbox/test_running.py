@@ -27,6 +27,7 @@ from tests.unit.emulator.waiting import Started
 from userlock.outbox import Outbox, Outcome, Retry, arguments
 from userlock.outbox import worker as worker_module
 from userlock.outbox.worker import Worker
+from userlock.testing import allow_unlocked
 
 Fails = Callable[[int], BaseException | None]
 
@@ -150,7 +151,7 @@ def test_a_lost_update_of_a_put_under_way_is_a_failure_and_runs_again(box: Box) 
     def work(user_id: str) -> None:
         learner = Learner.get_by_id(user_id, use_cache=False)
         if learner.points == 1:
-            with userlock.suppress("another process"):
+            with allow_unlocked("another process"):
                 other = Learner.get_by_id(user_id, use_cache=False)
                 other.points += 10
                 other.put()

@@ -127,8 +127,7 @@ service = userlock.LockService(MemoryStore())
 
 @app.post("/exercises/<learner_id>")
 def finish(learner_id):
-    with userlock.suppress("not what this is about"):
-        models.Learner(id=learner_id).put()
+    models.Learner(id=learner_id).put(unguarded="not what this is about")
     points.finish_exercise(learner_id)
     return {"points": models.Learner.get_by_id(learner_id).points}
 

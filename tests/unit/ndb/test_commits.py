@@ -12,6 +12,7 @@ import pytest
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
+from userlock.constraints import claim_rows
 from userlock.ndb import commits, plain_commits
 from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
 from userlock.ndb.plain_commits import PlainCommit
@@ -29,12 +30,11 @@ class Write:
     base_version: int = 0
     read_version: int = 0
     must_be_new: bool = False
-    may_overwrite: bool = False
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
-    claims: Any = None
-    known_claims: Any = ()
+    rows: Any = None
+    further: Any = claim_rows
     guarded: bool = True
 
 
@@ -191,7 +191,7 @@ class TestClaims:
     """A mutation with unique values goes in a transaction of its own, after a look-up."""
 
     def plan(self) -> PlainCommit:
-        return PlainCommit(request(delete("ann")), [Write(claims=())])
+        return PlainCommit(request(delete("ann")), [Write(rows=claim_rows.Claims())])
 
     def test_a_delete_of_a_missing_entity_is_not_committed(self) -> None:
         looked = found(missing=[("ann", 7)])
@@ -268,7 +268,7 @@ class TestControls:
                 lambda call: call.request.mutations[0].HasField("base_version"),
             ),
             (
-                (plain_commits, "turn", lambda *_: None),
+                (plain_commits, "turn_into_insert", lambda *_: None),
                 Write(must_be_new=True),
                 lambda call: operations(call) == ["insert"],
             ),

@@ -329,7 +329,7 @@ def test_an_entity_that_cannot_be_put_holds_no_other_up(
     shelves: Shelves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, userlock.global_lock("ann"):
-        patch.setattr(Book, "_userlock_constraints", ())  # before there was the constraint
+        patch.setattr(Book, "_userlock_rows", None)  # before there was the constraint
         for number in range(5):
             isbn = "the same" if number > 2 else f"{number}"
             Book(id=number + 1, parent=ndb.Key(Reader, "ann"), order=number, isbn=isbn).put()

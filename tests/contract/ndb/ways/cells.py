@@ -10,8 +10,10 @@ from typing import Any
 from google.cloud import ndb
 
 import userlock
+from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.ways.situations import BY_SOMEBODY_ELSE, Held, Situation, expected
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut, ready
+from userlock.testing import allow_unlocked
 
 _numbers = itertools.count(1)
 _ADDED = 5
@@ -125,9 +127,9 @@ def differences(
 
 
 def _differences(way_in: WayIn, cells: Sequence[PlayedCell]) -> Iterable[str]:
-    with userlock.suppress("arranging data"):
+    with allow_unlocked("arranging data"):
         ndb.put_multi([entity for cell in cells for entity in way_in.arrange(cell.user)])
-        ndb.get_context().clear_cache()
+        forget_reads()
         for cell in cells:
             if way_in.prepare is not None:
                 way_in.prepare(cell.user)

@@ -82,7 +82,9 @@ def expected(
     if way_out.holds_nothing:
         written = Held.NOTHING
     if way_out.deletes:
-        return userlock.DeletedWithoutLock if written is Held.NOTHING else None
+        if written is Held.NOTHING:
+            return userlock.DeletedWithoutLock
+        return userlock.StaleWriteError if situation.changed else None
     if way_in.gives is Gives.PARTIAL:
         return userlock.PartialEntityPut
     if way_in.gives is Gives.NEW:
@@ -237,9 +239,9 @@ def _reads(way_in: WayIn, way_out: WayOut) -> bool:
     return way_in.gives is not Gives.CREATED
 
 
-def _puts(way_in: WayIn, way_out: WayOut) -> bool:
-    # A delete carries a version only where the context cache has it.
-    return not way_out.deletes
+def _seen(way_in: WayIn, way_out: WayOut) -> bool:
+    # A delete builds on what its request has seen of the entity: not on an object from elsewhere.
+    return not way_out.deletes or way_in.gives in (Gives.WHOLE, Gives.CREATED)
 
 
 def _in_transactions(way_in: WayIn, way_out: WayOut) -> bool:
@@ -276,7 +278,7 @@ OTHERS = (
         Held.NOW,
         Held.NOW,
         changed=True,
-        applies=_puts,
+        applies=_seen,
     ),
     Situation(
         "in a transaction under the lock",

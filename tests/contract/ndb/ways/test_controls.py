@@ -24,8 +24,10 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import WayIn, WayOut, by_somebody_else
-from userlock.ndb import fencing, hooks, model, stub, writing
-from userlock.ndb.enforcement import suppressed
+from userlock.ndb import hooks, stub
+from userlock.ndb import writes as model_writes
+from userlock.reports import unlocked_blocks
+from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -33,6 +35,11 @@ _MODEL = userlock.Model
 
 Patch = pytest.MonkeyPatch
 Off = Callable[[Patch], None]
+
+
+def arranges() -> bool:
+    """Return whether a cell arranges data."""
+    return unlocked_blocks.get() > 0
 
 
 # --- each protection, taken away --------------------------------------------------------------
@@ -46,28 +53,20 @@ def gate_off(patch: Patch) -> None:
 def tickets_off(patch: Patch) -> None:
     """Take the tickets of writes away, except for the preparation of a cell."""
     patch.setattr(
-        hooks, "ticketed_key", lambda key: writing.ticketed_key(key) if suppressed() else key
+        hooks,
+        "key_to_send",
+        lambda key, *content: model_writes.key_to_send(key, *content) if arranges() else key,
     )
 
 
 def inserts_off(patch: Patch) -> None:
     """Send new entities as ndb does, so that they overwrite existing ones."""
-    _change_tickets(patch, fencing.PutTicket, must_be_new=False, may_overwrite=False)
+    patch.setattr(model_writes.Put, "must_be_new", property(lambda _: False, lambda *_: None))
 
 
 def versions_off(patch: Patch) -> None:
     """Take the versions of writes away."""
-    _change_tickets(patch, fencing.Ticket, base_version=0)
-
-
-def _change_tickets(patch: Patch, kind: Any, **facts: object) -> None:
-    begin = kind.__init__
-
-    def changed(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        vars(self).update(facts)
-
-    patch.setattr(kind, "__init__", changed)
+    patch.setattr(model_writes.Write, "base_version", property(lambda _: 0, lambda *_: None))
 
 
 def lookup_stamps_off(patch: Patch) -> None:
@@ -82,12 +81,12 @@ def query_stamps_off(patch: Patch) -> None:
 
 def stamps_off(patch: Patch) -> None:
     """Do not stamp entities that are made of messages."""
-    patch.setattr(hooks, "stamp_read", lambda *args: None)
+    patch.setattr(hooks, "Stamped", str)
 
 
 def stamps_of_puts_off(patch: Patch) -> None:
     """Do not stamp the objects of puts."""
-    patch.setattr(fencing, "restamp", lambda *args, **kwargs: None)
+    patch.setattr(model_writes.Put, "landed", lambda self, outcome: None)
 
 
 def context_cache_check_off(patch: Patch) -> None:
@@ -97,7 +96,7 @@ def context_cache_check_off(patch: Patch) -> None:
 
 def global_cache_check_off(patch: Patch) -> None:
     """Let the global cache answer under a lock, too."""
-    patch.setattr(hooks, "bypass_global_cache", lambda: False)
+    patch.setattr(hooks, "_past_the_global_cache", lambda options: options)
 
 
 def stamps_in_the_global_cache_off(patch: Patch) -> None:
@@ -107,7 +106,7 @@ def stamps_in_the_global_cache_off(patch: Patch) -> None:
 
 def second_look_up_off(patch: Patch) -> None:
     """Take entities without a version from the global cache."""
-    patch.setattr(hooks, "_get_with_version", lambda key, get, kwargs: get(**kwargs))
+    patch.setattr(hooks, "_has_version", lambda message: True)
 
 
 def copies_off(patch: Patch) -> None:
@@ -129,19 +128,17 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """Do not check puts."""
-    patch.setattr(model, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
+    patch.setattr(model_writes, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """Do not check deletes."""
-    patch.setattr(hooks, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
+    patch.setattr(model_writes, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
 
 
 def base_class_off(patch: Patch) -> None:
     """Use ndb's `ndb.Model.put_async`."""
-    put_async = ndb_model.Model._put_async.__wrapped__
-    for name in ("_put_async", "put_async"):
-        patch.setattr(ndb_model.Model, name, put_async)
+    patch.setattr(ndb_model.Model, "put_async", ndb_model.Model.put_async.__wrapped__)
 
 
 # --- the purpose of each protection -----------------------------------------------------------
@@ -285,7 +282,7 @@ class TestStampsInTheGlobalCache:
             other.points = 1000
             other.put()
 
-        with surroundings.with_a_global_cache(), userlock.suppress("a control"):
+        with surroundings.with_a_global_cache(), allow_unlocked("a control"):
             Person(id="ann").put()
             key.get(use_cache=False)
             by_somebody_else(change)

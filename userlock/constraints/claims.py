@@ -1,7 +1,7 @@
 """Claims of entities: values that one entity at a time may have.
 
-A model declares them in `_unique`. `userlock.constraints` has the constraints,
-`claim_rows` writes the rows.
+A model declares them in `_unique`. `claim_rows` writes the rows. Implements
+`userlock.ndb.further.RowsOfModel`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import Any, NamedTuple, Protocol
 
 from google.cloud import ndb
 
+from userlock.constraints import claim_rows
+from userlock.constraints.claim_rows import Claims, WantedClaim
 from userlock.errors import ConfigurationError, LockIdError
-from userlock.ndb.claim_rows import LIST
 from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.further import Further
 from userlock.ndb.lock_ids import lock_id_for_put
-from userlock.ndb.patches import is_complete
+from userlock.ndb.patches import is_complete, raw_key_of
 from userlock.ndb.policies import WritePolicy
+
+#: The property of an entity that lists its claims, and what looks after them in commits.
+LIST = claim_rows.LIST
+further: Further = claim_rows
 
 
 class Claim(NamedTuple):
@@ -52,8 +58,8 @@ def claims_property() -> Any:
     return ndb.KeyProperty(repeated=True, indexed=False)
 
 
-def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Constraint, ...]:
-    """Return the constraints of a class that is being defined.
+def prepare(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Constraint, ...]:
+    """Return the constraints of a class that is being defined, which gets the list of its claims.
 
     Args:
         cls: the class.
@@ -64,15 +70,11 @@ def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Co
     Raises:
         ConfigurationError: they do not fit it, or are not those of the root.
     """
-    if not isinstance(declared, list | tuple) or not all(
-        hasattr(each, "claim_of") for each in declared
-    ):
+    if not all(hasattr(each, "claim_of") for each in declared):
         raise ConfigurationError(
             f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
             f"{declared!r:.200}"
         )
-    if not declared:
-        return ()
     policy = cls._write_policy
     if policy in (WritePolicy.NEVER_WRITTEN, WritePolicy.STRUCTURED_ONLY):
         raise ConfigurationError(
@@ -98,12 +100,47 @@ def constraints_of(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Co
     if policy is not WritePolicy.ABSTRACT:
         for each in declared:
             each.check(cls)
+    if not hasattr(cls, LIST):
+        setattr(cls, LIST, claims_property())
     return tuple(declared)
+
+
+def listed(entity: Any) -> tuple[Any, ...] | None:
+    """Return the keys of the claims that an entity lists; None if they are not known."""
+    with contextlib.suppress(Exception):  # a projection; or malformed: they are looked up
+        return tuple(getattr(entity, LIST))
+    return None
 
 
 def has_claims(cls: Any) -> bool:
     """Return whether a model has constraints."""
     return bool(cls._userlock_constraints)
+
+
+def wanted(entity: Any) -> list[Claim]:
+    """Return the claims of an entity by its present values: `claims_of`."""
+    return claims_of(entity)
+
+
+def change(
+    entity: Any, claims: Sequence[Claim], known: Sequence[Any] | None
+) -> tuple[Claims | None, tuple[Any, ...]]:
+    """List the claims in an entity that is about to be put.
+
+    Returns:
+        The claims, unless those in Datastore are the same for certain; and the keys of all.
+    """
+    keys = tuple(claim.key for claim in claims)
+    setattr(entity, LIST, list(keys))
+    if known is not None and set(known) == set(keys):
+        return None, keys
+    rows = [WantedClaim(raw_key_of(each.key), *each[1:]) for each in claims]
+    return Claims(rows, [raw_key_of(each) for each in known or ()]), keys
+
+
+def removal() -> Claims:
+    """Return the claims of an entity that is deleted."""
+    return Claims()
 
 
 def claims_of(entity: Any) -> list[Claim]:
@@ -133,8 +170,3 @@ def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
         each.entity_key if is_complete(each.entity_key) else each.number: each.claimed
         for each in tickets
     }
-
-
-def set_claims(entity: Any, claims: Sequence[Claim]) -> None:
-    """List the claims in the entity, which is about to be put."""
-    setattr(entity, LIST, [claim.key for claim in claims])

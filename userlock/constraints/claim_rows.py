@@ -1,5 +1,7 @@
 """Claims at the commit: values that one entity at a time may have. Knows nothing of ndb.
 
+Implements `userlock.ndb.further.Further`.
+
     UserLockClaim Project.title=["…"]       holder: Project 7
     Project 7                               userlock_claims: its rows
 
@@ -17,17 +19,10 @@ from typing import Any, NamedTuple
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 
-from userlock.ndb.commits import (
-    Looked,
-    Name,
-    Steps,
-    Taken,
-    WantedClaim,
-    Write,
-    key_of,
-    look_up,
-    name_of,
-)
+from userlock.errors import NotUnique
+from userlock.ndb.commits import Looked, Name, Steps, key_of, look_up, name_of
+from userlock.ndb.further import Pair, RowChange
+from userlock.ndb.patches import ndb_key_of
 
 #: The kind and the properties of a row.
 KIND = "UserLockClaim"
@@ -39,19 +34,35 @@ _Mutation: Any = datastore_types.Mutation
 _Entity: Any = entity_types.Entity
 
 
-class Pair(NamedTuple):
-    """A mutation, whose key is complete, and its write."""
+class WantedClaim(NamedTuple):
+    """A value that an entity is to have alone: the row that stands for it."""
 
-    position: int
-    mutation: Any
-    write: Write
+    key: Any  # the (raw) key of the row
+    constraint: str
+    value: str  # for people
 
 
-class RowChange(NamedTuple):
-    """One change of a row. `version`: that which it replaces; 0 if there is none."""
+class Claims(NamedTuple):
+    """The claims that an entity has after a write, and those that it had at the read."""
 
-    mutation: Any
-    version: int
+    wanted: Sequence[WantedClaim] = ()
+    known: Sequence[Any] = ()  # (raw) keys, as far as they are known
+
+
+class Taken(NamedTuple):
+    """Another entity has one of the values. An outcome of a write."""
+
+    claim: WantedClaim
+    holder: Any  # its (raw) key
+
+    def error(self, **facts: Any) -> NotUnique:
+        """Return the error of the write."""
+        return NotUnique(
+            **facts,
+            constraint=self.claim.constraint,
+            value=self.claim.value,
+            holder=ndb_key_of(self.holder),
+        )
 
 
 def new_nonce() -> int:
@@ -62,10 +73,10 @@ def new_nonce() -> int:
 def expected_keys(pairs: Iterable[Pair]) -> Iterator[Any]:
     """Give the (raw) keys that `settle` needs, as far as they are known before the look-up."""
     for _, mutation, write in pairs:
-        if write.claims is not None:
+        if write.rows is not None:
             yield key_of(mutation)
-            yield from write.known_claims
-            yield from (claim.key for claim in write.claims)
+            yield from write.rows.known
+            yield from (claim.key for claim in write.rows.wanted)
 
 
 def look_further(request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
@@ -78,7 +89,7 @@ def look_further(request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
     keys: list[Any] = []
     for _, mutation, write in pairs:
         keys += listed_by(looked, name_of(key_of(mutation))).values()
-        for claim in write.claims or ():
+        for claim in write.rows.wanted:
             holder = _holder_of(looked, name_of(claim.key))
             if holder is not None:
                 keys.append(holder)
@@ -148,7 +159,7 @@ def _taken_once(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:
 
 
 def _wanted_by(pair: Pair) -> dict[Name, WantedClaim]:
-    return {name_of(claim.key): claim for claim in pair.write.claims or ()}
+    return {name_of(claim.key): claim for claim in pair.write.rows.wanted}
 
 
 def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> dict[Name, RowChange]:
@@ -158,7 +169,9 @@ def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> dict[Name, Row
         mine = key_of(pair.mutation)
         for name, claim in _wanted_by(pair).items():
             if not _has(looked, mine, name):
-                changed[name] = RowChange(_row(claim, mine, nonce), _version_of(looked, name))
+                changed[name] = RowChange(
+                    _row(claim, mine, nonce), _version_of(looked, name), (WRITE, nonce)
+                )
     for pair in pairs:
         mine, wanted = key_of(pair.mutation), _wanted_by(pair)
         for name, key in listed_by(looked, name_of(mine)).items():
@@ -166,7 +179,7 @@ def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> dict[Name, Row
                 continue
             gone = _Mutation.pb(_Mutation())
             gone.delete.CopyFrom(key)
-            changed[name] = RowChange(gone, _version_of(looked, name))
+            changed[name] = RowChange(gone, _version_of(looked, name), (WRITE, nonce))
     return changed
 
 

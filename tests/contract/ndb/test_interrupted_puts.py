@@ -1,0 +1,216 @@
+"""A wait for a put that ends by another error: of a signal, or of a callback that the wait runs.
+
+The write stays known. The lock is left when it has landed.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from google.cloud import ndb
+from google.cloud.ndb import _eventloop, _remote
+
+import userlock
+import userlock_emulator
+from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.models import Learner
+from userlock.ndb import late_begin, pending, stub
+from userlock.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
+
+
+class Late(Exception):
+    """A time limit, as a signal handler raises it."""
+
+
+class Stopped(SystemExit):
+    """As a server raises it that stops."""
+
+
+class Hooked(ndb.Model):
+    def _post_put_hook(self, future: Any) -> None:
+        raise Late
+
+
+@pytest.fixture(params=[Late, Stopped])
+def error(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    def handle(*_: object) -> None:
+        raise request.param
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield request.param
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
+    """Return what puts; the signal comes at the end of a function between ndb and gRPC."""
+
+    def put(held: Any) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kept.append(function(*args, **kwargs))  # gRPC cancels a call that nobody keeps
+            held.wait()
+            handler: Any = signal.getsignal(signal.SIGUSR1)
+            handler()
+
+        learner = Learner.get_by_id("ann")
+        learner.points = 7
+        with mock.patch.object(owner, name, call):
+            learner.put()
+
+    function = getattr(owner, name)
+    kept: list[Any] = []
+    return put
+
+
+#: ndb never ends a transaction whose event loop was interrupted. When it is collected as garbage,
+#: it changes the context of whatever runs then.
+ABANDONED: list[Any] = []
+
+
+def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Callable[[Any], None]:
+    """Return what puts; the signal comes in the wait for the commit."""
+
+    def put(held: Any) -> None:
+        sent: list[str] = []
+
+        def begin_call(stub: Any, name: str, *args: Any) -> Any:
+            sent.append(name)
+            return begin(stub, name, *args)
+
+        def run0(loop: Any) -> Any:
+            if "commit" in sent and loop.rpcs:
+                sent.clear()
+                held.wait()
+                handler: Any = signal.getsignal(signal.SIGUSR1)
+                handler()
+            return run(loop)
+
+        def change() -> Any:
+            learner = Learner.get_by_id("ann")
+            learner.points = 7
+            return learner.put_async()
+
+        with (
+            mock.patch.object(stub, "begin_call", begin_call),
+            mock.patch.object(_eventloop.EventLoop, "run0", run0),
+        ):
+            ABANDONED.append(begin_put(change))
+            ABANDONED[-1].result()
+
+    begin, run = late_begin.begin_call, _eventloop.EventLoop.run0
+    return put
+
+
+put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
+
+
+#: Code that a put runs from the RPC to the wait for it.
+INTERRUPTED = [
+    interrupted_after(stub, "begin_call"),
+    interrupted_after(stub._Commit, "_run"),
+    interrupted_after(stub._Commit, "future"),
+    interrupted_after(_remote, "RemoteCall"),
+    interrupted_after(_eventloop.EventLoop, "queue_rpc"),
+    put_and_be_interrupted,
+    interrupted_in_the_wait(ndb.transaction_async),
+]
+
+
+def put_beside_a_failing_hook(held: Any) -> Any:
+    """Put; the hook of another entity fails in the wait."""
+    learner = Learner.get_by_id("ann")
+    learner.points = 7
+    Hooked().put_async(timeout=50)  # with another time-out it is in another commit
+    learner.put()
+
+
+@pytest.fixture
+def leave(
+    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Any], Any], Any], list[bool]]:
+    """Leave the lock by an interrupted put. Returns whether each wait at the end has ended it."""
+    ended: list[bool] = []
+
+    def run(put: Callable[[Any], Any], expected: Any, before: Any = lambda: None) -> list[bool]:
+        wait = pending.wait_for
+        holds: list[Any] = []
+
+        def wait_as_it_goes_on(write: Any) -> bool:
+            holds[0].remove()
+            ended.append(wait(write))
+            return ended[-1]
+
+        monkeypatch.setattr(pending, "wait_for", wait_as_it_goes_on)
+
+        def block() -> None:
+            before()
+            holds.append(datastore.faults.hold(kind="TestedLearner"))
+            put(holds[0])
+
+        with pytest.raises(expected), userlock.global_lock("ann"):
+            block()
+        holds[0].remove()
+        return ended
+
+    return run
+
+
+@pytest.mark.parametrize("put", INTERRUPTED)
+def test_of_a_signal(leave: Any, put: Callable[[Any], Any], error: type[BaseException]) -> None:
+    assert leave(put, error) == [True]
+    assert userlock.holder("ann") is None
+    assert stored_points() == 7
+
+
+def test_its_own_error_is_logged(
+    leave: Any,
+    error: type[BaseException],
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def change_behind_it() -> None:
+        Learner.get_by_id("ann")
+        store.evict("ann")
+        elsewhere(add_five)
+
+    assert leave(put_and_be_interrupted, error, change_behind_it) == [True]
+    assert "a write under lock 'ann' failed as well" in caplog.text
+    assert "StaleWriteError" in caplog.text
+    assert stored_points() == 5
+
+
+def test_of_another_entitys_hook(leave: Any) -> None:
+    assert leave(put_beside_a_failing_hook, Late) == [True]
+    assert stored_points() == 7
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_it_does_not_wait_for_ever(
+    leave: Any,
+    error: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    datastore: userlock_emulator.Emulator,
+) -> None:
+    monkeypatch.setattr(pending, "_PATIENCE", 0.05)
+    held = datastore.faults.hold(kind="TestedLearner")
+    with pytest.raises(Late), userlock.global_lock("ann"):
+        put_and_be_interrupted(held)
+    assert "is left before a write under it has landed" in caplog.text
+    assert userlock.holder("ann") is None
+    held.remove()
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_the_control_leaves_it_on_its_way(
+    leave: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: the write is forgotten."""
+    monkeypatch.setattr(pending.Books, "finish", lambda *_, **__: None)
+    assert leave(put_and_be_interrupted, error) == []

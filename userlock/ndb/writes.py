@@ -1,0 +1,788 @@
+"""Fenced writes: one `Write` for each put and delete, from the call to its outcome.
+
+Datastore reports the version of each entity that it returns, and skips a
+mutation whose `base_version` differs from the stored version. So it refuses a
+write that its lock failed to protect:
+
+    A                         Datastore (version 7)      B
+    get ────────────────────▶ v7 ◀────────────────────── get
+    (its lease runs out)                                 (takes the lock)
+                              v8 ◀────────────────────── put, base_version 7
+    put, base_version 7 ────▶ conflict: v8 stays
+    StaleWriteError
+
+A new object with a key of its own is sent as an insert, where ndb would send an
+upsert. The number of the write travels with the key to the Commit request (`wire`).
+There the gate (`stub`) exchanges it for the version that the write builds on.
+
+All that belongs to a write is in its `Write`. So puts of one object within each other, at
+once, or from two threads do not meet.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextvars
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from google.cloud import ndb
+
+from userlock.callsite import CallSite
+from userlock.errors import (
+    CommitInDoubt,
+    EntityExistsError,
+    LeaseRanOut,
+    LeaseWasLost,
+    PutAfterRelease,
+    StaleWriteError,
+    UserLockError,
+    WriteAfterCommit,
+    WriteNotFenced,
+    WriteViolation,
+    WrongTransaction,
+)
+from userlock.events import LISTENERS, StaleWrite
+from userlock.lock.held_lock import HeldLock, held_seconds_of
+from userlock.lock.scope import current_scope
+from userlock.ndb import capabilities
+from userlock.ndb.checks import check_delete, check_put, check_whole
+from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
+from userlock.ndb.context import (
+    Attempt,
+    current_attempt,
+    current_context,
+    in_flight,
+    request_notes,
+    uses_datastore,
+)
+from userlock.ndb.enforcement import Moment, report
+from userlock.ndb.patches import (
+    is_complete,
+    name_of,
+    path_of,
+)
+from userlock.ndb.pending import (
+    PendingWrite,
+    books_of_request,
+    error_of,
+    note_failure,
+    wait_for_all,
+    wait_for_key,
+)
+from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.provenance import (
+    DELETED,
+    OVERTAKEN,
+    PARTIAL,
+    LastPut,
+    Stamp,
+    last_puts,
+    stamp_now,
+    stamp_of,
+)
+from userlock.ndb.wire import TicketedKey, kind_in
+from userlock.settings import Reaction
+
+#: The writes that have not passed the gate yet, by number. Their futures and transactions keep
+#: them.
+_open: weakref.WeakValueDictionary[int, Write] = weakref.WeakValueDictionary()
+
+
+def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Write | None:
+    """Return the write with that number, once, if it is for the entity with that key."""
+    write = _open.pop(number, None)
+    return write if write is not None and write.is_for(path, namespace) else None
+
+
+class Write(PendingWrite, abc.ABC):
+    """One put or delete. Implements `commits.Write`.
+
+    It is in a context variable during the call of ndb that begins it. That call may begin other
+    writes, even of the same object, each with a `Write` of its own.
+
+    Args:
+        model: the class of the entity.
+        key: the entity's key, which may be incomplete or None.
+        at: the call site.
+        context: the ndb context.
+        unguarded: the reason for which it is not checked.
+    """
+
+    deleting = must_be_new = False
+    base_version = read_version = 0
+    write_id: tuple[str, int] | None = None
+    #: The rows that change in its commit, and what looks after them.
+    rows: Any = None
+    further: Any = None
+    #: The keys of all rows that its entity will have.
+    claimed: tuple[Any, ...] = ()
+    withdrawn = doubtful = checked = relies_on_its_locks = False
+    new_id = False
+    _lock_id: str | None = None
+    _stamp: Stamp | None = None
+    _now: Moment
+    _path: tuple[Any, ...]
+    tenures: tuple[HeldLock, ...] = ()
+    _unguarded = ""
+    _error: Exception | None = None
+    _options: dict[str, Any]
+    _key_sent = False
+    attempt: Attempt | None = None
+
+    def __init__(
+        self,
+        model: Any,
+        key: Any,
+        at: CallSite | None,
+        context: Any,
+        unguarded: str | None = None,
+        *,
+        entity: Any = None,
+        inserts: bool = False,
+    ) -> None:
+        if unguarded is not None:
+            if not isinstance(unguarded, str) or not unguarded.strip():
+                raise ValueError(
+                    "unguarded= needs a reason: say why writing without the lock is right"
+                )
+            self._unguarded = unguarded
+        super().__init__(context)
+        self.at = at
+        self.entity = entity
+        self._model = model
+        self._key = key
+        self._inserts = inserts
+        self._notes = request_notes()
+        self._ledger = self._notes.ledger
+        self._flying = in_flight(context)
+        #: Restore the history of puts, if it is withdrawn.
+        self._undo: list[tuple[dict[Any, LastPut], LastPut | None, LastPut | None]] = []
+
+    # --- its beginning ----------------------------------------------------------------------
+
+    def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Begin the write by this call of ndb. Returns its future."""
+        self._options = options
+        around, group = _writing.get(), _group.get()
+        token = _writing.set(self)
+        try:
+            future = begin(*args, **options)
+            if self._error is not None:  # in the future alone, nobody might see it
+                raise self._error
+            if self.checked:
+                self.begun(future)
+                if group is not None and group.around is around:  # not a write within one of them
+                    group.writes.append(self)
+        except BaseException as error:
+            self.withdraw()
+            if isinstance(error, UserLockError):
+                scope = current_scope()
+                tenures = () if scope is None else scope.held.values()
+                note_failure(error, getattr(error, "key", None), tenures, self._notes)
+            raise
+        finally:
+            _writing.reset(token)
+        return future
+
+    def _check_in(
+        self, stamp: Stamp | None, lock_id: str | None, tenures: tuple[HeldLock, ...], now: Moment
+    ) -> None:
+        """Take the result of its check. From here on, the gate lets it pass.
+
+        Raises:
+            WriteAfterCommit: its transaction is over.
+            StaleWriteError, WriteNotFenced: it cannot be fenced.
+        """
+        self._now = now
+        self._stamp, self._lock_id, self.tenures = stamp, lock_id, tenures
+        #: As the key was before Datastore allocates an id.
+        self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
+        self.new_id = len(self._path) % 2 == 1
+        in_transaction = now.transaction is not None
+        if in_transaction:
+            self.attempt = current_attempt()
+            if self.attempt.over:
+                raise self._violation(WriteAfterCommit)
+        if stamp is not None:
+            self.read_version = max(stamp.version, 0)
+            if now.fenced and not (in_transaction and stamp.is_of(now.transaction)):
+                self.base_version = stamp.version
+                if stamp.version <= 0:
+                    self.base_version = self._version_to_build_on(stamp)
+        if self.attempt is not None:
+            self.attempt.tickets.append(self)
+        elif self.base_version:
+            capabilities.require_base_version(now.context.client, self._not_fenced)
+        _open[self.number] = self
+        self.checked = True
+
+    def _version_to_build_on(self, stamp: Stamp) -> int:
+        if stamp.version == DELETED:
+            return 0
+        if not uses_datastore(self.begun_in, self._key, self._options):
+            return 0  # it lives in the global cache only
+        if stamp.version == OVERTAKEN:
+            raise self.refused(0)
+        raise self._not_fenced(
+            "it was read without its version, so nobody could tell whether it has changed since",
+            "read it again, from Datastore itself (not from a message or a cache, and not from a "
+            "server that reports no versions)",
+        )
+
+    def number_for(self, ds_key: Any) -> int:
+        """Return its number, once, if that is its key, as one of google-cloud-datastore's; or 0."""
+        if not self.checked or self._key_sent:
+            return 0
+        if not self.is_for(ds_key.flat_path, ds_key.namespace):
+            return 0
+        self._key_sent = True
+        return self.number
+
+    # --- on its way -------------------------------------------------------------------------
+
+    def begun(self, future: Any) -> None:
+        """Note that the write is on its way."""
+        if self.attempt is None and not self.new_id:
+            self._flying[self._key] = self
+        self.enter(future, self.tenures)
+
+    def _over(self, future: Any) -> None:
+        """Note that it has landed or failed, or waits for the commit of its transaction."""
+        sent_by = self.sent_by
+        if sent_by is not None and self.attempt is None and not sent_by.done():
+            return  # it has another error than the write's own, and `wait_for` goes on
+        self.forget()
+        error = error_of(future)
+        self._ended(error is not None)
+        if error is None or self.withdrawn:
+            return
+        if self.attempt is not None:
+            if self.attempt.sent:
+                return  # the transaction has the error
+            self.future = future
+        note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
+
+    def forget(self) -> None:
+        super().forget()
+        if self._flying and self._flying.get(self._key) is self:
+            del self._flying[self._key]
+
+    def _ended(self, failed: bool) -> None:
+        """Take the first part of the outcome: whether ndb's future has failed."""
+
+    @property
+    def failed_future(self) -> Any:
+        """Return its future, if that has an error that nobody has asked for."""
+        error = None if self.future is None else error_of(self.future)
+        if error is None:
+            return None
+        found = self._notes.failures.get(id(error))
+        return self.future if found is not None and found[1].unseen(error) else None
+
+    @property
+    def entity_key(self) -> Any:
+        """Return the entity's key, as far as it is known by now."""
+        return self._key
+
+    def withdraw(self) -> None:
+        """Do not send the write, unless it was sent. Its caller gets another error."""
+        if self.number in _open:
+            self.withdrawn = True
+            while self._undo:
+                history, last, before = self._undo.pop()
+                if history.get(self._key) is last:
+                    _set(history, self._key, before)
+            if self.attempt is not None and self.deleting:
+                self.attempt.deleted.discard(self._key)
+
+    def _put_into(self, history: dict[Any, LastPut], last: LastPut | None) -> None:
+        """Make this the latest put of the entity. None removes the entry."""
+        self._undo.append((history, last, history.get(self._key)))
+        _set(history, self._key, last)
+
+    def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
+        """Return whether it is for the entity with that key, whose id may have been allocated."""
+        if self.new_id:
+            return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
+        return path == self._path and (namespace or None) == (self._key.namespace() or None)
+
+    def _find_reliance(self) -> None:
+        """Find out whether only its locks protect it: Datastore would not refuse it."""
+        if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
+            # A transaction protects what was read in it.
+            stamp = self._stamp
+            self.relies_on_its_locks = stamp is None or not stamp.is_of(self._now.transaction)
+
+    def check_commit(self) -> None:
+        """Check that its locks have been held until the commit.
+
+        Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
+        again: the error is not transient.
+        """
+        when = "its transaction was about to commit"
+        if self.attempt is None:
+            when = "it was about to be sent"
+        for kind, detail in self._lapses(when):
+            report(self._violation(kind, detail))
+
+    def trying_again(self) -> None:
+        """Check the leases of the locks around its transaction, before another attempt of it.
+
+        Locks that were taken inside the transaction are taken again.
+        """
+        for kind, detail in self._lapses("its transaction was about to be run again"):
+            if kind is not PutAfterRelease:
+                report(self._violation(kind, detail))
+
+    @property
+    def guarded(self) -> bool:
+        """Return whether Datastore, or a lock that is still held, protects it.
+
+        Plans ask in gRPC's threads.
+        """
+        if not self.relies_on_its_locks or not self._now.raises:
+            return True
+        return next(self._lapses(""), None) is None
+
+    def _lapses(self, when: str) -> Iterator[tuple[type[WriteViolation], str]]:
+        """Yield the violation and the details of each lock that is not held any more."""
+        for tenure in self.tenures if self._now.checked else ():
+            if not tenure.held:
+                yield PutAfterRelease, when
+            elif tenure.lost:
+                yield LeaseWasLost, tenure.lost
+            elif not tenure.expires_in:
+                held = f"{held_seconds_of(tenure):.3g} s after the lock was taken"
+                yield LeaseRanOut, f"{when} {held}"
+
+    # --- its outcome ------------------------------------------------------------------------
+
+    def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
+        """Take the outcome. Returns the error for the caller of the write, if there is one."""
+        if isinstance(outcome, Landed):
+            if self._notes.failures:
+                for books in (*self._books, books_of_request(self._notes)):
+                    books.forget(self.entity_key)
+            self.landed(outcome)
+            return None
+        if isinstance(outcome, Refused):
+            return self.refused(
+                outcome.found_version,
+                others_landed=others_landed,
+                may_have_landed=outcome.may_have_landed,
+            )
+        self._outdate_objects()
+        cause: Exception
+        if isinstance(outcome, Unguarded):
+            when = "it was about to be sent"
+            cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
+            if not outcome.may_have_landed:
+                return cause
+        elif isinstance(outcome, InDoubt):
+            cause = outcome.cause
+        else:
+            return outcome.error(key=self._key, kind=kind_in(self._path), put_at=self.at)
+        error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
+        error.__cause__ = cause
+        return error
+
+    @abc.abstractmethod
+    def landed(self, outcome: Landed) -> None:
+        """Note that it is in Datastore."""
+
+    def refused(self, version: int, **facts: Any) -> StaleWriteError:
+        """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
+        kind = EntityExistsError if self.must_be_new else StaleWriteError
+        error: StaleWriteError = self._stale_write(kind, version, **facts)
+        seen = self._ledger.last(self._key) if version else None
+        if seen is not None and seen.version == version:
+            place = seen.place or "a place that is not known"
+            error.add_note(
+                f"This request itself has seen that version, at {place}. To fix it: put that "
+                f"object."
+            )
+        self._outdate_objects()
+        if not self._model._userlock_expects_conflicts:
+            LISTENERS.emit(StaleWrite(self._lock_id, error))
+        return error
+
+    def _outdate_objects(self) -> None:
+        """Have the next read ask Datastore, and not a context cache."""
+        if is_complete(self._key):
+            self._ledger.refused(self._key, self.read_version)
+
+    def withdrawn_error(self) -> Exception:
+        """Return the error of a write that its caller has withdrawn."""
+        return self._not_fenced(
+            "another write that was begun with it was refused, so it was not sent",
+            "see the error of that write",
+        )
+
+    # --- its errors -------------------------------------------------------------------------
+
+    @property
+    def _read_at(self) -> CallSite | None:
+        return None if self._stamp is None else self._stamp.place
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """Return the facts that each error about this write has."""
+        return {
+            "key": self._key,
+            "lock_id": self._lock_id,
+            "put_at": self.at,
+            "deleting": self.deleting,
+        }
+
+    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
+        kind = kind_in(self._path)
+        return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
+
+    def _stale_write(self, kind: Any, found_version: int = 0, **facts: Any) -> Any:
+        return kind(
+            **self._facts,
+            **facts,
+            read_version=self.base_version,
+            found_version=found_version,
+            read_at=self._read_at,
+            locked=self._model._write_policy is WritePolicy.USER_LOCK,
+        )
+
+    def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
+        return kind(
+            **self._facts,
+            kind=kind_in(self._path),
+            policy=policy_for_message(self._model),
+            read_at=self._read_at,
+            detail=detail,
+        )
+
+
+def _set(history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
+    if last is None:
+        history.pop(key, None)
+    else:
+        history[key] = last
+
+
+# --- puts -----------------------------------------------------------------------------------
+
+
+class Put(Write):
+    """One put. `inserts`: the entity must be new, whatever its class says."""
+
+    #: What ndb has made of the entity.
+    content: Any = None
+    _last_puts: Sequence[LastPut] = ()
+
+    def check(self, prepare: Callable[[], None]) -> None:
+        """Check it, as the last step before ndb reads the properties, after the hooks.
+
+        Args:
+            prepare: ndb's function that computes properties.
+        """
+        entity, context = self.entity, self.begun_in
+        stamp = entity._userlock_stamp
+        if stamp is not None and stamp.version == PARTIAL:
+            check_whole(entity, stamp, Moment(self.at, context, self._unguarded))
+        group = _group.get()
+        if group is not None and group.puts_another(entity):
+            # Waiting for that would send it. Here it is refused, unless nothing is checked.
+            check_put(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
+        if isinstance(entity, ndb.Expando):
+            _write_through(entity)
+        # The wait lets other code change the entity. What is stored is computed after it.
+        if self._flying:
+            wait_for_key(entity._userlock_key, self._flying)
+        prepare()
+        rows = self._model._userlock_rows
+        wanted = () if rows is None else rows.wanted(entity)
+        # From here on, no code of the application runs until the write is checked in.
+        now = Moment(self.at, context, self._unguarded)
+        stamp = stamp_of(entity)
+        self._key = entity._userlock_key
+        lock_id, tenures = check_put(entity, stamp, now)
+        if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
+            stamp = stamp._replace(version=DELETED)
+        self._check_in(stamp, lock_id, tenures, now)
+        if stamp is None or stamp.version == DELETED or self.new_id:
+            self._condition()
+        if self.attempt is not None:
+            self._check_other_object()
+        if not self.base_version:
+            self._find_reliance()
+        if rows is not None:
+            self.further = rows.further
+            self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
+        if entity._userlock_new_write_id is not None:
+            self.write_id = entity._userlock_new_write_id(entity)
+
+    @property
+    def entity_key(self) -> Any:
+        return self.entity._userlock_key
+
+    def _condition(self) -> None:
+        """Decide whether the entity must be new."""
+        now = self._now
+        if not now.fenced:
+            return
+        if self.new_id:
+            # Other code may know the id that ndb has allocated for it in a transaction.
+            self.must_be_new = self.attempt is not None
+            return
+        reaction = Reaction.OFF if self._model._overwrites else now.settings.blind_overwrites
+        if (
+            self._inserts
+            or self._model._write_policy is WritePolicy.WRITE_ONCE
+            or self._ledger.was_allocated(self._key)
+        ):
+            reaction = Reaction.RAISE
+        self.must_be_new = reaction is Reaction.RAISE
+
+    def _known_rows(self) -> tuple[Any, ...] | None:
+        """Return the keys of the entity's rows in Datastore; None if they are not known."""
+        known: tuple[Any, ...] | None = None
+        stamp = self._stamp
+        if stamp is not None and (self.base_version or stamp.is_of(self._now.transaction)):
+            known = stamp.claims
+        elif self.new_id or self.must_be_new:
+            known = ()
+        if self.attempt is not None and self._key in self.attempt.deleted:
+            known = None  # the stored entity may have any
+        return known
+
+    def _check_other_object(self) -> None:
+        """Refuse a second object of an entity in one transaction, under every policy.
+
+        The transaction would send both. The second does not have the first one's change, and
+        would undo it.
+        """
+        assert self.attempt is not None
+        if not self._now.fenced or self.new_id:
+            return
+        last = self.attempt.puts.get(self._key)
+        if last is None or last.entity() is self.entity:
+            return
+        if self._stamp is None and not self.must_be_new:
+            return  # it is meant to overwrite
+        error = self.refused(0)
+        place = last.place or "a place that is not known"
+        error.add_note(
+            f"This transaction itself has put another object of it, at {place}. To fix it: read "
+            f"the entity once in a transaction, and put that object."
+        )
+        raise error
+
+    def sends(self, content: Any) -> None:
+        """Take what ndb has made of the entity, and is about to send.
+
+        Raises:
+            WrongTransaction: an earlier attempt of the transaction has changed the object and put
+                it, and this one has changed the same object once more.
+        """
+        self.content = content
+        assert self.attempt is not None
+        if not self.attempt.earlier or not self._now.checked:
+            return
+        before = [each for each in self.attempt.earlier if each.entity is self.entity]
+        nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
+        if nth >= len(before) or before[nth]._stamp is not self._stamp:
+            return
+        changed = _changed_since(before[nth].content, content, self.write_id)
+        if changed:
+            self._error = self._violation(
+                WrongTransaction,
+                f"an earlier attempt of the transaction has put this object, and this one has "
+                f"changed {', '.join(changed)} once more. Read it in the transaction",
+            )
+            report(self._error)
+            self._error = None
+
+    def begun(self, future: Any) -> None:
+        if (
+            not future.done() or error_of(future) is None
+        ):  # otherwise ndb could not make a message: nothing is put
+            self._last_puts = puts = []
+            transaction = self.begun_in.transaction
+            places: tuple[HeldLock | None, ...] = self.tenures
+            if transaction is not None:
+                places = (*places, None)
+            for place in places:
+                last = LastPut(self.entity, self.at, transaction)
+                puts.append(last)
+                if not self.new_id:
+                    self._put_into(last_puts(place), last)
+        super().begun(future)
+
+    def _ended(self, failed: bool) -> None:
+        for last in self._last_puts:
+            last.under_way = last.transaction is not None and not failed
+        if self.new_id and not failed:
+            # An id has been allocated, and the application has not changed the key again yet.
+            self._key = self.entity._userlock_key
+            stamp = stamp_of(self.entity)  # which learns the key as well
+            if stamp is not None:
+                self._ledger.saw(stamp)
+            if self.attempt is not None:
+                self.attempt.puts[self._key] = self._last_puts[-1]
+                self._ledger.allocated(self._key)
+
+    def landed(self, outcome: Landed) -> None:
+        """Stamp the object: it stands for the stored version now."""
+        entity, now = self.entity, self._now
+        key = self._key if is_complete(self._key) else None
+        version = OVERTAKEN if outcome.overtaken else outcome.version
+        claims = self.claimed if entity._userlock_rows is not None else None
+        stamp = stamp_now(
+            key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
+        )
+        # It may have been given another key meanwhile.
+        if key is None or key is entity._userlock_key or key == entity._userlock_key:
+            entity._userlock_stamp = stamp
+        if key is not None:
+            self._ledger.saw(stamp)
+        for last in self._last_puts:
+            last.version = version
+            last.under_way = False
+
+
+def _write_through(entity: Any) -> None:
+    """Store the values that were assigned to dynamic properties once more.
+
+    ndb keeps them in the object beside the property, whose first value it would store.
+    """
+    for name in [name for name in vars(entity) if not name.startswith("_")]:
+        value = vars(entity).pop(name)
+        delattr(entity, name)
+        setattr(entity, name, value)
+
+
+def _changed_since(before: Any, content: Any, write_id: tuple[str, int] | None) -> list[str]:
+    """Return the names of the properties that differ. A put may set times and its write id."""
+    own = None if write_id is None else write_id[0]
+    return [
+        name
+        for name, value in content.items()
+        if name != own and not hasattr(value, "utctimetuple") and before.get(name) != value
+    ]
+
+
+# --- deletes --------------------------------------------------------------------------------
+
+
+class Delete(Write):
+    """One delete. It builds on the version that its request has last seen, if there is one."""
+
+    deleting = True
+
+    def number_for(self, ds_key: Any) -> int:
+        if not self.checked and self._error is None:
+            try:
+                self._check()
+            except Exception as error:
+                self._error = error
+                raise
+        return super().number_for(ds_key)
+
+    def _check(self) -> None:
+        """Check it, after the model's hook has run."""
+        key = self._key
+        if self._flying:
+            wait_for_key(key, self._flying)
+        now = Moment(self.at, self.begun_in, self._unguarded)
+        stamp = self._ledger.last(key)
+        lock_id, tenure = check_delete(self._model, key, stamp, now)
+        self._check_in(stamp, lock_id, () if tenure is None else (tenure,), now)
+        self._find_reliance()
+        rows = self._model._userlock_rows
+        if rows is not None:
+            self.rows, self.further = rows.removal(), rows.further
+        if tenure is not None:
+            self._put_into(last_puts(tenure), None)
+        if self.attempt is not None:
+            self.attempt.deleted.add(key)
+            self._put_into(self.attempt.puts, None)
+
+    def landed(self, outcome: Landed) -> None:
+        """Note it: a put of an object of that version creates the entity again."""
+        self._ledger.deleted(self._key, self.read_version)
+
+
+# --- the write that begins ------------------------------------------------------------------
+
+
+class _Group(NamedTuple):
+    """The writes of one `put_multi` or `delete_multi`, and the write that it begins in."""
+
+    writes: list[Any]
+    objects: dict[Any, Any]
+    around: Write | None
+
+    def puts_another(self, entity: Any) -> bool:
+        """Return whether another object of that entity is put before it."""
+        if not is_complete(entity._userlock_key):
+            return False
+        return self.objects.setdefault(name_of(entity._userlock_key), entity) is not entity
+
+
+_writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
+_group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
+    "userlock_group", default=None
+)
+
+
+#: Returns the write that begins here, or None.
+writing = _writing.get
+
+
+def key_to_send(ds_key: Any, content: Any = None) -> Any:
+    """Return the key for the message of the write that begins here, with its number.
+
+    Args:
+        ds_key: the key, one of google-cloud-datastore's.
+        content: what ndb has made of the entity; None for a delete.
+    """
+    current = _writing.get()
+    number = 0 if current is None else current.number_for(ds_key)
+    if not number:
+        return ds_key
+    if content is not None and current.attempt is not None:
+        current.sends(content)
+    return TicketedKey.of(ds_key, number)
+
+
+def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Return what begins several writes: all, or none if one of them is refused."""
+    return lambda *args, **kwargs: _begin(functools.partial(begin_all, *args, **kwargs))
+
+
+def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
+    context = current_context()
+    if context is not None and context.transaction is None:
+        wait_for_all(context)  # a write that has to wait would send those before it
+    group = _Group([], {}, _writing.get())
+    token = _group.set(group)
+    try:
+        return begin_all()
+    except Exception:
+        for write in reversed(group.writes):
+            write.withdraw()
+        raise
+    finally:
+        _group.reset(token)
+
+
+def results_of(futures: list[Any]) -> list[Any]:
+    """Wait for writes that were begun together. The first error tells of all of them."""
+    try:
+        return [future.result() for future in futures]
+    except Exception as first:
+        for future in futures:
+            future.wait()
+            error = future.exception()
+            if error is not None and error is not first:
+                first.add_note(f"Another write of this call failed as well: {error}")
+        raise
