@@ -35,6 +35,12 @@ def to(endpoint: str, **values: Any) -> Response:
     return flask.redirect(flask.url_for(endpoint, **values), 303)
 
 
+def to_wanted() -> Response:
+    """Return a redirection to the page that asked for a sign-in; else to the front page."""
+    wanted = flask.session.pop("wanted", None)
+    return to("views.home") if wanted is None else flask.redirect(wanted, 303)
+
+
 def done(message: str) -> None:
     """Show a message, and the request's locks, on the next page."""
     flask.flash(f"{message} {lock_notes.in_words()}".strip(), "done")

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 from sample_app import catalogue, signed_in, validation
 from sample_app.learning import learners, projects
 from sample_app.models import Certificate, Coach, Learner
-from sample_app.pages.blueprint import done, of_learner, shown_streak, to, views
+from sample_app.pages.blueprint import done, of_learner, shown_streak, to, to_wanted, views
 from sample_app.web import field, today
 
 LEARNERS_PER_PAGE = 24
@@ -46,8 +46,7 @@ def create() -> Response:
     learner = learners.create_learner(validation.id_from_name(name), name)
     signed_in.sign_in(learner)
     done(f"Welcome, {learner.name}.")
-    wanted = flask.session.pop("wanted", None)
-    return to("views.home") if wanted is None else flask.redirect(wanted, 303)
+    return to_wanted()
 
 
 def _choice() -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import flask
 from werkzeug.wrappers import Response
 
 from sample_app import signed_in, validation
 from sample_app.learning import coaching, learners
-from sample_app.pages.blueprint import to, views
+from sample_app.pages.blueprint import to, to_wanted, views
 from sample_app.web import field
 
 
 @views.post("/sign-in")
 def sign_in() -> Response:
     """Sign in as a learner or, with `coach`, as a coach. Leads to the page that was asked for."""
-    wanted = flask.session.pop("wanted", None)
     coach = field("coach")
     if coach is not None:
         coach_id = validation.line("coach", coach, longest=validation.MAX_ID_LENGTH)
@@ -22,7 +20,7 @@ def sign_in() -> Response:
     else:
         learner_id = validation.learner_id(field("learner"))
         signed_in.sign_in(learners.find_learner(learner_id))
-    return to("views.home") if wanted is None else flask.redirect(wanted, 303)
+    return to_wanted()
 
 
 @views.post("/sign-out")
