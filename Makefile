@@ -155,8 +155,9 @@ release: $(VENV)/.ready-dev
 lock: $(VENV)/.ready-dev
 	@tools/lock.sh
 
+# Clusters are those of the tests.
 .PHONY: bench
-bench: $(VENV)/.ready-bench
+bench: $(VENV)/.ready-bench servers
 	@$(PY) -m benchmarks $(ARGS)
 
 # Its pins differ from those of the library, so it has an environment of its own.
@@ -202,6 +203,8 @@ clean:
 
 $(VENV)/.ready-% $(VENV)/oldest/.ready-%: requirements/%.txt pyproject.toml emulator/pyproject.toml tools/setup.sh
 	@tools/setup.sh $*
+
+$(VENV)/.ready-bench: | $(VENV)/.ready-dev
 
 $(VENV)/appengine/.ready $(VENV)/idempotency/.ready: $(VENV)/%/.ready: requirements/%.txt | $(VENV)/.ready-run
 	@$(PY) -m venv $(VENV)/$*
