@@ -1,4 +1,4 @@
-"""The example in docs/provenance.md. Its table: ways/test_docs.py."""
+"""The example of a read in docs/fencing.md. The table: ways/test_docs.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner
-from tests.documents import Block, Page
+from tests.contract.ndb.test_fencing_page import PAGE
+from tests.documents import Block
 
-PAGE = Page("docs/provenance.md")
 ASKED_BEFORE = PAGE.take("python", "get_async")
 
 

@@ -1,4 +1,4 @@
-"""The examples in docs/troubles.md: each prints, in each mode, the page's lines."""
+"""The examples of problems in docs/transactions.md: each prints, in each mode, the page's lines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from unittest import mock
 import pytest
 from google.cloud import ndb
 
-from tests.documents import Page
+from tests.contract.test_readme import TRANSACTIONS as PAGE
 from userlock.ndb import policies
 from userlock_emulator.datastore import locks
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
-PAGE = Page("docs/troubles.md")
 SETUP, *EXAMPLES = PAGE.take_all("python")
 
 
