@@ -9,9 +9,9 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.models import Learner
-from tests.contract.ndb.test_fencing_page import PAGE
-from tests.documents import Block
+from tests.documents import Block, Page
 
+PAGE = Page("docs/fencing.md")
 ASKED_BEFORE = PAGE.take("python", "get_async")
 
 

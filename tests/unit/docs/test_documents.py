@@ -13,7 +13,7 @@ import pytest
 from tests.documents import ROOT, Block, Page, pages
 from tools.site_pages import FROM_ELSEWHERE
 
-#: The test module that names the page and takes its blocks.
+#: The test modules, each of which names the page and takes some of its blocks.
 RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
@@ -34,7 +34,10 @@ RUN_BY = {
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
-    "docs/fencing.md": "tests.contract.ndb.test_provenance_page",
+    "docs/fencing.md": (
+        "tests.unit.lock.test_fencing_page "
+        "tests.contract.ndb.test_fencing_page tests.contract.ndb.test_provenance_page"
+    ),
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/names.md": "tests.contract.constraints.test_names_page",
@@ -78,13 +81,14 @@ def only_make(block: Block) -> bool:
 
 def left_over(page: str) -> list[Block]:
     """Return the blocks of a page that no test runs."""
-    found = Page(page)
-    if page in RUN_BY:
-        names = vars(importlib.import_module(RUN_BY[page])).values()
+    left = Page(page).blocks
+    for module in RUN_BY.get(page, "").split():
+        names = vars(importlib.import_module(module)).values()
         (found,) = (each for each in names if isinstance(each, Page) and each.path == page)
+        left = [block for block in left if block in found.left()]
     return [
         block
-        for block in found.left()
+        for block in left
         if block.language not in NO_CODE
         and not only_make(block)
         and (page, first_line(block)) not in NOT_RUN
