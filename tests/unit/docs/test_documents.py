@@ -33,6 +33,8 @@ RUN_BY = {
     "docs/cookbook/upload.md": "tests.contract.cookbook.test_upload",
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
     "docs/deploy.md": "tests.contract.test_deploy_page",
+    "docs/operate.md": "tests.contract.test_deploy_page",
+    "docs/migrate.md": "tests.contract.test_deploy_page",
     "docs/emulator.md": "tests.contract.emulator.test_docs",
     "docs/fencing.md": (
         "tests.unit.lock.test_fencing_page "
