@@ -22,6 +22,7 @@ FROM_ELSEWHERE = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "emulator.md": "emulator/README.md",
     "model.md": "spec/README.md",
     "security.md": "SECURITY.md",
 }

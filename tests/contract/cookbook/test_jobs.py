@@ -1,4 +1,4 @@
-"""docs/cookbook/staged-job.md, retry-tiers.md and dead-letters.md: code, and tables of crashes."""
+"""docs/cookbook/jobs.md: a job in the transaction, lanes, dead letters; its tables of crashes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from tests.contract.cookbook.conftest import ByHand, Cook, ending
 from tests.documents import Page
 from userlock.outbox.rows import JobRow
 
-STAGED = Page("docs/cookbook/staged-job.md")
-TIERS = Page("docs/cookbook/retry-tiers.md")
-LETTERS = Page("docs/cookbook/dead-letters.md")
-STAGED_CODE = STAGED.take("python", "def book")
-TIERS_CODE = TIERS.take("python", "def call_customer")
-LETTERS_CODE = LETTERS.take("python", "def redrive")
+PAGE = Page("docs/cookbook/jobs.md")
+STAGED_CODE = PAGE.take("python", "def mail_confirmation")
+TIERS_CODE = PAGE.take("python", "def call_customer")
+LETTERS_CODE = PAGE.take("python", "def redrive")
 FAST, SLOW = "inline://?threads=4", "inline://?threads=1"
 
 
@@ -135,7 +133,7 @@ def letters(cook: Cook, by_hand: ByHand) -> dict[str, Any]:
 def test_a_redrive(letters: dict[str, Any], by_hand: ByHand, crash: str) -> None:
     (line,) = {each.partition(": ")[2] for each in letters["look"]()}
     assert line.startswith("ZeroDivisionError: no rows in the last quarter (")
-    assert LETTERS.path in line
+    assert PAGE.path in line
     letters["BROKEN"] = crash == "still broken"
     dead = letters["outbox"].dead
     if crash == "in a batch":

@@ -20,32 +20,32 @@ RUN_BY = {
     "docs/async.md": "tests.contract.web.test_async_page",
     "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
-    "docs/cookbook/apology.md": "tests.contract.cookbook.test_apology",
-    "docs/cookbook/cascade.md": "tests.contract.cookbook.test_cascade",
-    "docs/cookbook/copies.md": "tests.contract.cookbook.test_names_and_copies",
-    "docs/cookbook/dead-letters.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/leader.md": "tests.contract.cookbook.test_leader",
-    "docs/cookbook/long-work.md": "tests.contract.cookbook.test_long_work",
-    "docs/cookbook/put.md": "tests.contract.cookbook.test_put",
-    "docs/cookbook/retry-tiers.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/staged-job.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/unique-names.md": "tests.contract.cookbook.test_names_and_copies",
-    "docs/cookbook/upload.md": "tests.contract.cookbook.test_upload",
+    "docs/cookbook/entities.md": (
+        "tests.contract.cookbook.test_put tests.contract.cookbook.test_upload"
+    ),
+    "docs/cookbook/jobs.md": (
+        "tests.contract.cookbook.test_jobs tests.contract.cookbook.test_apology"
+    ),
+    "docs/cookbook/locks.md": (
+        "tests.contract.cookbook.test_long_work tests.contract.cookbook.test_leader"
+    ),
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
     "docs/deploy.md": "tests.contract.test_deploy_page",
     "docs/operate.md": "tests.contract.test_deploy_page",
     "docs/migrate.md": "tests.contract.test_deploy_page",
-    "docs/emulator.md": "tests.contract.emulator.test_docs",
+    "emulator/README.md": "tests.contract.emulator.test_docs",
     "docs/fencing.md": (
         "tests.unit.lock.test_fencing_page "
         "tests.contract.ndb.test_fencing_page tests.contract.ndb.test_provenance_page"
     ),
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
-    "docs/names.md": "tests.contract.constraints.test_names_page",
+    "docs/names.md": (
+        "tests.contract.constraints.test_names_page tests.contract.cookbook.test_names_and_copies "
+        "tests.contract.constraints.quotas.test_quotas_page"
+    ),
     "docs/outbox.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/payment.md": "tests.system.test_payment_page",
-    "docs/quotas.md": "tests.contract.constraints.quotas.test_quotas_page",
     "docs/reference/events.md": "tests.unit.docs.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
