@@ -49,7 +49,7 @@ RUN_BY = {
     "docs/reference/events.md": "tests.unit.docs.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
-    "docs/transactions.md": "tests.contract.ndb.test_troubles_page",
+    "docs/transactions.md": "tests.contract.test_readme",
     "docs/tutorial.md": "tests.system.test_tutorial",
     "docs/web.md": "tests.contract.web.test_docs",
 }
