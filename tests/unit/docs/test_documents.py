@@ -20,13 +20,9 @@ RUN_BY = {
     "docs/async.md": "tests.contract.web.test_async_page",
     "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
-    "docs/cookbook/entities.md": (
-        "tests.contract.cookbook.test_put tests.contract.cookbook.test_upload"
-    ),
-    "docs/cookbook/jobs.md": (
-        "tests.contract.cookbook.test_jobs tests.contract.cookbook.test_apology"
-    ),
-    "docs/cookbook/locks.md": (
+    "docs/cookbook.md": (
+        "tests.contract.cookbook.test_put tests.contract.cookbook.test_upload "
+        "tests.contract.cookbook.test_jobs tests.contract.cookbook.test_apology "
         "tests.contract.cookbook.test_long_work tests.contract.cookbook.test_leader"
     ),
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
@@ -46,7 +42,7 @@ RUN_BY = {
     ),
     "docs/outbox.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/payment.md": "tests.system.test_payment_page",
-    "docs/reference/events.md": "tests.unit.docs.test_reference",
+    "docs/reference/errors.md": "tests.unit.docs.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/transactions.md": "tests.contract.test_readme",
