@@ -89,7 +89,8 @@ class Page:
 
 def pages() -> list[str]:
     """Return every page for users, as a path from the root of the repository."""
-    found = [*ROOT.glob("*.md"), ROOT / "spec/README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found += [ROOT / "spec/README.md", ROOT / "emulator/README.md"]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

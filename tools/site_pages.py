@@ -22,6 +22,7 @@ FROM_ELSEWHERE = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "emulator.md": "emulator/README.md",
     "model.md": "spec/README.md",
     "security.md": "SECURITY.md",
 }
@@ -48,8 +49,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Draw timelines; redirect the links to the pages of the site."""
     markdown = timelines.with_drawings(markdown)
-    if page.file.src_uri in FROM_ELSEWHERE:
-        return re.sub(r'(\]\(|src="|srcset=")docs/', r"\1", markdown)
     for name, source in FROM_ELSEWHERE.items():
-        markdown = re.sub(rf"\]\((?:\.\./)+{re.escape(source)}", f"]({name}", markdown)
+        markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}", f"]({name}", markdown)
+    if page.file.src_uri in FROM_ELSEWHERE:
+        markdown = re.sub(r'(\]\(|src="|srcset=")docs/', r"\1", markdown)
     return markdown

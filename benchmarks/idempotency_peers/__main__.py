@@ -1,4 +1,4 @@
-"""`python -m benchmarks.idempotency_peers PYTHON`: the table of docs/idempotency-peers.md.
+"""`python -m benchmarks.idempotency_peers PYTHON`: the table of docs/benchmarks.md.
 
 PYTHON is the interpreter of the environment with requirements.txt.
 """

@@ -1,26 +1,34 @@
-"""The page docs/deploy.md: settings as in the examples, commands that work, safe steps."""
+"""docs/deploy.md, operate.md and migrate.md: settings as in the examples, commands, safe steps."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flask
 import pytest
 import yaml
 from google.cloud import ndb
 from pymemcache.client.base import PooledClient
+from werkzeug.serving import make_server
 
 import userlock
 import userlock_emulator
 from benchmarks import scheme2016
 from tests.contract.cli.process import Cli
-from tests.documents import ROOT, Page
+from tests.documents import ROOT, Block, Page
 from tests.servers import Memcached
 from tools.traffic.__main__ import main as simulate
 from userlock.lock.policy import LockPolicy
@@ -29,9 +37,16 @@ from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.testing import ManualClock
 
 PAGE = Page("docs/deploy.md")
-CONSOLES = PAGE.take_all("console")
-AROUND = PAGE.take("python", "ndb.transaction")
-BOTH_LOCKS = PAGE.take("python", "lock_util")
+OPERATE = Page("docs/operate.md")
+MIGRATE = Page("docs/migrate.md")
+CONSOLES = PAGE.take_all("console") + OPERATE.take_all("console")
+APP_ENGINE = PAGE.take("sh", "gcloud app deploy")
+CLOUD_RUN = PAGE.take_all("sh")
+GCLOUD = OPERATE.take_all("sh")
+LOAD = OPERATE.take("python", "# load.py")
+AROUND = MIGRATE.take("python", "ndb.transaction")
+BOTH_LOCKS = MIGRATE.take("python", "lock_util")
+README = next(block for block in Page("README.md").blocks if block.text.startswith("# points.py"))
 EXAMPLES = ROOT / "examples"
 
 
@@ -55,7 +70,7 @@ SERVICE = yaml.safe_load(example("cloudrun/service.yaml"))["spec"]["template"]["
     ],
 )
 def test_the_settings_are_those_of_the_examples(column: int, files: list[str]) -> None:
-    table = PAGE.text.split("## Deploy\n")[1].split("\n\n")[1]
+    table = PAGE.text.split("## Settings\n")[1].split("\n\n")[0].strip()
     settings = [
         setting
         for row in table.splitlines()[2:]
@@ -108,6 +123,143 @@ def test_as_many_requests_are_let_in_as_there_are_threads() -> None:
         assert app["automatic_scaling"]["max_concurrent_requests"] == threads
     assert SERVICE["containerConcurrency"] == option(CONTAINER_RUNS, "threads")
     assert option(CONTAINER_RUNS, "workers") == 1
+
+
+# --- from an empty project ----------------------------------------------------------------------
+
+#: Stands for a program of a cloud: writes down its call, and answers as a project would.
+STUB = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$CALLS"
+case "$*" in
+*projectNumber*) echo 123456 ;;
+*"value(host)"*) echo 10.1.2.3 ;;
+secrets\\ create*) cat >"$CALLS.secret" ;;
+esac
+"""
+
+
+def carried_out(blocks: list[Block], folder: Path) -> tuple[list[str], Path]:
+    """Run the commands in a copy of the examples; return the calls of a cloud, and the site."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("gcloud", "make", "curl"):
+        (programs / name).write_text(STUB)
+        (programs / name).chmod(0o755)
+    shutil.copytree(EXAMPLES, folder / "examples")
+    (folder / "dist").mkdir()
+    calls = folder / "calls"
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CALLS": str(calls)}
+    script = "".join(block.text for block in blocks)
+    subprocess.run(["sh", "-eu", "-c", script], cwd=folder, env=env, check=True)
+    return calls.read_text().splitlines(), folder / "site"
+
+
+def test_cloud_run_from_an_empty_project(tmp_path: Path) -> None:
+    calls, site = carried_out(CLOUD_RUN, tmp_path)
+    text = (site / "service.yaml").read_text()
+    for name in ("service.yaml", "setup.sh"):
+        assert not re.findall(r"\b(PROJECT|REGION|HOST)\b", (site / name).read_text()), name
+    assert (site / "wheels").is_dir()
+    assert len((tmp_path / "calls.secret").read_text()) > 40
+    service = yaml.safe_load(text)["spec"]["template"]["spec"]
+    (container,) = service["containers"]
+    env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    secret = env["SECRET_KEY"]["secretKeyRef"]["name"]
+    account = service["serviceAccountName"]
+    assert account == "points@my-project.iam.gserviceaccount.com"
+    done = "\n".join(calls)
+    for wanted in (
+        f"gcloud iam service-accounts create {account.split('@')[0]}",
+        f"--member=serviceAccount:{account} --role=roles/datastore.user",
+        f"gcloud secrets create {secret} ",
+        f"gcloud secrets add-iam-policy-binding {secret} --member=serviceAccount:{account}",
+        f"gcloud artifacts repositories create {container['image'].split('/')[2]} ",
+        f"gcloud builds submit --tag={container['image']}",
+        "gcloud tasks queues create jobs --project=my-project --location=europe-west1",
+        f"--set-env-vars=USERLOCK_STORE={env['USERLOCK_STORE']}\n",
+        "--uri=https://points-123456.europe-west1.run.app/userlock/relay",
+    ):
+        assert wanted in f"{done} ", wanted
+    assert "10.1.2.3" in env["USERLOCK_STORE"]
+    assert done.index("services enable") < done.index("redis instances create")
+
+
+def test_app_engine(tmp_path: Path) -> None:
+    setting = "export PROJECT=my-project REGION=europe-west1\n"
+    block = dataclasses.replace(APP_ENGINE, text=setting + APP_ENGINE.text)
+    calls, site = carried_out([block], tmp_path)
+    text = (site / "app.yaml").read_text()
+    assert not re.findall(r"\b(PROJECT|REGION|CONNECTOR)\b", text)
+    connector = yaml.safe_load(text)["vpc_access_connector"]["name"].rpartition("/")[2]
+    assert f"gcloud compute networks vpc-access connectors create {connector} " in "\n".join(calls)
+    assert calls[-1] == "gcloud app deploy app.yaml queue.yaml cron.yaml"
+    assert {"queue.yaml", "cron.yaml", "wheels"} <= {each.name for each in site.iterdir()}
+
+
+def test_the_commands_for_the_operator(tmp_path: Path) -> None:
+    setting = "export REGION=europe-west1\n"
+    calls, _ = carried_out(
+        [dataclasses.replace(GCLOUD[0], text=setting + GCLOUD[0].text), *GCLOUD[1:]], tmp_path
+    )
+    assert [call.split()[:3] for call in calls] == [
+        ["gcloud", "redis", "instances"],
+        ["gcloud", "firestore", "fields"],
+    ]
+
+
+def test_the_rows_are_those_of_the_library() -> None:
+    table = OPERATE.text.split("## Rows of the library\n")[1].split("```")[0]
+    sources = "".join(path.read_text() for path in (ROOT / "userlock").rglob("*.py"))
+    kinds = set(re.findall(r'(?:return|KIND\b.*=) "(UserLock\w+)"', sources))
+    assert "UserLockJob" in kinds
+    assert set(re.findall(r"`(UserLock\w+)`", table)) == kinds - {"UserLockOwner"}
+
+
+@pytest.mark.parametrize("lock", [True, False], ids=["with-its-lock", "control"])
+def test_the_load_test(
+    lock: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counts nothing lost with the README's handler, and updates that a site has lost."""
+    counts: collections.Counter[str] = collections.Counter()
+    if lock:
+        monkeypatch.setattr(ndb.Model, "_kind_map", {})
+        service = userlock.LockService(MemoryStore())
+        monkeypatch.setattr(
+            userlock.LockService, "from_url", staticmethod(lambda *_, **__: service)
+        )
+        with userlock_emulator.start() as datastore:
+            for name, value in datastore.env.items():
+                monkeypatch.setenv(name, value)
+            names = README.run({"__name__": "points"})
+            printed = load(names["app"], monkeypatch, capsys)
+        assert re.fullmatch(r"200 accepted, \d+ retries, 0 lost\n", printed)
+    else:
+        app = flask.Flask(__name__)
+
+        @app.post("/users/<user>/exercise-finished")
+        def finish(user: str) -> dict[str, int]:
+            counts[user] += 1
+            return {"points": 5 * (counts[user] - (counts[user] > 7))}
+
+        assert load(app, monkeypatch, capsys) == "200 accepted, 0 retries, 10 lost\n"
+
+
+def load(
+    app: flask.Flask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Run the page's load test against the app; return what it prints."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setattr(sys, "argv", ["load.py", f"http://127.0.0.1:{server.server_port}"])
+    capsys.readouterr()
+    try:
+        LOAD.run({"__name__": "__main__"})
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    return capsys.readouterr().out
 
 
 # --- time-outs ------------------------------------------------------------------------------
@@ -164,7 +316,7 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
 
 def test_the_alerts_are_about_metrics_that_there_are() -> None:
     source = (ROOT / "userlock/contrib/opentelemetry.py").read_text()
-    section = PAGE.text.split("## Alerts\n")[1].split("\n## ")[0]
+    section = OPERATE.text.split("## Alerts\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`(userlock\.[a-z_.]+)`", section)) - {
         "userlock.contrib.opentelemetry.instrument"
     }

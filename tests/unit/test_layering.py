@@ -99,7 +99,7 @@ def place_of(name: str) -> tuple[int, str]:
         for package in packages
         if within(name, f"userlock.{package}")
     ]
-    assert found, f"{name} is on no floor: add it here and to docs/layout.md"
+    assert found, f"{name} is on no floor: add it here and to CONTRIBUTING.md"
     return max(found, key=lambda place: len(place[1]))
 
 

@@ -1,4 +1,4 @@
-"""docs/cookbook/apology.md: its code, and its table of crashes."""
+"""docs/cookbook.md: its code, and its table of crashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.contract.outbox.conftest import Died
 from tests.documents import Page
 from userlock.outbox.rows import JobRow
 
-PAGE = Page("docs/cookbook/apology.md")
+PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def apologise")
 BUYERS = ["ann", "bob", "cem", "dan"]
 

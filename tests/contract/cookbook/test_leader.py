@@ -1,4 +1,4 @@
-"""docs/cookbook/leader.md: its code, and its table of crashes."""
+"""docs/cookbook.md: its code, and its table of crashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, ByHand, Cook, ending
 from tests.documents import Page
 
-PAGE = Page("docs/cookbook/leader.md")
+PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def schedule")
 NOON = datetime.datetime(2026, 11, 24, 12)  # noqa: DTZ001 (ndb's are without a zone)
 SECOND = datetime.timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""docs/cookbook/long-work.md: its code, and its table of crashes."""
+"""docs/cookbook.md: its code, and its table of crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.documents import Page
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-PAGE = Page("docs/cookbook/long-work.md")
+PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def recount")
 #: Three batches, the last one short.
 LESSONS = 50

@@ -1,4 +1,4 @@
-"""docs/cookbook/put.md: its code, and its table of crashes."""
+"""docs/cookbook.md: its code, and its table of crashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import userlock_emulator
 from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, Cook, ending
 from tests.documents import Page
 
-PAGE = Page("docs/cookbook/put.md")
+PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def put_project")
 PATH = f"/projects/{uuid.uuid4()}"
 

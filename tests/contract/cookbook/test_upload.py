@@ -1,4 +1,4 @@
-"""docs/cookbook/upload.md: its code, and its table of crashes."""
+"""docs/cookbook.md: its code, and its table of crashes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.documents import Page
 from userlock.outbox import arguments
 from userlock.outbox.rows import JobRow
 
-PAGE = Page("docs/cookbook/upload.md")
+PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def upload")
 
 

@@ -1,4 +1,4 @@
-"""The page docs/emulator.md: its examples and commands work as described."""
+"""The page emulator/README.md: its examples and commands work as described."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.documents import Block, Page
 from userlock.ndb import policies
 from userlock_emulator import tasks
 
-PAGE = Page("docs/emulator.md")
+PAGE = Page("emulator/README.md")
 START = PAGE.take("sh", "emulator start")
 IN_A_TEST = PAGE.take("python", "userlock_emulator.start()")
 FIXTURES = PAGE.take("python", "datastore_emulator")

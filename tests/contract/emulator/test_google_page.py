@@ -1,4 +1,4 @@
-"""The commands and options of Google's emulators in docs/emulator.md."""
+"""The commands and options of Google's emulators in emulator/README.md."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from typing import Any
 import pytest
 
 from sample_app.stack import ports
-from tests.contract.emulator.process import EmulatorProcess, run_to_end
-from tests.contract.emulator.test_docs import GOOGLES, PAGE
+from tests.contract.emulator.process import EmulatorProcess, refused, run_to_end
+from tests.contract.emulator.test_docs import GOOGLES
 from userlock_emulator.cli import _parser
-from userlock_emulator.google_options import spelled
-
-
-def section(title: str) -> str:
-    """Return the text below a heading."""
-    return re.split(r"^#+ ", PAGE.text.partition(f"# {title}\n")[2], flags=re.M)[0]
+from userlock_emulator.google_options import _REFUSED, spelled
 
 
 def test_the_commands(tmp_path: Path) -> None:
@@ -39,24 +34,16 @@ def test_the_commands(tmp_path: Path) -> None:
         assert seen == f"{process.host} my-project\n"
 
 
-def start_parser() -> argparse.ArgumentParser:
+def test_each_option_of_googles_is_in_the_help() -> None:
+    """Those that are refused say what to do instead."""
     subparsers: Any = _parser()._subparsers
-    parser: argparse.ArgumentParser = subparsers._group_actions[0].choices["start"]
-    return parser
-
-
-def test_the_table_has_the_options_of_googles() -> None:
-    """The options that only Google's emulators have come from one module."""
-    text = section("Google's options")
-    rows = (row.split("|")[1] for row in text.splitlines() if row.startswith("| `"))
-    options = {option for row in rows for option in re.findall(r"`(--?[a-z-]+)", row)}
-    assert len(options) > 25
-    assert options <= set(start_parser()._option_string_actions)
-    ours = {action.dest for action in start_parser()._action_groups[1]._group_actions}
-    for action in start_parser()._actions:
-        if action.dest not in ours:
-            for option in action.option_strings:
-                assert option.startswith("--no-") or f"`{option}" in text, option
+    start: argparse.ArgumentParser = subparsers._group_actions[0].choices["start"]
+    text = re.sub(r"\s+", " ", start.format_help())
+    for action in start._action_groups[-1]._group_actions:
+        if action.help != argparse.SUPPRESS:
+            assert all(option in text for option in action.option_strings)
+    for option, instead in _REFUSED.items():
+        refused(run_to_end("start", option), option, instead)
 
 
 @pytest.mark.parametrize("option", ["--store_on_disk", "--enable_entity_groups"])

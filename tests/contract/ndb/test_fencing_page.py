@@ -14,8 +14,9 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.unit.lock.test_fencing_page import PAGE
+from tests.documents import Page
 
+PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
 ALLOCATED = PAGE.take("python", "allocate_ids")
 DOCTOR = PAGE.take("sh", "userlock doctor")

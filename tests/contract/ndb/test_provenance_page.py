@@ -1,4 +1,4 @@
-"""The example in docs/provenance.md. Its table: ways/test_docs.py."""
+"""The example of a read in docs/fencing.md. The table: ways/test_docs.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import userlock
 from tests.contract.ndb.models import Learner
 from tests.documents import Block, Page
 
-PAGE = Page("docs/provenance.md")
+PAGE = Page("docs/fencing.md")
 ASKED_BEFORE = PAGE.take("python", "get_async")
 
 

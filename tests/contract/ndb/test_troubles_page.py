@@ -1,23 +1,30 @@
-"""The examples in docs/troubles.md: each prints, in each mode, the page's lines."""
+"""examples/troubles.py prints, in each mode, what docs/transactions.md says."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from typing import Any
 from unittest import mock
 
 import pytest
 from google.cloud import ndb
 
-from tests.documents import Page
+from tests.documents import ROOT, Page
 from userlock.ndb import policies
 from userlock_emulator.datastore import locks
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 
-PAGE = Page("docs/troubles.md")
-SETUP, *EXAMPLES = PAGE.take_all("python")
+CODE = (ROOT / "examples/troubles.py").read_text()
+EXAMPLES = [
+    "stale_reads",
+    "repeated_runs",
+    "writes_outside",
+    "queries",
+    "nesting",
+    "under_the_lock",
+]
+TABLES = Page("docs/transactions.md").text.split("| mode | prints |\n")[1:]
 
 
 def said(text: str, mode: str) -> list[str]:
@@ -39,31 +46,29 @@ def _modes(names: str) -> list[str]:
 
 @pytest.mark.usefixtures("_quick_retries")
 @pytest.mark.parametrize("mode", CONCURRENCY_MODES)
-@pytest.mark.parametrize("example", range(len(EXAMPLES)))
+@pytest.mark.parametrize(("example", "table"), [*zip(EXAMPLES, TABLES, strict=True)], ids=EXAMPLES)
 def test_it_prints_what_the_page_says(
-    mode: str, example: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mode: str,
+    example: str,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code = EXAMPLES[example].text
-    monkeypatch.setattr(sys, "argv", ["tried.py", mode])
-    # ndb knows one class per kind in a process; the page's are its own.
+    monkeypatch.setattr(sys, "argv", ["troubles.py", example, mode])
+    # ndb knows one class per kind in a process; the file's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
-    # The page's models are ndb's own. The sample app, if it was imported, has some of these kinds.
-    for kind in re.findall(r"^class (\w+)\(ndb\.Model\)", SETUP.text + code, re.MULTILINE):
+    # The file's models are ndb's own. The sample app, if it was imported, has some of these kinds.
+    for kind in re.findall(r"^class (\w+)\(ndb\.Model\)", CODE, re.MULTILINE):
         monkeypatch.delitem(policies._classes, kind, raising=False)
-    if "INDEPENDENT" in code:  # waits for itself, until the emulator gives up
+    if example == "nesting":  # waits for itself, until the emulator gives up
         monkeypatch.setattr(locks, "LOCK_TIMEOUT_SECONDS", 0.2)
-    names: dict[str, Any] = {"__name__": "tried"}
     with mock.patch.dict(os.environ):
-        try:
-            exec(compile(SETUP.text + code, "tried.py", "exec"), names)  # noqa: S102 (our own page)
-        finally:
-            names["datastore"].stop()
-    assert capsys.readouterr().out.splitlines() == said(EXAMPLES[example].below, mode)
+        exec(compile(CODE, "troubles.py", "exec"), {"__name__": "__main__"})  # noqa: S102 (our own)
+    assert capsys.readouterr().out.splitlines() == said(table, mode)
 
 
 def test_the_modes_differ_where_the_page_says_so() -> None:
     """The control: another mode's lines are other lines."""
-    tables = [example.below for example in EXAMPLES]
-    differ = [len({tuple(said(text, mode)) for mode in CONCURRENCY_MODES}) for text in tables]
+    differ = [len({tuple(said(text, mode)) for mode in CONCURRENCY_MODES}) for text in TABLES]
     assert differ == [2, 1, 3, 2, 2, 1]
-    assert all(said(text, mode) for text in tables for mode in CONCURRENCY_MODES)
+    assert all(said(text, mode) for text in TABLES for mode in CONCURRENCY_MODES)

@@ -1,4 +1,4 @@
-"""The examples in docs/outbox.md."""
+"""The examples of jobs in docs/outbox.md."""
 
 from __future__ import annotations
 

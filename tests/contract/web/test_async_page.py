@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import json
 from typing import Any
 
-import fastapi
 import itsdangerous
-import pydantic
 import pytest
 from google.cloud import ndb
-from starlette.middleware.sessions import SessionMiddleware
 
 import userlock
 from tests.contract.web.test_asgi import Serve, serve  # noqa: F401  (a fixture)
 from tests.documents import Page
-from userlock.contrib.asgi import Flows, UserLockMiddleware
+from userlock import idempotency  # noqa: F401  (its kinds stay when those of the page go)
 from userlock.events import Listeners
 from userlock.stores import MemoryStore
 
@@ -56,27 +52,24 @@ def test_a_coroutine(service: userlock.LockService) -> None:
     assert service.holder("ann") is None
 
 
+@pytest.fixture
+def site(
+    service: userlock.LockService, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Provide the page's `main.py`; its store and Datastore are the test's."""
+    monkeypatch.setattr(ndb.Model, "_kind_map", {**ndb.Model._kind_map})
+    monkeypatch.setattr(userlock.LockService, "from_url", staticmethod(lambda *_: service))
+    monkeypatch.setattr(ndb, "Client", lambda: ndb_client)
+    monkeypatch.setenv("SECRET_KEY", SECRET)
+    return RIDES.run(APP.run({"__name__": "main"}))
+
+
 def test_fastapi(
+    site: dict[str, Any],
     service: userlock.LockService,
     serve: Serve,  # noqa: F811
-    ndb_client: ndb.Client,
 ) -> None:
-
-    class Learner(userlock.UserModel):
-        _lock_id_from_key = userlock.key_id
-        points = ndb.IntegerProperty(default=0)
-
-    names: Any = APP.run(
-        {
-            "fastapi": fastapi,
-            "userlock": userlock,
-            "UserLockMiddleware": UserLockMiddleware,
-            "service": service,
-            "ndb_client": ndb_client,
-            "Learner": Learner,
-        }
-    )
-    ask = serve(SessionMiddleware(names["app"], SECRET))
+    ask = serve(site["app"])
     assert [ask("/exercises", headers=cookie_of("ann")).json for _ in range(2)] == [10, 20]
     lease = service.acquire("ann")
     assert ask("/exercises", headers=cookie_of("bob")).json == 10
@@ -84,44 +77,19 @@ def test_fastapi(
     service.release(lease)
 
 
-class Ride(pydantic.BaseModel):
-    """The body of a request."""
-
-    to: str
-    cents: int
-
-
 def test_a_ride_is_paid_once(
-    service: userlock.LockService,
+    site: dict[str, Any],
     serve: Serve,  # noqa: F811
     ndb_client: ndb.Client,
 ) -> None:
     charges: list[int] = []
 
-    class Rides(userlock.UserModel):
-        _lock_id_from_key = userlock.key_id
-        charges = ndb.StringProperty(repeated=True)
-
     def charge_card(cents: int, key: str) -> str:
         charges.append(cents)
         return f"charge-{len(charges)}"
 
-    app = fastapi.FastAPI()
-    app.add_middleware(UserLockMiddleware, service=service)
-    signed_in = APP.text[APP.text.index("def signed_in") : APP.text.index("@app.post")]
-    RIDES.run(
-        {
-            **dataclasses.replace(APP, text=signed_in).run({"fastapi": fastapi}),
-            "app": app,
-            "Flows": Flows,
-            "ndb_client": ndb_client,
-            "Ride": Ride,
-            "Rides": Rides,
-            "charge_card": charge_card,
-            "__name__": "rides",
-        }
-    )
-    ask = serve(SessionMiddleware(app, SECRET))
+    site["charge_card"] = charge_card
+    ask = serve(site["app"])
     headers = {"Content-Type": "application/json", "Idempotency-Key": "order-17"}
     headers |= cookie_of("ann")
     body = json.dumps({"to": "home", "cents": 2000}).encode()
@@ -131,5 +99,5 @@ def test_a_ride_is_paid_once(
     assert again.headers["idempotent-replayed"] == "true"
     assert charges == [2000]
     with ndb_client.context():
-        assert Rides.get_by_id("ann").charges == ["charge-1"]
+        assert site["Rides"].get_by_id("ann").charges == ["charge-1"]
     assert ask("/rides", headers=headers, body=b"{}").status == 422

@@ -1,4 +1,4 @@
-"""Each rule of docs/checklist.md names tests that exist."""
+"""Each rule of sample_app/CHECKLIST.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.documents import ROOT
 
 ROWS = re.findall(
-    r"^(\d+)\. .* \(`(\S+\.py)`\)\.$", (ROOT / "docs/checklist.md").read_text(), re.MULTILINE
+    r"^(\d+)\. .* \(`(\S+\.py)`\)\.$", (ROOT / "sample_app/CHECKLIST.md").read_text(), re.MULTILINE
 )
 
 

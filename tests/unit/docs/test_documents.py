@@ -13,40 +13,38 @@ import pytest
 from tests.documents import ROOT, Block, Page, pages
 from tools.site_pages import FROM_ELSEWHERE
 
-#: The test module that names the page and takes its blocks.
+#: The test modules, each of which names the page and takes some of its blocks.
 RUN_BY = {
     "README.md": "tests.contract.test_readme",
     "docs/adoption.md": "tests.contract.pytest_plugin.test_adoption",
     "docs/async.md": "tests.contract.web.test_async_page",
     "docs/benchmarks.md": "tests.contract.test_readme",
     "docs/cli.md": "tests.unit.cli.test_docs",
-    "docs/cookbook/apology.md": "tests.contract.cookbook.test_apology",
-    "docs/cookbook/cascade.md": "tests.contract.cookbook.test_cascade",
-    "docs/cookbook/copies.md": "tests.contract.cookbook.test_names_and_copies",
-    "docs/cookbook/dead-letters.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/leader.md": "tests.contract.cookbook.test_leader",
-    "docs/cookbook/long-work.md": "tests.contract.cookbook.test_long_work",
-    "docs/cookbook/put.md": "tests.contract.cookbook.test_put",
-    "docs/cookbook/retry-tiers.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/staged-job.md": "tests.contract.cookbook.test_jobs",
-    "docs/cookbook/unique-names.md": "tests.contract.cookbook.test_names_and_copies",
-    "docs/cookbook/upload.md": "tests.contract.cookbook.test_upload",
+    "docs/cookbook.md": (
+        "tests.contract.cookbook.test_put tests.contract.cookbook.test_upload "
+        "tests.contract.cookbook.test_jobs tests.contract.cookbook.test_apology "
+        "tests.contract.cookbook.test_long_work tests.contract.cookbook.test_leader"
+    ),
     "docs/deletions.md": "tests.contract.deletion.test_deletions_page",
     "docs/deploy.md": "tests.contract.test_deploy_page",
-    "docs/emulator.md": "tests.contract.emulator.test_docs",
-    "docs/engines.md": "tests.contract.outbox.engines.test_engines_page",
-    "docs/fencing.md": "tests.contract.ndb.test_fencing_page",
+    "docs/operate.md": "tests.contract.test_deploy_page",
+    "docs/migrate.md": "tests.contract.test_deploy_page",
+    "emulator/README.md": "tests.contract.emulator.test_docs",
+    "docs/fencing.md": (
+        "tests.unit.lock.test_fencing_page "
+        "tests.contract.ndb.test_fencing_page tests.contract.ndb.test_provenance_page"
+    ),
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
-    "docs/names.md": "tests.contract.constraints.test_names_page",
-    "docs/outbox.md": "tests.contract.outbox.test_outbox_page",
+    "docs/names.md": (
+        "tests.contract.constraints.test_names_page tests.contract.cookbook.test_names_and_copies "
+        "tests.contract.constraints.quotas.test_quotas_page"
+    ),
+    "docs/outbox.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/payment.md": "tests.system.test_payment_page",
-    "docs/provenance.md": "tests.contract.ndb.test_provenance_page",
-    "docs/quotas.md": "tests.contract.constraints.quotas.test_quotas_page",
-    "docs/reference/events.md": "tests.unit.docs.test_reference",
+    "docs/reference/errors.md": "tests.unit.docs.test_reference",
     "docs/requests.md": "tests.contract.idempotency.test_requests_page",
     "docs/testing.md": "tests.contract.pytest_plugin.test_adoption",
-    "docs/troubles.md": "tests.contract.ndb.test_troubles_page",
     "docs/transactions.md": "tests.contract.test_readme",
     "docs/tutorial.md": "tests.system.test_tutorial",
     "docs/web.md": "tests.contract.web.test_docs",
@@ -81,13 +79,14 @@ def only_make(block: Block) -> bool:
 
 def left_over(page: str) -> list[Block]:
     """Return the blocks of a page that no test runs."""
-    found = Page(page)
-    if page in RUN_BY:
-        names = vars(importlib.import_module(RUN_BY[page])).values()
+    left = Page(page).blocks
+    for module in RUN_BY.get(page, "").split():
+        names = vars(importlib.import_module(module)).values()
         (found,) = (each for each in names if isinstance(each, Page) and each.path == page)
+        left = [block for block in left if block in found.left()]
     return [
         block
-        for block in found.left()
+        for block in left
         if block.language not in NO_CODE
         and not only_make(block)
         and (page, first_line(block)) not in NOT_RUN

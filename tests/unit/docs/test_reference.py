@@ -169,14 +169,14 @@ def levels(kind: type[Event]) -> set[str]:
 
 
 def test_each_event_is_in_the_table_with_its_levels() -> None:
-    table = Page("docs/reference/events.md").text
+    table = Page("docs/reference/errors.md").text
     for kind in EVENTS:
         row = re.search(rf"^\| `{kind.__name__}` \| (.*?) \|", table, re.MULTILINE)
         assert row is not None, kind
         assert set(re.findall(r"\b[A-Z]{4,}\b", row[1])) == levels(kind), kind
 
 
-PAGE = Page("docs/reference/events.md")
+PAGE = Page("docs/reference/errors.md")
 LISTENER = PAGE.take("python")
 
 

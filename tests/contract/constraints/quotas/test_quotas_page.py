@@ -1,4 +1,4 @@
-"""The examples in docs/quotas.md."""
+"""The examples in docs/names.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import userlock
 from tests.documents import Page
 from userlock.stores import MemoryStore
 
-PAGE = Page("docs/quotas.md")
+PAGE = Page("docs/names.md")
 QUOTA = PAGE.take("python", "project_quota = Quota")
 NIGHTLY = PAGE.take("python", "def nightly")
 

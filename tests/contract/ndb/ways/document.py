@@ -1,4 +1,4 @@
-"""The table in docs/provenance.md, generated from the lists that the tests go through.
+"""The table in docs/fencing.md, generated from the lists that the tests go through.
 
 python -m tests.contract.ndb.ways.document      writes it into the page
 """
@@ -14,7 +14,7 @@ from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
 from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation, expected
 from tests.contract.ndb.ways.tables import Gives, WayIn, WayOut
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "provenance.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "fencing.md"
 _PLACE = re.compile(r"(<!-- table: situations -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _BY_NAME = {

@@ -1,4 +1,4 @@
-"""The table in docs/provenance.md is that of the tests."""
+"""The table in docs/fencing.md is that of the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in docs/engines.md."""
+"""The examples of engines in docs/outbox.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-from tests.documents import Page
+from tests.contract.outbox.test_outbox_page import PAGE
 from userlock.outbox.engines.cloudtasks import parse
 
-PAGE = Page("docs/engines.md")
 SITE = PAGE.take("python", "import flask")
 CALLERS = PAGE.take("python", "SharedSecret")
 GCLOUD = PAGE.take("sh", "gcloud")

@@ -1,7 +1,8 @@
-"""docs/cookbook/cascade.md: its code, and its table of crashes."""
+"""docs/deletions.md: its table of crashes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,30 +14,34 @@ from tests.contract.cookbook.conftest import Cook, ending
 from tests.documents import Page
 from userlock.deletion import unfinished
 
-PAGE = Page("docs/cookbook/cascade.md")
+PAGE = Page("docs/deletions.md")
 CODE = PAGE.take("python", "def delete_project")
 KEY = ("User", "ann", "Project", 1)
 
 
 @pytest.fixture
-def names(cook: Cook) -> Any:
+def names(cook: Cook, tmp_path: Path) -> Any:
     names = cook(CODE)
+    names["FILES"] = tmp_path
     with userlock.global_lock("ann"):
         names["Project"](key=ndb.Key(*KEY)).put()
         for number in range(3):
-            names["FILES"][f"{number}"] = b"a file"
-            names["Screen"](user_id="ann", project=ndb.Key(*KEY), file=f"{number}").put()
+            screen = names["Screen"](parent=ndb.Key(*KEY)).put()
+            (tmp_path / f"{number}").write_text("a file")
+            names["Version"](user_id="ann", screen=screen, file=f"{number}").put()
     yield names
     names["outbox"].close()
 
 
 @pytest.mark.parametrize("crash", ["none", "lost reply", "before the commit", "after the commit"])
-def test_crashes(names: dict[str, Any], datastore: userlock_emulator.Emulator, crash: str) -> None:
+def test_crashes(
+    names: dict[str, Any], datastore: userlock_emulator.Emulator, tmp_path: Path, crash: str
+) -> None:
     def delete() -> None:
         names["delete_project"]("ann", ndb.Key(*KEY))
 
     if crash == "before the commit":
-        with ending(names["tree"], "_on_delete", error=LookupError):
+        with ending(names["project_tree"], "_on_delete", error=LookupError):
             delete()
     elif crash == "after the commit":
         with ending(names, "delete_tree", after=True):
@@ -50,5 +55,6 @@ def test_crashes(names: dict[str, Any], datastore: userlock_emulator.Emulator, c
     assert engine.wait_until_idle(30)
     left = 3 if crash == "before the commit" else 0
     assert (ndb.Key(*KEY).get() is not None) == (left > 0)
-    assert names["Screen"].query().count() == len(names["FILES"]) == left
+    assert names["Screen"].query().count() == names["Version"].query().count() == left
+    assert len(list(tmp_path.iterdir())) == left
     assert list(unfinished()) == []
