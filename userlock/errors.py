@@ -457,7 +457,7 @@ class NotInTransaction(WriteViolation):
     """An entity that is written in transactions only was put or deleted outside of any."""
 
     problem = "was written outside of a transaction"
-    remedy = "read and write it in one function under `@ndb.transactional()`"
+    remedy = "read and write it in one function under `@userlock.transactional`"
 
 
 class WrongTransaction(WriteViolation):
