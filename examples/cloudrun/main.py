@@ -12,12 +12,14 @@ from google.cloud import ndb
 
 import userlock
 from userlock.contrib.flask import UserLock, user_lock
-from userlock.contrib.opentelemetry import instrument
 from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
-instrument()  # reports lock events, once the app has set up an SDK
 outbox = Outbox(os.environ["USERLOCK_QUEUE"])
+if "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ:
+    from telemetry import report
+
+    report(outbox)
 app = flask.Flask(__name__)
 app.secret_key = os.environ.get("SECRET_KEY")  # signs the session; without it nobody is signed in
 UserLock(
