@@ -7,6 +7,7 @@
 # make test-pythons  unit and contract tests on the Pythons of the PATH and of pyenv: PYTHONS="3.12 3.13"
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis, memcacheds, cluster, sentinel, datastore…
 # make docs      the documentation as a site, in build/site
+# make reference the docstrings as text, in reference/
 # make spec      the models of lock and outbox, checked exhaustively; SPEC=--full takes much longer
 # make dist      both packages in dist/, installed into an empty environment and tried
 # make release   VERSION=0.2.0: changelog, versions, commit, build, checks, tag; publishes nothing
@@ -130,6 +131,10 @@ servers:
 
 # Warnings are errors: links, anchors, pages that are missing in mkdocs.yml, docstrings. A test
 # (tests/browser/test_documentation.py) builds it as well.
+.PHONY: reference
+reference: $(VENV)/.ready-dev
+	$(PY) -m tools.reference
+
 .PHONY: docs
 docs: $(VENV)/.ready-dev
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

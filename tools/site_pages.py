@@ -47,8 +47,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Draw timelines; redirect the links to the pages of the site."""
+    """Draw timelines; redirect the links to the pages of the site.
+
+    Those to the rendered reference go: the page has it.
+    """
     markdown = timelines.with_drawings(markdown)
+    markdown = re.sub(r"\s\(\[as text\]\(\.\./\.\./reference/.+?\)\)", "", markdown)
     for name, source in FROM_ELSEWHERE.items():
         markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}", f"]({name}", markdown)
     if page.file.src_uri in FROM_ELSEWHERE:

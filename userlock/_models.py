@@ -17,6 +17,9 @@ from userlock.ndb.model import (
     fetch_under_user_write_lock as fetch_under_user_write_lock,
     models_without_policy as models_without_policy,
 )
+from userlock.ndb.transactional import (
+    transactional as transactional,
+)
 from userlock.ndb.policies import (
     WritePolicy as WritePolicy,
 )

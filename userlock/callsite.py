@@ -54,6 +54,13 @@ def here() -> CallSite | None:
     return None
 
 
+def is_application(frame: FrameType) -> bool:
+    """Return whether a frame is code of the application itself, which no package installed."""
+    file = frame.f_code.co_filename
+    internal = file in _internal or _is_internal(file, frame.f_globals)
+    return not internal and not any(part in file for part in _INSTALLED)
+
+
 def _is_internal(file: str, module: dict[str, Any]) -> bool:
     if file == _OF_A_STRING:  # a mock with `autospec`, or application code
         return "_checksig_" in module

@@ -457,7 +457,7 @@ class NotInTransaction(WriteViolation):
     """An entity that is written in transactions only was put or deleted outside of any."""
 
     problem = "was written outside of a transaction"
-    remedy = "read and write it in one function under `@ndb.transactional()`"
+    remedy = "read and write it in one function under `@userlock.transactional`"
 
 
 class WrongTransaction(WriteViolation):
@@ -543,8 +543,31 @@ class WriteNotFenced(UserLockError):
         self.put_at = put_at
 
     @classmethod
-    def without_ticket(cls, *, key: Any, put_at: object | None, deleting: bool) -> WriteNotFenced:
-        """Return the error of a write that came to the commit by a way that is not known."""
+    def without_ticket(
+        cls, *, key: Any, put_at: object | None, deleting: bool, rival: type | None = None
+    ) -> WriteNotFenced:
+        """Return the error of a write that came to the commit by a way that is not known.
+
+        Args:
+            key: the entity's key.
+            put_at: where it was sent.
+            deleting: whether it is a delete.
+            rival: the class of its kind, if that is no model of userlock.
+        """
+        if rival is not None:
+            return cls(
+                key=key,
+                put_at=put_at,
+                deleting=deleting,
+                reason=(
+                    f"{rival.__module__}.{rival.__qualname__} has the kind of a userlock model, "
+                    f"and is none"
+                ),
+                remedy=(
+                    "derive it from `userlock.Model` or `userlock.UserModel`, or give it a kind of "
+                    "its own by `_get_kind()`"
+                ),
+            )
         return cls(
             key=key,
             put_at=put_at,

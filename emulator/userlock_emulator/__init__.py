@@ -15,15 +15,15 @@ from userlock_emulator._version import __version__
 if TYPE_CHECKING:
     from userlock_emulator.datastore.server import Emulator, start
     from userlock_emulator.limits import Limits
-    from userlock_emulator.port.server import PortInUseError
     from userlock_emulator.port.status import StorageError
+    from userlock_emulator.sockets import PortInUseError
 
 __all__ = ["Emulator", "Limits", "PortInUseError", "StorageError", "__version__", "start"]
 
 _HOMES = {
     "Emulator": "userlock_emulator.datastore.server",
     "Limits": "userlock_emulator.limits",
-    "PortInUseError": "userlock_emulator.port.server",
+    "PortInUseError": "userlock_emulator.sockets",
     "StorageError": "userlock_emulator.port.status",
     "start": "userlock_emulator.datastore.server",
 }

@@ -19,9 +19,10 @@ or the running emulator cannot be used.
 """
 
 import argparse
+import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +42,7 @@ from userlock_emulator.google_options import OptionError
 from userlock_emulator.remote import Remote, RemoteError
 from userlock_emulator.serve import StartError, serve
 
+_COMMANDS = ("start", "reset", "export", "import", "env")
 _USAGE_ERROR = 2
 _MAX_PORT = 65535
 _ADDRESS = "127.0.0.1"
@@ -50,8 +52,21 @@ _DEFAULT_HOST = f"{_ADDRESS}:{_DEFAULT_PORT}"
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:  # here, and not by the parser above, whose options are others
+            near = _meant(rest[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{near}")
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         self.exit(_USAGE_ERROR, f"userlock-emulator: {message} (see {self.prog} --help)\n")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return a question that names the known name that is nearest; empty if none is near."""
+    near = difflib.get_close_matches(name[:40], list(known), 1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def _port(text: str) -> int:
@@ -267,7 +282,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.insert(0, "start")
     if given[0] == "start":
         given = list(google_options.spelled(given))
-    options = _parser().parse_args(given)
+    parser = _parser()
+    if given[0] not in _COMMANDS and not given[0].startswith("-"):
+        parser.error(f"no command is called {given[0][:40]}{_meant(given[0], _COMMANDS)}")
+    options = parser.parse_args(given)
     try:
         options.run(options)
     except (StartError, RemoteError, OptionError, EnvFileError, dump.DumpError) as error:

@@ -28,9 +28,12 @@ def claim(folder: Path, file_name: str) -> IO[bytes]:
 
     Raises:
         OSError: the folder cannot be used.
-        StorageError: another emulator is using the file.
+        StorageError: the folder is a file, or another emulator is using the file in it.
     """
-    make_folder(folder)
+    try:
+        make_folder(folder)
+    except FileExistsError as error:
+        raise StorageError(f"{error.filename} is a file, not a folder") from None
     claimed = open(folder / _LOCKS[file_name], "ab", opener=opener)  # noqa: SIM115
     try:
         fcntl.flock(claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)

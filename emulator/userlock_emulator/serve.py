@@ -4,14 +4,15 @@ import argparse
 import logging
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from userlock_emulator.exports import exports, write_env_file
 from userlock_emulator.google_options import GOOGLES_DATA, settle
 from userlock_emulator.limits import Limits, limits_of
 from userlock_emulator.messages_only import postpone_clients
 from userlock_emulator.signals import StopSignal
+from userlock_emulator.sockets import PortInUseError
 
 # The line by which runners of Google's emulators know that it serves: its program prints it on
 # standard output, and gcloud on standard error with the name before it.
@@ -51,13 +52,12 @@ def serve(options: argparse.Namespace) -> None:
         )
     postpone_clients()
     from userlock_emulator.datastore.server import DEFAULT_CONCURRENCY_MODE, start
-    from userlock_emulator.port.server import PortInUseError
     from userlock_emulator.port.status import StorageError
 
     with ExitStack() as running:
         try:
-            datastore = running.enter_context(
-                start(
+            with _chosen_by("--port"):
+                datastore = start(
                     options.port,
                     options.data_dir,
                     host=options.host,
@@ -69,13 +69,13 @@ def serve(options: argparse.Namespace) -> None:
                     exports=options.exports,
                     limits=limits,
                 )
-            )
+            running.enter_context(datastore)
             # `POST /shutdown` stops the Datastore emulator first.
             threading.Thread(target=_after, args=(datastore.wait, stop.send), daemon=True).start()
             env = dict(datastore.env)
             if options.tasks is not None:
                 env |= _tasks(options, limits, running)
-        except (PortInUseError, StorageError) as error:
+        except StorageError as error:
             raise StartError(str(error)) from None
         if options.memcached is not None:
             env["MEMCACHED_HOSTS"] = _memcached(options.host, options.memcached, limits, running)
@@ -83,6 +83,15 @@ def serve(options: argparse.Namespace) -> None:
             write_env_file(options.env_dir, datastore.env)
         _announce(env, datastore.viewer_url)
         stop.wait()
+
+
+@contextmanager
+def _chosen_by(option: str) -> Iterator[None]:
+    """Name the option that chooses another port, if the port cannot be used."""
+    try:
+        yield
+    except PortInUseError as error:
+        raise StartError(f"{error}; choose another by {option} PORT (0: any free one)") from None
 
 
 def _after(wait: Callable[[], None], then: Callable[[], None]) -> None:
@@ -106,11 +115,9 @@ def _memcached(host: str, port: int, limits: Limits, running: ExitStack) -> str:
     """Start the embedded memcached too, and return its address."""
     from userlock_emulator.memcache.server import start
 
-    try:
-        return running.enter_context(start(port, host, limits=limits)).address
-    except OSError as error:
-        reason = error.strerror or error
-        raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+    with _chosen_by("--memcached"):
+        server = start(port, host, limits=limits)
+    return running.enter_context(server).address
 
 
 def _tasks(options: argparse.Namespace, limits: Limits, running: ExitStack) -> dict[str, str]:
@@ -118,15 +125,16 @@ def _tasks(options: argparse.Namespace, limits: Limits, running: ExitStack) -> d
     from userlock_emulator import tasks
 
     try:
-        server = tasks.start(
-            options.tasks,
-            options.data_dir,
-            host=options.host,
-            queues=options.tasks_queue,
-            app_engine=dict(options.app_engine),
-            anywhere=options.tasks_anywhere,
-            limits=limits,
-        )
+        with _chosen_by("--tasks"):
+            server = tasks.start(
+                options.tasks,
+                options.data_dir,
+                host=options.host,
+                queues=options.tasks_queue,
+                app_engine=dict(options.app_engine),
+                anywhere=options.tasks_anywhere,
+                limits=limits,
+            )
     except ImportError as error:
         raise StartError(f"--tasks: {error}") from None
     except ValueError as error:

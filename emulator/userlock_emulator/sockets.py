@@ -1,10 +1,15 @@
 """Listening sockets, for both servers."""
 
+import errno
 import ipaddress
 import logging
 import socket
 
 _log = logging.getLogger(__name__)
+
+
+class PortInUseError(OSError):
+    """The address cannot be bound: the port is taken, or the host is not this machine."""
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
@@ -13,8 +18,24 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     A warning is logged if other machines can reach it: neither server has passwords.
 
     Raises:
-        OSError: the address is taken, does not resolve, or is not this machine's.
+        PortInUseError: the address is taken, does not resolve, or is not this machine's.
     """
+    try:
+        listener = _bound(host, port, backlog)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = "the port is taken" if taken else error.strerror
+        raise PortInUseError(f"cannot listen on {host}:{port}: {reason}") from None
+    if not is_loopback(listener):
+        _log.warning(
+            "listening on %s: any client that reaches it can read and change everything, without a"
+            " password",
+            listener.getsockname()[0],
+        )
+    return listener
+
+
+def _bound(host: str, port: int, backlog: int) -> socket.socket:
     family, kind, protocol, _name, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -27,12 +48,6 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     except BaseException:
         listener.close()
         raise
-    if not is_loopback(listener):
-        _log.warning(
-            "listening on %s: any client that reaches it can read and change everything, without a"
-            " password",
-            listener.getsockname()[0],
-        )
     return listener
 
 

@@ -53,7 +53,7 @@ def is_signed_in(user_id):
 
 @app.post("/users/<user_id>/points")
 @user_lock("user_id", allowed=is_signed_in, wait_timeout=5)
-@ndb.transactional()  # the points and the job, or neither
+@userlock.transactional  # the points and the job, or neither
 def add_points(user_id):
     wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
     wallet.points += 5

@@ -12,12 +12,14 @@ from google.cloud import ndb
 
 import userlock
 from userlock.contrib.flask import UserLock, user_lock
-from userlock.contrib.opentelemetry import instrument
 from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
-instrument()  # reports lock events, once the app has set up an SDK
 outbox = Outbox(os.environ["USERLOCK_QUEUE"])
+if "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ:
+    from telemetry import report
+
+    report(outbox)
 app = flask.Flask(__name__)
 app.secret_key = os.environ.get("SECRET_KEY")  # signs the session; without it nobody is signed in
 UserLock(
@@ -51,7 +53,7 @@ def is_signed_in(user_id):
 
 @app.post("/users/<user_id>/points")
 @user_lock("user_id", allowed=is_signed_in, wait_timeout=5)
-@ndb.transactional()  # the points and the job, or neither
+@userlock.transactional  # the points and the job, or neither
 def add_points(user_id):
     wallet = Wallet.get_by_id(user_id) or Wallet(id=user_id)
     wallet.points += 5

@@ -22,6 +22,11 @@ gcloud tasks queues add-iam-policy-binding jobs --project="$project" --location=
 gcloud iam service-accounts add-iam-policy-binding "$jobs" --project="$project" \
   --member="serviceAccount:$app" --role=roles/iam.serviceAccountUser
 
+# The service sends its metrics: alerts for them are in ../monitoring.
+gcloud services enable telemetry.googleapis.com --project="$project"
+gcloud projects add-iam-policy-binding "$project" \
+  --member="serviceAccount:$app" --role=roles/telemetry.metricsWriter
+
 gcloud scheduler jobs create http relay --project="$project" --location="$region" \
   --schedule="* * * * *" --uri="$site/userlock/relay" --http-method=POST \
   --oidc-service-account-email="$jobs" --oidc-token-audience="$site/userlock/jobs"

@@ -41,11 +41,18 @@ def read(path: str) -> Any:
 
 
 def environment_of(document: Any) -> dict[str, str]:
-    """Return the environment that an `app.yaml` or a `service.yaml` gives the site."""
+    """Return the environment that an `app.yaml` or a `service.yaml` gives the site.
+
+    Without that of metrics, which tests/contract/test_monitoring.py receives.
+    """
     if "env_variables" in document:
         return dict(document["env_variables"])
     (container,) = document["spec"]["template"]["spec"]["containers"]
-    return {each["name"]: each.get("value", each["name"]) for each in container["env"]}
+    return {
+        each["name"]: each.get("value", each["name"])
+        for each in container["env"]
+        if not each["name"].startswith("OTEL_")
+    }
 
 
 def run_setup(script: str, folder: Path) -> dict[str, Command]:

@@ -111,6 +111,14 @@ def check_cloud_run(texts: Texts, folder: Path) -> None:
             f"iam service-accounts {binding} {address.service_account}",
             {"project": PROJECT, **may_use, "role": "roles/iam.serviceAccountUser"},
         ),
+        "services enable": (
+            "services enable telemetry.googleapis.com",
+            {"project": PROJECT},
+        ),
+        f"projects {binding}": (
+            f"projects {binding} {PROJECT}",
+            {**may_use, "role": "roles/telemetry.metricsWriter"},
+        ),
         "scheduler jobs create http": (
             "scheduler jobs create http relay",
             {

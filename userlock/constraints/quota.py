@@ -134,7 +134,7 @@ class Quota:
             flag="over_quota",
         )
 
-        @ndb.transactional()
+        @userlock.transactional
         def archive(user_id, key):
             project = key.get()
             project.archived = True
@@ -207,7 +207,7 @@ class Quota:
         if not in_transaction():
             raise JobStagedOutside(
                 f"quota {self.name} was stamped outside of a transaction, which would have to "
-                f"carry the stamp. To fix it: stamp in the function under `@ndb.transactional()` "
+                f"carry the stamp. To fix it: stamp in the `@userlock.transactional` function "
                 f"that writes the change, or use stamp_now()",
                 job=self._job.name,
             )

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Never, TypedDict
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
-from userlock.callsite import CallSite
+from userlock.callsite import is_application
 from userlock.contrib.hooks import Answer, Header, hooks_of
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
@@ -287,22 +287,18 @@ def log_violation(logger: logging.Logger, request: str, error: WriteViolation) -
     It was logged when it was raised: an application might drop the error.
     """
     if error.logged:
-        name, stack = type(error).__name__, _stack_to_put(error)
+        name, stack = type(error).__name__, _stack_of_app(error)
         logger.error("%s failed by the %s above, which was raised here:\n%s", request, name, stack)
     else:
         logger.error("%s failed", request, exc_info=error)
 
 
-def _stack_to_put(error: WriteViolation) -> str:
-    """Return the stack down to the put site: below it are frames of ndb and of this library."""
-    stack = traceback.extract_tb(error.__traceback__)
-    site = error.put_at
-    numbers = [
-        number
-        for number, frame in enumerate(stack, 1)
-        if isinstance(site, CallSite) and (frame.filename, frame.lineno) == (site.file, site.line)
-    ]
-    return "".join(traceback.format_list(stack[: max(numbers, default=None)])).rstrip("\n")
+def _stack_of_app(error: WriteViolation) -> str:
+    """Return the stack without the frames of frameworks, ndb and this library."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    # An application may be installed as a package: then everything is shown.
+    shown = [each for each in frames if is_application(each[0])] or frames
+    return "".join(traceback.StackSummary.extract(iter(shown)).format()).rstrip("\n")
 
 
 def close(stack: ExitStack, error: BaseException | None, path: str) -> None:

@@ -114,6 +114,7 @@ class Model(Stamped, ndb.Model):
     if TYPE_CHECKING:  # ndb's own methods, which have no types
         key: Any
 
+        def __init__(self, **values: Any) -> None: ...
         @classmethod
         def get_by_id(
             cls,

@@ -141,6 +141,11 @@ def ndb_key_of(raw_key: Any) -> Any:
         return path
 
 
+def class_of(kind: str) -> Any:
+    """Return the latest class of a kind, of whatever base, or None."""
+    return ndb_package.Model._kind_map.get(kind)
+
+
 # --- replacing ndb's functions --------------------------------------------------------------
 
 

@@ -47,11 +47,11 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call, method_of
-from userlock.ndb.patches import name_in, ndb_key_of
+from userlock.ndb.patches import class_of, name_in, ndb_key_of
 from userlock.ndb.pending import watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
-from userlock.ndb.provenance import PARTIAL, Origin, origin
+from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
 from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
@@ -527,8 +527,12 @@ def _refusal(
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
+        latest = class_of(kind_of(key))
         return WriteNotFenced.without_ticket(
-            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation)
+            key=ndb_key_of(key),
+            put_at=here(),
+            deleting=deletes(mutation),
+            rival=None if latest is None or issubclass(latest, Stamped) else latest,
         )
     if not request.transaction and ticket.relies_on_its_locks:
         try:

@@ -199,7 +199,7 @@ class Job(Generic[_P, _R]):
         if not in_transaction():
             raise JobStagedOutside(
                 f"job {self.name} was staged outside of a transaction, which would have to carry "
-                f"it. To fix it: stage it in the function under `@ndb.transactional()` that "
+                f"it. To fix it: stage it in the `@userlock.transactional` function that "
                 f"writes the change, or use stage_now()",
                 job=self.name,
             )

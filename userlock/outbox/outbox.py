@@ -44,7 +44,7 @@ class Outbox:
         @outbox.job(never_retry=[BadAddress])
         def send_receipt(user_id: str, cents: int) -> None: ...
 
-        @ndb.transactional()
+        @userlock.transactional
         def buy(user_id: str) -> None:
             ...
             send_receipt.stage(user_id, cents=2000)

@@ -31,9 +31,9 @@ from userlock_emulator.datastore.viewer.paths import is_viewer, may_wait
 from userlock_emulator.exports import datastore_variables
 from userlock_emulator.limits import DEFAULTS, Limits
 from userlock_emulator.port.reply import Reply
-from userlock_emulator.port.server import Port, Running, address_of, bind
-from userlock_emulator.port.server import PortInUseError as PortInUseError
-from userlock_emulator.sockets import is_loopback
+from userlock_emulator.port.server import Port, Running, address_of
+from userlock_emulator.sockets import PortInUseError as PortInUseError
+from userlock_emulator.sockets import is_loopback, listen
 
 if TYPE_CHECKING:
     from userlock_emulator.datastore.viewer.pages import Viewer
@@ -248,7 +248,7 @@ def start(
         available = ", ".join(CONCURRENCY_MODES)
         raise ValueError(f"unknown concurrency mode {concurrency_mode!r}; available: {available}")
     policy = IndexPolicy(indexes, None if index_file is None else Path(index_file))
-    listener = bind(host, port)
+    listener = listen(host, port)
     try:
         storage = Storage(None if data_dir is None else Path(data_dir), now=now)
     except StorageError:

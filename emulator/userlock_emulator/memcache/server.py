@@ -57,7 +57,7 @@ class _Client:
 class Server:
     """A memcached that lives in this process.
 
-    The constructor listens, and raises OSError if the address is taken or does not resolve. `start`
+    The constructor listens, and raises PortInUseError if it cannot. `start`
     serves in a daemon thread. As a context manager it starts and stops. Its data ends with it.
     """
 

@@ -1,7 +1,6 @@
 """The port as a whole: a socket, gRPC and HTTP/1.1 behind it, threads, start and stop."""
 
 import abc
-import errno
 import math
 import os
 import socket
@@ -19,29 +18,11 @@ from userlock_emulator.port.front import Front
 from userlock_emulator.port.grpc_service import serve
 from userlock_emulator.port.rpcs import Rpcs
 from userlock_emulator.port.web import MAX_REQUEST_BYTES, Answer, Web
-from userlock_emulator.sockets import is_loopback, listen
+from userlock_emulator.sockets import is_loopback
 
 # Requests beside the RPCs have threads of their own, so that a fault that holds all RPCs can be
 # removed.
 _CONTROL_THREADS = 8
-
-
-class PortInUseError(OSError):
-    """The address cannot be bound: the port is taken, or the host is not this machine."""
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; port 0 picks a free port.
-
-    Raises:
-        PortInUseError: the address cannot be bound.
-    """
-    try:
-        return listen(host, port)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        reason = "the port is taken" if taken else error.strerror
-        raise PortInUseError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def address_of(listener: socket.socket) -> str:

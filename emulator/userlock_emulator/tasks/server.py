@@ -8,8 +8,9 @@ from pathlib import Path
 from userlock_emulator.exports import tasks_variables
 from userlock_emulator.limits import DEFAULTS, Limits
 from userlock_emulator.port.reply import Reply
-from userlock_emulator.port.server import Port, Running, address_of, bind
+from userlock_emulator.port.server import Port, Running, address_of
 from userlock_emulator.port.status import RpcError, StorageError
+from userlock_emulator.sockets import listen
 from userlock_emulator.tasks import betas, protos
 from userlock_emulator.tasks.batches import Batches
 from userlock_emulator.tasks.betas import BETAS
@@ -216,7 +217,7 @@ def start(
     """
     services_of = {"": app_engine} if isinstance(app_engine, str) else dict(app_engine)
     addresses = {service: address for service, address in services_of.items() if address}
-    listener = bind(host, port)
+    listener = listen(host, port)
     try:
         storage = Storage(None if data_dir is None else Path(data_dir))
     except StorageError:

@@ -58,7 +58,7 @@ def _told(customer: str) -> None:
 
 
 def _with_outbox(customer: str) -> None:
-    @ndb.transactional()
+    @userlock.transactional
     def place() -> None:
         if LabOrder.get_by_id(customer) is None:
             # Before the job's own hook: the engine never hears of the job, and the relay finds it.

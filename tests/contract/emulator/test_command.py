@@ -101,6 +101,11 @@ class TestRefused:
             (["--concurrency-mode", "x"], "'x'"),
             (["export"], "--help"),
             (["--port", "0", "--host", "192.0.2.1"], "192.0.2.1"),
+            (["strat"], "did you mean start?"),
+            (["nothing-like-it"], "no command is called"),
+            (["--prot", "1"], "did you mean --port?"),
+            (["start", "--data-dri=x"], "did you mean --data-dir?"),
+            (["env", "--unste"], "did you mean --unset?"),
             (["--indexes", "enforced"], "index file"),
             (["--index-file", "/missing"], "/missing"),
             # Google's options, and those that it does not have.
@@ -132,14 +137,17 @@ class TestRefused:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             first = [] if option == "--port" else ["--port", "0"]
-            refused(run_to_end(*first, option, port), port)
+            said = f"{port}: the port is taken; choose another by {option} PORT"
+            refused(run_to_end(*first, option, port), said)
 
     def test_data_that_cannot_be_used(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         data, file = tmp_path / "data", tmp_path / "file"
         file.touch()
-        refused(run_to_end("--port", "0", "--data-dir", str(file)), str(file))
+        for folder in (file, file / "below"):
+            said = f"{file} is a file, not a folder"
+            refused(run_to_end("--port", "0", "--data-dir", str(folder)), said)
         again = ["--port", "0", "--data-dir", str(data)]
         start("--data-dir", str(data), act=lambda _: refused(run_to_end(*again), "another"))
         (database,) = data.glob("*.sqlite3")

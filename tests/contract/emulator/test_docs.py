@@ -69,12 +69,13 @@ def test_in_the_same_process() -> None:
 
 def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASTORE_EMULATOR_HOST", raising=False)
-    *tests, options = FIXTURES.text.split("\n\n\n")
+    imports, *tests, options = FIXTURES.text.split("\n\n\n")
     pytester.makeconftest(f"import pytest\n\n{options}")
     use = "    client.put(datastore.Entity(client.key('K', 'a')))\n"
     use += "    assert len(list(client.query(kind='K').fetch())) == 1\n"
     pytester.makepyfile(
-        "from google.cloud import datastore\n\n" + "".join(f"{test}\n{use}\n" for test in tests)
+        f"from google.cloud import datastore\n{imports}\n\n"
+        + "".join(f"{test}\n{use}\n" for test in tests)
     )
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 

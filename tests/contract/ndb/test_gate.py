@@ -135,6 +135,23 @@ def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.usefixtures("context")
+def test_another_class_of_the_kind() -> None:
+    """ndb loads entities as the class that was defined last."""
+
+    def define() -> Any:
+        class Simple(ndb.Model):
+            points = ndb.IntegerProperty()
+
+        return Simple
+
+    rival = define()
+    with pytest.raises(userlock.WriteNotFenced) as caught:
+        rival(id="ann", points=1).put()
+    assert f"{__name__}.{rival.__qualname__} has the kind of a userlock model" in str(caught.value)
+    assert "To fix it: derive it from `userlock.Model`" in str(caught.value)
+
+
 class TestWithoutTheGate:
     """The negative control: all of these land."""
 

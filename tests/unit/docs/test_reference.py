@@ -18,6 +18,7 @@ import userlock
 import userlock.errors
 import userlock.testing
 from tests.documents import ROOT, Page
+from tools.reference import RENDERED, rendered
 from userlock import events
 from userlock.contrib import flask, wsgi
 from userlock.contrib.request_scope import RequestOptions, RequestScope
@@ -82,6 +83,13 @@ def test_each_fixture_is_in_the_reference() -> None:
     from userlock.testing import plugin
 
     assert {f"userlock.testing.fixtures.{name}" for name in plugin.__all__} <= set(SHOWN)
+
+
+def test_it_is_rendered_for_readers_of_the_repository() -> None:
+    there = {path.name: path.read_text() for path in RENDERED.glob("*.md")}
+    assert there == rendered(), "run `make reference`"
+    entries = re.findall(r"^### `(\S+)`$", "".join(there.values()), re.MULTILINE)
+    assert sorted(entries) == sorted(SHOWN)
 
 
 def test_nothing_is_there_twice() -> None:

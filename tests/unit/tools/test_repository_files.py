@@ -119,7 +119,7 @@ FETCHED = [
     ("emulator/Dockerfile", r"^FROM (.+)", IMAGE),
     ("emulator/Dockerfile", r"pip install (.+)", r".* --(require-hashes|no-build-isolation) .*"),
     ("examples/cloudrun/Dockerfile", r"^FROM (.+)", IMAGE),
-    ("examples/cloudrun/requirements.txt", r"^([^#].+)", r"\./wheels/\S+|[\w-]+==[\d.]+"),
+    ("examples/cloudrun/requirements.txt", r"^([^#].+)", r"\./wheels/\S+|[\w[\]-]+==[\d.]+"),
     ("examples/appengine/requirements.txt", r"^([^#].+)", r"\./wheels/\S+|[\w-]+==[\d.]+"),
     ("tools/setup.sh", r"-m pip (\S+ .+) 2>", r".* --(require-hashes|no-build-isolation)"),
     ("tools/need-servers.sh", r"npm (\w+)", "ci"),

@@ -1,0 +1,9 @@
+output "site" {
+  description = "The address of the service."
+  value       = local.site
+}
+
+output "store" {
+  description = "USERLOCK_STORE, for `userlock doctor` on a machine in the network."
+  value       = "valkey://${local.valkey.ip_address}:${local.valkey.port}/0?prefix=${local.prefix}"
+}
