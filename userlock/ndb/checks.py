@@ -46,13 +46,12 @@ from userlock.ndb.context import (
 from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete, kind_of
+from userlock.ndb.pending import books_of
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     OVERTAKEN,
     PARTIAL,
     Stamp,
-    last_puts,
-    newer_put,
     put_in_running_transaction,
     stamp_of,
 )
@@ -184,13 +183,21 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
 
     The other put was under the tenure; without one, in the running transaction.
     """
-    last = last_puts(tenure).get(entity._userlock_key)
-    if last is None or last.entity() is entity:
+    puts = current_attempt().puts if tenure is None else books_of(tenure).puts
+    last = puts.get(entity._userlock_key)
+    if last is None or last.entity() is entity or not last.counts:
         return None
-    newer = newer_put(entity, stamp, tenure)
-    if newer is None:
+    if stamp is None:
+        # Outside of a transaction, the insert refuses a new object for an existing entity.
+        if last.transaction is None:
+            return None
+    # A transaction reads the state at its beginning, never its own writes: an object that
+    # is read after a put in the same transaction is outdated all the same.
+    elif stamp.order > last.order and (
+        last.transaction is None or last.transaction != stamp.transaction
+    ):
         return None
-    return StaleObjectPut, f"the newer object was put at {newer.place or 'a place not captured'}"
+    return StaleObjectPut, f"the newer object was put at {last.place or 'a place not captured'}"
 
 
 def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
@@ -380,7 +387,7 @@ def cached_is_good(entity: Any) -> bool:
         # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
-        and newer_put(entity, stamp, scope.held[lock_id]) is None
+        and _outdated(entity, stamp, scope.held[lock_id]) is None
     )
 
 

@@ -49,11 +49,6 @@ class Moment:
             and not unguarded
         )
 
-    @property
-    def raises(self) -> bool:
-        """Return whether violations are raised, not only logged."""
-        return self.settings.enforcement is Enforcement.RAISE
-
 
 def report(violation: WriteViolation) -> None:
     """Raise the violation, or log it, as the settings say."""

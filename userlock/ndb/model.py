@@ -27,7 +27,7 @@ from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import Stamped, stamp_now, stamp_of
+from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, stamp_of
 from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
@@ -230,7 +230,9 @@ class Model(Stamped, ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            self._userlock_stamp = stamp_now(self._userlock_key, version, place_of_read())
+            self._userlock_stamp = Stamp(
+                self._userlock_key, version, place_of_read(), None, NO_LOCKS, None, next(orders)
+            )
 
     def __copy__(self) -> Any:
         return self._userlock_copied({}, lambda value: value)

@@ -48,6 +48,8 @@ class Books:
 
     def __init__(self) -> None:
         self.writes: dict[int, PendingWrite] = {}
+        #: The latest put of each entity, by key: a `provenance.LastPut`, or None.
+        self.puts: dict[Any, Any] = {}
         #: By the id of the error.
         self.unseen: dict[int, tuple[BaseException, Failure]] = {}
         self.had_failure = False
@@ -255,32 +257,29 @@ class PendingWrite:
     future: Any = None
     #: What sends it, a gRPC future; None before.
     sent_by: Any = None
-    _books: Sequence[Books] = ()
+    books: Sequence[Books] = ()
+    #: The `in_flight` writes that it is among, by its key.
+    _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
+    _key: Any = None
 
     def __init__(self, context: Any) -> None:
         self.number = next(_numbers)
         self.begun_in = context
         self.begun_by = threading.get_ident()
 
-    def enter(self, future: Any, tenures: Iterable[HeldLock]) -> None:
-        """Enter it in the books of the locks that it is begun under, or else of the request."""
+    def enter(self, future: Any) -> None:
+        """Enter it in its books, until it is over."""
         self.future = future
-        number = self.number
-        self._books = in_books = []
-        for tenure in tenures:
-            books = books_of(tenure)
-            books.writes[number] = self
-            in_books.append(books)
-        if not in_books and self.begun_in.transaction is None:
-            books = books_of_request(request_notes())
-            books.writes[number] = self
-            in_books.append(books)
+        for books in self.books:
+            books.writes[self.number] = self
         future.add_done_callback(self._over)
 
     def forget(self) -> None:
         """Leave the books."""
-        for books in self._books:
+        for books in self.books:
             books.writes.pop(self.number, None)
+        if self._flying and self._flying.get(self._key) is self:
+            del self._flying[self._key]
         self.future = None
 
     def _over(self, future: Any) -> None:
@@ -300,7 +299,7 @@ def watch_over(future: Any) -> Any:
     """Have the locks that are held now wait for an operation that writes. Returns its future."""
     context, scope = current_context(), current_scope()
     if context is not None and scope is not None and scope.held:
-        PendingWrite(context).enter(future, scope.held.values())
+        _enter(PendingWrite(context), future, scope.held.values())
     return future
 
 
@@ -308,7 +307,12 @@ def watch_commit(sent_by: Any, tenures: Iterable[HeldLock]) -> None:
     """Have locks wait for the answer to a transaction's commit, whatever ndb's wait ends by."""
     write = PendingWrite(current_context())
     write.sent_by = sent_by
-    write.enter(sent_by, tenures)
+    _enter(write, sent_by, tenures)
+
+
+def _enter(write: PendingWrite, future: Any, tenures: Iterable[HeldLock]) -> None:
+    write.books = list(map(books_of, tenures))
+    write.enter(future)
 
 
 # --- waiting --------------------------------------------------------------------------------

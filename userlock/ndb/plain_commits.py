@@ -463,5 +463,6 @@ class PlainCommit:
                 refused[index] = result.version
             else:
                 self._results[index] = result
-                self.settle(index, Landed(result.version))
+                if self.writes[index] is not None:
+                    self.outcomes[index] = Landed(result.version)
         return refused

@@ -96,17 +96,20 @@ class TransactionCommit:
         self._request = request
         self._count = len(writes)
         self._sent = [position for position in range(len(writes)) if position not in skipped]
-        self._watched = [
-            _Watched(position, mutation, write, name_of(key_of(mutation)))
-            for position, mutation in zip(self._sent, request.mutations, strict=True)
-            if (write := writes[position]) is not None
-        ]
-        complete = [each for each in self._watched if is_complete(key_of(each.mutation))]
+        self._watched: list[_Watched] = []
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
         self._firsts: dict[Name, _Watched] = {}
-        for each in complete:
-            self._firsts.setdefault(each.name, each)
-        self._lasts = {each.name: each for each in complete}
+        self._lasts: dict[Name, _Watched] = {}
+        for position, mutation in zip(self._sent, request.mutations, strict=True):
+            write = writes[position]
+            if write is None:
+                continue
+            key = key_of(mutation)
+            watched = _Watched(position, mutation, write, name_of(key))
+            self._watched.append(watched)
+            if is_complete(key):
+                self._firsts.setdefault(watched.name, watched)
+                self._lasts[watched.name] = watched
         #: The last mutations that change claims. Those before them count for nothing.
         self._claiming = [
             Pair(each.position, each.mutation, each.write)
@@ -177,7 +180,12 @@ class TransactionCommit:
 
     def _examine(self) -> Steps:
         """Look up, in the transaction, what decides about it."""
-        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        keys = []
+        for each in self._watched:
+            if each.write.base_version:
+                keys.append(key_of(each.mutation))
+        if self._further is None and not keys:
+            return Looked({}, {})
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
         looked: Looked = yield from look_up(self._request, keys, self._request.transaction)

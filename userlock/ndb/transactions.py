@@ -101,21 +101,22 @@ class _Attempts:
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
-        self._latest = Attempt()
+        self._latest: Attempt | None = None
 
     def __call__(self) -> Any:
-        before = self._latest
-        for write in before.tickets:
-            write.trying_again()
-        attempt = self._latest = current_attempt()
-        puts = [write for write in before.tickets if write.entity is not None]
-        attempt.earlier = puts or before.earlier
+        before, attempt = self._latest, current_attempt()
+        self._latest = attempt
+        if before is not None:
+            for write in before.tickets:
+                write.trying_again()
+            puts = [write for write in before.tickets if write.entity is not None]
+            attempt.earlier = puts or before.earlier
         current_context().call_on_transaction_complete(attempt.end)
         return self._run()
 
     def committed(self) -> None:
         """Call the functions that wait for the commit, outside of locks."""
-        for scope, callback in self._latest.afterwards:
+        for scope, callback in () if self._latest is None else self._latest.afterwards:
             if scope is None:
                 callback()
             else:

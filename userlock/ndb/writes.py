@@ -25,10 +25,11 @@ import abc
 import contextvars
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
+from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite
 from userlock.errors import (
@@ -47,9 +48,10 @@ from userlock.errors import (
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
-from userlock.ndb import capabilities
+from userlock.ndb.capabilities import honours_base_version, why_not_fenced
 from userlock.ndb.checks import check_delete, check_put, check_whole
 from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
+from userlock.ndb.commits import path_of as path_in
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
@@ -65,7 +67,9 @@ from userlock.ndb.patches import (
     path_of,
 )
 from userlock.ndb.pending import (
+    Books,
     PendingWrite,
+    books_of,
     books_of_request,
     error_of,
     note_failure,
@@ -79,22 +83,23 @@ from userlock.ndb.provenance import (
     PARTIAL,
     LastPut,
     Stamp,
-    last_puts,
-    stamp_now,
+    orders,
     stamp_of,
 )
-from userlock.ndb.wire import TicketedKey, kind_in
-from userlock.settings import Reaction
+from userlock.ndb.wire import TicketedKey, kind_in, number_in
+from userlock.settings import Enforcement, Reaction
 
 #: The writes that have not passed the gate yet, by number. Their futures and transactions keep
 #: them.
 _open: weakref.WeakValueDictionary[int, Write] = weakref.WeakValueDictionary()
 
 
-def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Write | None:
-    """Return the write with that number, once, if it is for the entity with that key."""
-    write = _open.pop(number, None)
-    return write if write is not None and write.is_for(path, namespace) else None
+def redeem(key: Any) -> Write | None:
+    """Return the write whose number is in a (raw) key, once, if it is for the entity of that."""
+    write = _open.pop(number_in(key), None)
+    if write is not None and write.is_for(path_in(key), key.partition_id.namespace_id):
+        return write
+    return None
 
 
 class Write(PendingWrite, abc.ABC):
@@ -121,6 +126,8 @@ class Write(PendingWrite, abc.ABC):
     claimed: tuple[Any, ...] = ()
     withdrawn = doubtful = checked = relies_on_its_locks = False
     new_id = False
+    #: Whether its entity was read in its transaction, which protects it.
+    _read_here = False
     _lock_id: str | None = None
     _stamp: Stamp | None = None
     _now: Moment
@@ -130,6 +137,7 @@ class Write(PendingWrite, abc.ABC):
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
+    _last_put: LastPut | None = None
     attempt: Attempt | None = None
 
     def __init__(
@@ -158,8 +166,8 @@ class Write(PendingWrite, abc.ABC):
         self._notes = request_notes()
         self._ledger = self._notes.ledger
         self._flying = in_flight(context)
-        #: Restore the history of puts, if it is withdrawn.
-        self._undo: list[tuple[dict[Any, LastPut], LastPut | None, LastPut | None]] = []
+        #: The histories of puts that it has changed, with the entries before.
+        self._undo: list[tuple[dict[Any, LastPut | None], LastPut | None]] = []
 
     # --- its beginning ----------------------------------------------------------------------
 
@@ -173,7 +181,10 @@ class Write(PendingWrite, abc.ABC):
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
             if self.checked:
-                self.begun(future)
+                self._begun(future)
+                if self.attempt is None and not self.new_id:
+                    self._flying[self._key] = self
+                self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
                     group.writes.append(self)
         except BaseException as error:
@@ -201,21 +212,26 @@ class Write(PendingWrite, abc.ABC):
         #: As the key was before Datastore allocates an id.
         self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
         self.new_id = len(self._path) % 2 == 1
-        in_transaction = now.transaction is not None
-        if in_transaction:
+        self.books = books = list(map(books_of, tenures))
+        if now.transaction is not None:
             self.attempt = current_attempt()
             if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
+        elif not books:
+            books.append(books_of_request(self._notes))
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
-            if now.fenced and not (in_transaction and stamp.is_of(now.transaction)):
+            self._read_here = now.transaction is not None and stamp.is_of(now.transaction)
+            if now.fenced and not self._read_here:
                 self.base_version = stamp.version
                 if stamp.version <= 0:
                     self.base_version = self._version_to_build_on(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
-            capabilities.require_base_version(now.context.client, self._not_fenced)
+            honoured = honours_base_version(now.context.client)
+            if not honoured:
+                raise self._not_fenced(*why_not_fenced(now.context.client, honoured))
         _open[self.number] = self
         self.checked = True
 
@@ -232,22 +248,26 @@ class Write(PendingWrite, abc.ABC):
             "server that reports no versions)",
         )
 
-    def number_for(self, ds_key: Any) -> int:
-        """Return its number, once, if that is its key, as one of google-cloud-datastore's; or 0."""
+    def ticketed(self, ds_key: Any, content: Any = None) -> Any:
+        """Return the key for its message, with its number once; unchanged if it is another's.
+
+        Args:
+            ds_key: the key, one of google-cloud-datastore's.
+            content: what ndb has made of the entity; None for a delete.
+        """
         if not self.checked or self._key_sent:
-            return 0
+            return ds_key
         if not self.is_for(ds_key.flat_path, ds_key.namespace):
-            return 0
+            return ds_key
         self._key_sent = True
-        return self.number
+        if content is not None and self.attempt is not None:
+            self.sends(content)
+        return TicketedKey.of(ds_key, self.number)
 
     # --- on its way -------------------------------------------------------------------------
 
-    def begun(self, future: Any) -> None:
-        """Note that the write is on its way."""
-        if self.attempt is None and not self.new_id:
-            self._flying[self._key] = self
-        self.enter(future, self.tenures)
+    def _begun(self, future: Any) -> None:
+        """Note a put as the latest one of its entity."""
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -255,7 +275,7 @@ class Write(PendingWrite, abc.ABC):
         if sent_by is not None and self.attempt is None and not sent_by.done():
             return  # it has another error than the write's own, and `wait_for` goes on
         self.forget()
-        error = error_of(future)
+        error: BaseException | None = tasklets.Future.exception(future)  # without asking it
         self._ended(error is not None)
         if error is None or self.withdrawn:
             return
@@ -265,10 +285,8 @@ class Write(PendingWrite, abc.ABC):
             self.future = future
         note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
 
-    def forget(self) -> None:
-        super().forget()
-        if self._flying and self._flying.get(self._key) is self:
-            del self._flying[self._key]
+    def sends(self, content: Any) -> None:
+        """Take what ndb has made of the entity, and is about to send in a transaction."""
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
@@ -292,16 +310,22 @@ class Write(PendingWrite, abc.ABC):
         if self.number in _open:
             self.withdrawn = True
             while self._undo:
-                history, last, before = self._undo.pop()
-                if history.get(self._key) is last:
-                    _set(history, self._key, before)
+                history, before = self._undo.pop()
+                if history.get(self._key) is self._last_put:
+                    history[self._key] = before
             if self.attempt is not None and self.deleting:
                 self.attempt.deleted.discard(self._key)
 
-    def _put_into(self, history: dict[Any, LastPut], last: LastPut | None) -> None:
-        """Make this the latest put of the entity. None removes the entry."""
-        self._undo.append((history, last, history.get(self._key)))
-        _set(history, self._key, last)
+    def _note_last_put(self, last: LastPut | None) -> None:
+        """Note the latest put of the entity, None after a delete: under its locks, and in its
+        transaction."""
+        self._last_put = last
+        places: list[Books | Attempt] = [*self.books] if self.tenures else []
+        if self.attempt is not None:
+            places.append(self.attempt)
+        for each in places:
+            self._undo.append((each.puts, each.puts.get(self._key)))
+            each.puts[self._key] = last
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -312,9 +336,7 @@ class Write(PendingWrite, abc.ABC):
     def _find_reliance(self) -> None:
         """Find out whether only its locks protect it: Datastore would not refuse it."""
         if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
-            # A transaction protects what was read in it.
-            stamp = self._stamp
-            self.relies_on_its_locks = stamp is None or not stamp.is_of(self._now.transaction)
+            self.relies_on_its_locks = not self._read_here
 
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
@@ -343,7 +365,7 @@ class Write(PendingWrite, abc.ABC):
 
         Plans ask in gRPC's threads.
         """
-        if not self.relies_on_its_locks or not self._now.raises:
+        if not self.relies_on_its_locks or self._now.settings.enforcement is not Enforcement.RAISE:
             return True
         return next(self._lapses(""), None) is None
 
@@ -364,7 +386,7 @@ class Write(PendingWrite, abc.ABC):
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             if self._notes.failures:
-                for books in (*self._books, books_of_request(self._notes)):
+                for books in (*self.books, books_of_request(self._notes)):
                     books.forget(self.entity_key)
             self.landed(outcome)
             return None
@@ -461,13 +483,6 @@ class Write(PendingWrite, abc.ABC):
         )
 
 
-def _set(history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
-    if last is None:
-        history.pop(key, None)
-    else:
-        history[key] = last
-
-
 # --- puts -----------------------------------------------------------------------------------
 
 
@@ -476,7 +491,6 @@ class Put(Write):
 
     #: What ndb has made of the entity.
     content: Any = None
-    _last_puts: Sequence[LastPut] = ()
 
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks.
@@ -546,7 +560,7 @@ class Put(Write):
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
         known: tuple[Any, ...] | None = None
         stamp = self._stamp
-        if stamp is not None and (self.base_version or stamp.is_of(self._now.transaction)):
+        if stamp is not None and (self.base_version or self._read_here):
             known = stamp.claims
         elif self.new_id or self.must_be_new:
             known = ()
@@ -601,24 +615,16 @@ class Put(Write):
             report(self._error)
             self._error = None
 
-    def begun(self, future: Any) -> None:
-        if (
-            not future.done() or error_of(future) is None
-        ):  # otherwise ndb could not make a message: nothing is put
-            self._last_puts = puts = []
-            transaction = self.begun_in.transaction
-            places: tuple[HeldLock | None, ...] = self.tenures
-            if transaction is not None:
-                places = (*places, None)
-            for place in places:
-                last = LastPut(self.entity, self.at, transaction)
-                puts.append(last)
-                if not self.new_id:
-                    self._put_into(last_puts(place), last)
-        super().begun(future)
+    def _begun(self, future: Any) -> None:
+        # Otherwise ndb could not make a message: nothing is put.
+        if not future.done() or error_of(future) is None:
+            self._last_put = LastPut(self.entity, self.at, self.begun_in.transaction)
+            if not self.new_id:
+                self._note_last_put(self._last_put)
 
     def _ended(self, failed: bool) -> None:
-        for last in self._last_puts:
+        last = self._last_put
+        if last is not None:
             last.under_way = last.transaction is not None and not failed
         if self.new_id and not failed:
             # An id has been allocated, and the application has not changed the key again yet.
@@ -627,7 +633,7 @@ class Put(Write):
             if stamp is not None:
                 self._ledger.saw(stamp)
             if self.attempt is not None:
-                self.attempt.puts[self._key] = self._last_puts[-1]
+                self.attempt.puts[self._key] = last
                 self._ledger.allocated(self._key)
 
     def landed(self, outcome: Landed) -> None:
@@ -636,17 +642,15 @@ class Put(Write):
         key = self._key if is_complete(self._key) else None
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = stamp_now(
-            key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
-        )
+        stamp = Stamp(key, version, self.at, self._lock_id, now.held, None, next(orders), claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
         if key is not None:
             self._ledger.saw(stamp)
-        for last in self._last_puts:
-            last.version = version
-            last.under_way = False
+        last = self._last_put
+        if last is not None:
+            last.version, last.under_way = version, False
 
 
 def _write_through(entity: Any) -> None:
@@ -678,14 +682,14 @@ class Delete(Write):
 
     deleting = True
 
-    def number_for(self, ds_key: Any) -> int:
+    def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         if not self.checked and self._error is None:
             try:
                 self._check()
             except Exception as error:
                 self._error = error
                 raise
-        return super().number_for(ds_key)
+        return super().ticketed(ds_key)
 
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
@@ -700,11 +704,9 @@ class Delete(Write):
         rows = self._model._userlock_rows
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
-        if tenure is not None:
-            self._put_into(last_puts(tenure), None)
+        self._note_last_put(None)
         if self.attempt is not None:
             self.attempt.deleted.add(key)
-            self._put_into(self.attempt.puts, None)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
@@ -736,22 +738,6 @@ _group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
 
 #: Returns the write that begins here, or None.
 writing = _writing.get
-
-
-def key_to_send(ds_key: Any, content: Any = None) -> Any:
-    """Return the key for the message of the write that begins here, with its number.
-
-    Args:
-        ds_key: the key, one of google-cloud-datastore's.
-        content: what ndb has made of the entity; None for a delete.
-    """
-    current = _writing.get()
-    number = 0 if current is None else current.number_for(ds_key)
-    if not number:
-        return ds_key
-    if content is not None and current.attempt is not None:
-        current.sends(content)
-    return TicketedKey.of(ds_key, number)
 
 
 def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
