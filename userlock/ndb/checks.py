@@ -91,7 +91,7 @@ def check_put(
         return None, ()
     held = now.held
     before = None
-    if stamp is not None and stamp.lock_id != lock_id:
+    if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
         before = _as_lock_id(stamp.lock_id)
         if before == lock_id:  # a number and its string are one id
             before = None

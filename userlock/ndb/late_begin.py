@@ -200,7 +200,8 @@ class _First:
 
     def exception(self, *args: Any, **kwargs: Any) -> Any:
         error = self._call.exception(*args, **kwargs)
-        self._transaction.answered(self._call)  # gRPC may not have told it yet
+        if self._transaction.call is self._call:  # gRPC has not told it yet
+            self._transaction.answered(self._call)
         if error is None and not self._transaction.id:
             return _no_id()  # what was read is in no transaction
         return error

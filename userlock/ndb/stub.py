@@ -494,9 +494,8 @@ def _raise_unseen(attempt: Attempt) -> None:
     commit, for instance because the global cache does not answer, is missing in the commit.
     """
     for ticket in attempt.tickets:
-        future = ticket.failed_future
-        if future is not None:
-            future.check_success()
+        if ticket.future is not None and ticket.has_unseen_error:
+            ticket.future.check_success()
 
 
 def _refusal(

@@ -155,7 +155,8 @@ class TransactionCommit:
 
     def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
-            put_write_id(each.mutation, each.write)
+            if each.write.write_id is not None:
+                put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
             if first and each.write.must_be_new:
                 turn_into_insert(each.mutation)

@@ -292,13 +292,11 @@ class Write(PendingWrite, abc.ABC):
         """Take the first part of the outcome: whether ndb's future has failed."""
 
     @property
-    def failed_future(self) -> Any:
-        """Return its future, if that has an error that nobody has asked for."""
-        error = None if self.future is None else error_of(self.future)
-        if error is None:
-            return None
+    def has_unseen_error(self) -> bool:
+        """Return whether its future has an error that nobody has asked for."""
+        error = error_of(self.future)
         found = self._notes.failures.get(id(error))
-        return self.future if found is not None and found[1].unseen(error) else None
+        return error is not None and found is not None and found[1].unseen(error)
 
     @property
     def entity_key(self) -> Any:
