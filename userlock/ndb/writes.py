@@ -25,7 +25,7 @@ import abc
 import contextvars
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
@@ -46,6 +46,7 @@ from userlock.errors import (
     WrongTransaction,
 )
 from userlock.events import LISTENERS, StaleWrite
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
 from userlock.ndb.capabilities import honours_base_version, why_not_fenced
@@ -60,7 +61,7 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.enforcement import Moment, report
+from userlock.ndb.enforcement import report
 from userlock.ndb.patches import (
     is_complete,
     name_of,
@@ -79,6 +80,7 @@ from userlock.ndb.pending import (
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
+    NO_LOCKS,
     OVERTAKEN,
     PARTIAL,
     LastPut,
@@ -86,8 +88,9 @@ from userlock.ndb.provenance import (
     orders,
     stamp_of,
 )
-from userlock.ndb.wire import TicketedKey, kind_in, number_in
-from userlock.settings import Enforcement, Reaction
+from userlock.ndb.wire import TicketedKey, number_in
+from userlock.reports import REPORTS, unlocked_blocks
+from userlock.settings import Enforcement, Reaction, Settings
 
 #: The writes that have not passed the gate yet, by number. Their futures and transactions keep
 #: them.
@@ -129,8 +132,11 @@ class Write(PendingWrite, abc.ABC):
     #: Whether its entity was read in its transaction, which protects it.
     _read_here = False
     _lock_id: str | None = None
-    _stamp: Stamp | None = None
-    _now: Moment
+    stamp: Stamp | None = None
+    #: The locks, transaction and settings when it was checked.
+    held: Mapping[str, HeldLock] = NO_LOCKS
+    _settings: Settings
+    fenced = enforced = True
     _path: tuple[Any, ...]
     tenures: tuple[HeldLock, ...] = ()
     _unguarded = ""
@@ -198,22 +204,35 @@ class Write(PendingWrite, abc.ABC):
             _writing.reset(token)
         return future
 
-    def _check_in(
-        self, stamp: Stamp | None, lock_id: str | None, tenures: tuple[HeldLock, ...], now: Moment
-    ) -> None:
-        """Take the result of its check. From here on, the gate lets it pass.
+    def _look_around(self) -> None:
+        """Note the locks and settings of this moment."""
+        scope = current_scope()
+        self.held = NO_LOCKS if scope is None else scope.held
+        self._settings = settings = defaults.settings if scope is None else scope.settings
+        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.at)
+        self.fenced = settings.fencing and not arranges
+        self.enforced = (
+            settings.enforcement is not Enforcement.OFF
+            and REPORTS.checks
+            and unlocked_blocks.get() < 1
+            and not arranges
+            and not self._unguarded
+        )
+
+    def _check_in(self) -> None:
+        """Let the gate pass it from here on: it is checked.
 
         Raises:
             WriteAfterCommit: its transaction is over.
             StaleWriteError, WriteNotFenced: it cannot be fenced.
         """
-        self._now = now
-        self._stamp, self._lock_id, self.tenures = stamp, lock_id, tenures
+        stamp, context = self.stamp, self.begun_in
+        transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
         self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
         self.new_id = len(self._path) % 2 == 1
-        self.books = books = list(map(books_of, tenures))
-        if now.transaction is not None:
+        self.books = books = list(map(books_of, self.tenures))
+        if transaction is not None:
             self.attempt = current_attempt()
             if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
@@ -221,17 +240,17 @@ class Write(PendingWrite, abc.ABC):
             books.append(books_of_request(self._notes))
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
-            self._read_here = now.transaction is not None and stamp.is_of(now.transaction)
-            if now.fenced and not self._read_here:
+            self._read_here = transaction is not None and stamp.transaction == transaction
+            if self.fenced and not self._read_here:
                 self.base_version = stamp.version
                 if stamp.version <= 0:
                     self.base_version = self._version_to_build_on(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
-            honoured = honours_base_version(now.context.client)
+            honoured = honours_base_version(context.client)
             if not honoured:
-                raise self._not_fenced(*why_not_fenced(now.context.client, honoured))
+                raise self._not_fenced(*why_not_fenced(context.client, honoured))
         _open[self.number] = self
         self.checked = True
 
@@ -363,13 +382,13 @@ class Write(PendingWrite, abc.ABC):
 
         Plans ask in gRPC's threads.
         """
-        if not self.relies_on_its_locks or self._now.settings.enforcement is not Enforcement.RAISE:
+        if not self.relies_on_its_locks or self._settings.enforcement is not Enforcement.RAISE:
             return True
         return next(self._lapses(""), None) is None
 
     def _lapses(self, when: str) -> Iterator[tuple[type[WriteViolation], str]]:
         """Yield the violation and the details of each lock that is not held any more."""
-        for tenure in self.tenures if self._now.checked else ():
+        for tenure in self.tenures if self.enforced else ():
             if not tenure.held:
                 yield PutAfterRelease, when
             elif tenure.lost:
@@ -404,8 +423,8 @@ class Write(PendingWrite, abc.ABC):
         elif isinstance(outcome, InDoubt):
             cause = outcome.cause
         else:
-            return outcome.error(key=self._key, kind=kind_in(self._path), put_at=self.at)
-        error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
+            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.at)
+        error = CommitInDoubt(**self._facts, kind=self._model._get_kind())
         error.__cause__ = cause
         return error
 
@@ -416,7 +435,14 @@ class Write(PendingWrite, abc.ABC):
     def refused(self, version: int, **facts: Any) -> StaleWriteError:
         """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
-        error: StaleWriteError = self._stale_write(kind, version, **facts)
+        error = kind(
+            **self._facts,
+            **facts,
+            read_version=self.base_version,
+            found_version=version,
+            read_at=None if self.stamp is None else self.stamp.place,
+            locked=self._model._write_policy is WritePolicy.USER_LOCK,
+        )
         seen = self._ledger.last(self._key) if version else None
         if seen is not None and seen.version == version:
             place = seen.place or "a place that is not known"
@@ -444,10 +470,6 @@ class Write(PendingWrite, abc.ABC):
     # --- its errors -------------------------------------------------------------------------
 
     @property
-    def _read_at(self) -> CallSite | None:
-        return None if self._stamp is None else self._stamp.place
-
-    @property
     def _facts(self) -> dict[str, Any]:
         """Return the facts that each error about this write has."""
         return {
@@ -458,27 +480,31 @@ class Write(PendingWrite, abc.ABC):
         }
 
     def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
-        kind = kind_in(self._path)
+        kind = self._model._get_kind()
         return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
-
-    def _stale_write(self, kind: Any, found_version: int = 0, **facts: Any) -> Any:
-        return kind(
-            **self._facts,
-            **facts,
-            read_version=self.base_version,
-            found_version=found_version,
-            read_at=self._read_at,
-            locked=self._model._write_policy is WritePolicy.USER_LOCK,
-        )
 
     def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
         return kind(
             **self._facts,
-            kind=kind_in(self._path),
+            kind=self._model._get_kind(),
             policy=policy_for_message(self._model),
-            read_at=self._read_at,
+            read_at=None if self.stamp is None else self.stamp.place,
             detail=detail,
         )
+
+    def report(
+        self,
+        kind: type[WriteViolation],
+        detail: str,
+        *,
+        lock_id: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        """Raise a violation that its check has found, or log it, as the settings say."""
+        self._lock_id = lock_id
+        violation = self._violation(kind, detail)
+        violation.__cause__ = cause
+        report(violation)
 
 
 # --- puts -----------------------------------------------------------------------------------
@@ -496,14 +522,14 @@ class Put(Write):
         Args:
             prepare: ndb's function that computes properties.
         """
-        entity, context = self.entity, self.begun_in
-        stamp = entity._userlock_stamp
+        entity, group = self.entity, _group.get()
+        self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == PARTIAL:
-            check_whole(entity, stamp, Moment(self.at, context, self._unguarded))
-        group = _group.get()
+            self._look_around()
+            check_whole(self)
         if group is not None and group.puts_another(entity):
             # Waiting for that would send it. Here it is refused, unless nothing is checked.
-            check_put(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
+            self._check()
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
@@ -513,13 +539,10 @@ class Put(Write):
         rows = self._model._userlock_rows
         wanted = () if rows is None else rows.wanted(entity)
         # From here on, no code of the application runs until the write is checked in.
-        now = Moment(self.at, context, self._unguarded)
-        stamp = stamp_of(entity)
-        self._key = entity._userlock_key
-        lock_id, tenures = check_put(entity, stamp, now)
+        stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
-            stamp = stamp._replace(version=DELETED)
-        self._check_in(stamp, lock_id, tenures, now)
+            stamp = self.stamp = stamp._replace(version=DELETED)
+        self._check_in()
         if stamp is None or stamp.version == DELETED or self.new_id:
             self._condition()
         if self.attempt is not None:
@@ -532,20 +555,27 @@ class Put(Write):
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
 
+    def _check(self) -> Stamp | None:
+        """Check it as things are now. Returns the stamp."""
+        self._look_around()
+        self._key = self.entity._userlock_key
+        self.stamp = stamp_of(self.entity)
+        self._lock_id, self.tenures = check_put(self)
+        return self.stamp
+
     @property
     def entity_key(self) -> Any:
         return self.entity._userlock_key
 
     def _condition(self) -> None:
         """Decide whether the entity must be new."""
-        now = self._now
-        if not now.fenced:
+        if not self.fenced:
             return
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
             self.must_be_new = self.attempt is not None
             return
-        reaction = Reaction.OFF if self._model._overwrites else now.settings.blind_overwrites
+        reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
@@ -557,7 +587,7 @@ class Put(Write):
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
         known: tuple[Any, ...] | None = None
-        stamp = self._stamp
+        stamp = self.stamp
         if stamp is not None and (self.base_version or self._read_here):
             known = stamp.claims
         elif self.new_id or self.must_be_new:
@@ -573,12 +603,12 @@ class Put(Write):
         would undo it.
         """
         assert self.attempt is not None
-        if not self._now.fenced or self.new_id:
+        if not self.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
         if last is None or last.entity() is self.entity:
             return
-        if self._stamp is None and not self.must_be_new:
+        if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
         place = last.place or "a place that is not known"
@@ -597,11 +627,11 @@ class Put(Write):
         """
         self.content = content
         assert self.attempt is not None
-        if not self.attempt.earlier or not self._now.checked:
+        if not self.attempt.earlier or not self.enforced:
             return
         before = [each for each in self.attempt.earlier if each.entity is self.entity]
         nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
-        if nth >= len(before) or before[nth]._stamp is not self._stamp:
+        if nth >= len(before) or before[nth].stamp is not self.stamp:
             return
         changed = _changed_since(before[nth].content, content, self.write_id)
         if changed:
@@ -636,11 +666,11 @@ class Put(Write):
 
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
-        entity, now = self.entity, self._now
+        entity = self.entity
         key = self._key if is_complete(self._key) else None
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = Stamp(key, version, self.at, self._lock_id, now.held, None, next(orders), claims)
+        stamp = Stamp(key, version, self.at, self._lock_id, self.held, None, next(orders), claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
@@ -694,10 +724,11 @@ class Delete(Write):
         key = self._key
         if self._flying:
             wait_for_key(key, self._flying)
-        now = Moment(self.at, self.begun_in, self._unguarded)
-        stamp = self._ledger.last(key)
-        lock_id, tenure = check_delete(self._model, key, stamp, now)
-        self._check_in(stamp, lock_id, () if tenure is None else (tenure,), now)
+        self._look_around()
+        seen = self._ledger.last(key)
+        self._lock_id, self.tenures = check_delete(self, self._model, key, seen)
+        self.stamp = seen
+        self._check_in()
         self._find_reliance()
         rows = self._model._userlock_rows
         if rows is not None:

@@ -129,12 +129,12 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """Do not check puts."""
-    patch.setattr(model_writes, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
+    patch.setattr(model_writes, "check_put", lambda write: (write.entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """Do not check deletes."""
-    patch.setattr(model_writes, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
+    patch.setattr(model_writes, "check_delete", lambda write, cls, key, seen: (key.id(), ()))
 
 
 def base_class_off(patch: Patch) -> None:
