@@ -105,7 +105,7 @@ def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> A
     transaction = _transactions.get(named) if named else None
     if transaction is None:
         return method.future(request, *args, **options)
-    return _Late(name, method, stub, transaction).begin(request, args, options)
+    return _Late(name, method, stub, transaction).begin(request, sent, args, options)
 
 
 class _Late:
@@ -117,9 +117,9 @@ class _Late:
         self._stub = stub
         self._transaction = transaction
 
-    def begin(self, request: Any, args: Any, options: Any) -> Any:
+    def begin(self, request: Any, sent: Any, args: Any, options: Any) -> Any:
         """Begin the call. Returns a gRPC future."""
-        name, transaction, sent = self._name, self._transaction, raw(request)
+        name, transaction = self._name, self._transaction
 
         def send() -> Any:
             changed = type(sent)()

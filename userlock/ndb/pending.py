@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -257,12 +257,12 @@ class PendingWrite:
     future: Any = None
     #: What sends it, a gRPC future; None before.
     sent_by: Any = None
-    books: Sequence[Books] = ()
     #: The `in_flight` writes that it is among, by its key.
     _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
     _key: Any = None
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, books: Iterable[Books] = ()) -> None:
+        self.books = list(books)
         self.number = next(_numbers)
         self.begun_in = context
         self.begun_by = threading.get_ident()
@@ -299,20 +299,15 @@ def watch_over(future: Any) -> Any:
     """Have the locks that are held now wait for an operation that writes. Returns its future."""
     context, scope = current_context(), current_scope()
     if context is not None and scope is not None and scope.held:
-        _enter(PendingWrite(context), future, scope.held.values())
+        PendingWrite(context, map(books_of, scope.held.values())).enter(future)
     return future
 
 
-def watch_commit(sent_by: Any, tenures: Iterable[HeldLock]) -> None:
+def watch_commit(sent_by: Any, books: Iterable[Books]) -> None:
     """Have locks wait for the answer to a transaction's commit, whatever ndb's wait ends by."""
-    write = PendingWrite(current_context())
+    write = PendingWrite(current_context(), books)
     write.sent_by = sent_by
-    _enter(write, sent_by, tenures)
-
-
-def _enter(write: PendingWrite, future: Any, tenures: Iterable[HeldLock]) -> None:
-    write.books = list(map(books_of, tenures))
-    write.enter(future)
+    write.enter(sent_by)
 
 
 # --- waiting --------------------------------------------------------------------------------

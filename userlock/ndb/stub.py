@@ -412,14 +412,14 @@ class _Plan:
                     ticket.check_commit()
         running = Running(self._commit.steps(), self._take, send)
         # The wait for each write may be interrupted from here on.
-        tenures = {}
+        books = {}
         for ticket in self._tickets:
             if ticket is not None:
                 ticket.sent_by = running
-                for tenure in ticket.tenures:
-                    tenures[id(tenure)] = tenure
-        if self._in_transaction and tenures:
-            watch_commit(running, tenures.values())
+                for each in ticket.books:
+                    books[id(each)] = each
+        if self._in_transaction and books:
+            watch_commit(running, books.values())
         running.advance()
         return running
 
@@ -468,7 +468,7 @@ def _plan(request: Any) -> _Plan | None:
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
         key = key_of(mutation)
-        if not is_watched(kind_of(key)):
+        if not key.path or not is_watched(key.path[-1].kind):
             continue
         ticket = tickets[index] = redeem(key)
         if ticket is not None and ticket.withdrawn:

@@ -54,12 +54,6 @@ def note_passed(request: Any) -> None:
     put_number(request, PASSED)
 
 
-def kind_in(path: tuple[Any, ...]) -> str:
-    """Return the kind in a path: kind, id, kind, id, ...; the last id may be missing."""
-    kind: str = path[len(path) % 2 - 2]
-    return kind
-
-
 # --- keys ------------------------------------------------------------------------------------
 
 

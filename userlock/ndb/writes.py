@@ -667,7 +667,7 @@ class Put(Write):
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
         entity = self.entity
-        key = self._key if is_complete(self._key) else None
+        key = None if self.new_id and not is_complete(self._key) else self._key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
         stamp = Stamp(key, version, self.at, self._lock_id, self.held, None, next(orders), claims)
