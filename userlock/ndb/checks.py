@@ -174,10 +174,8 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
 
 
 def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
-    """Return the violation of a put after that of a newer object of the same entity.
-
-    The other put was under the tenure; without one, in the running transaction.
-    """
+    """Return the violation of a put after that of a newer object of the same entity: under the
+    tenure; without one, in the running transaction."""
     puts = current_attempt().puts if tenure is None else books_of(tenure).puts
     last = puts.get(entity._userlock_key)
     if last is None or last.entity() is entity or not last.counts:
@@ -363,10 +361,8 @@ def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
 
 
 def _is_of_running_transaction(entity: Any) -> bool:
-    """Return whether it was read or put in the running transaction; True outside of any.
-
-    An independent transaction leaves its reads in the cache of the transaction around it.
-    """
+    """Return whether it was read or put in the running transaction; True outside of any."""
+    # An independent transaction leaves its reads in the cache of the transaction around it.
     transaction = current_transaction()
     if transaction is None or put_in_running_transaction(entity):
         return True

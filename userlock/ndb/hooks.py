@@ -139,10 +139,8 @@ def _has_version(message: Any) -> bool:
 
 
 def _held_since(asked: Origin, sent: Origin) -> Origin:
-    """Return the origin of a look-up with the locks that its caller has held since it asked.
-
-    The request may have been sent by other code, with another scope, that ran the event loop.
-    """
+    """Return the origin of a look-up with the locks that its caller has held since it asked."""
+    # The request may have been sent by other code, with another scope, that ran the event loop.
     if sent.held is asked.held:
         return sent
     held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}

@@ -264,11 +264,9 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
 
 
 class _Creator:
-    """A proxy of the model class in ndb's `get_or_insert`.
+    """A proxy of the model class in ndb's `get_or_insert`, which creates the entity by calling it.
 
-    ndb creates the entity by calling this, and puts it, perhaps on a later turn of the event
-    loop. The entity records the call site of `get_or_insert`.
-    """
+    The put, perhaps on a later turn of the event loop, has the call site of `get_or_insert`."""
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
@@ -298,11 +296,7 @@ _creators: dict[int, _Creator] = {}
 
 
 def _prepare_rows(cls: Any, root: Any) -> None:
-    """Give a class what its `_unique` needs.
-
-    Raises:
-        ConfigurationError: that does not fit it.
-    """
+    """Give a class what its `_unique` needs, or raise ConfigurationError."""
     declared = cls._unique
     cls._userlock_rows, cls._userlock_constraints = None, ()
     if isinstance(declared, list | tuple) and not declared:
@@ -324,11 +318,9 @@ def _root_of(cls: Any) -> Any:
 
 
 def _check_hierarchy(cls: Any) -> None:
-    """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that.
+    """Raise ConfigurationError for a `PolyModel` with another policy than the root, or none there.
 
-    Raises:
-        ConfigurationError: the root has no policy, or the class another one than the root.
-    """
+    Its keys name the root of its hierarchy alone, so deletes obey that."""
     root = _root_of(cls)
     if not issubclass(cls, polymodel.PolyModel):
         return

@@ -341,10 +341,7 @@ def wait_for(write: PendingWrite) -> bool:
 
 
 def _wait_for_reply(write: PendingWrite) -> bool:
-    """Wait for the answer to a write whose future has ended by another error, or never will.
-
-    Its own error is logged.
-    """
+    """Wait for the answer to a write whose future has another error. Its own error is logged."""
     future = write.future
     if future is None or write.sent_by is None:
         return future is None or future.done()
@@ -373,13 +370,9 @@ class _Bell:
 
 
 def _run_until_done(future: Any, eventloop: Any) -> bool:
-    """Run an event loop until a future is done, for a limited time.
-
-    Returns whether the loop has nothing left to do, and never will end the future: an exception
-    has gone through ndb's code between sending a write and waiting for it.
-
-    A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
-    """
+    """Run an event loop until a future is done, for a limited time. Returns whether it never will
+    be: an exception has gone through ndb's code between sending a write and waiting for it."""
+    # A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
     late = tasklets.Future("the longest wait is over")
 
     def give_up() -> None:

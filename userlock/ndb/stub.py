@@ -375,14 +375,7 @@ def _note_committed(attempt: Attempt, response: Any) -> Any:
 
 
 class _Plan:
-    """A commit request, its tickets, and their outcomes so far: ndb may send it again.
-
-    Args:
-        request: a (raw) CommitRequest of the plan's own.
-        tickets: the ticket of each mutation; None for a mutation of another kind.
-        refused: the errors of the mutations that are not sent, by index.
-        asked: the caller's request, serialised. A changed one needs another plan.
-    """
+    """A commit request, its tickets, and their outcomes so far: ndb may send it again."""
 
     def __init__(
         self,
@@ -391,9 +384,12 @@ class _Plan:
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
+        #: The caller's request, serialised. A changed one needs another plan.
         self.asked = asked
         self._in_transaction = bool(request.transaction)
+        #: The ticket of each mutation; None for a mutation of another kind.
         self._tickets = tickets
+        #: The errors of the mutations that are not sent, by index.
         self._refused = refused
         #: The error of each settled mutation; None if it has landed.
         self._settled: dict[int, Exception | None] = {}
@@ -488,11 +484,8 @@ def _plan(request: Any) -> _Plan | None:
 
 
 def _raise_unseen(attempt: Attempt) -> None:
-    """Raise the first unseen error of a write in a transaction.
-
-    ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
-    commit, for instance because the global cache does not answer, is missing in the commit.
-    """
+    """Raise the first unseen error of a write in a transaction, which would be missing in it."""
+    # ndb's `Key.delete` drops its future in a transaction.
     for ticket in attempt.tickets:
         if ticket.future is not None and ticket.has_unseen_error:
             ticket.future.check_success()

@@ -195,12 +195,9 @@ class TransactionCommit:
         return looked
 
     def _find_refused(self, looked: Looked) -> tuple[int, Outcome] | None:
-        """Find a mutation that is refused: its read is outdated, or another entity has its value.
-
-        The transaction itself guards what was read in it. Datastore would refuse a
-        `base_version` too, but as contention: ndb would run the function again and
-        again, each time with the same old object.
-        """
+        """Find a mutation that is refused: its read is outdated, or another one has its value."""
+        # Datastore would refuse a `base_version` too, but as contention: ndb would run the function
+        # again and again, each time with the same old object.
         for position, mutation, write, name in self._watched:
             if not write.base_version:
                 continue
@@ -237,11 +234,7 @@ class TransactionCommit:
     # --- lost replies -----------------------------------------------------------------------
 
     def _resend(self, commit: Call, lost: Exception) -> Steps:
-        """Commit again: Datastore commits a transaction at most once.
-
-        Returns:
-            The response, the error, and whether it remains in doubt.
-        """
+        """Commit again. Returns the response, the error, and whether it remains in doubt."""
         writes = [each.write for each in self._watched]
         resent: Resent = yield from send_again(commit, writes)
         if resent.response is not None:
@@ -257,12 +250,8 @@ class TransactionCommit:
         return response, None, False
 
     def _find_out(self) -> Steps:
-        """Find out whether a transaction that is over was applied.
-
-        Returns:
-            Whether it was applied, or None if that cannot be found out; and the versions of the
-            entities after it, by name, as far as they are known.
-        """
+        """Return whether a transaction that is over was applied, None if that cannot be found out;
+        and the versions of the entities after it, by name, as far as they are known."""
         everything = self._lasts | self._rows
         lasts = everything.values()
         try:

@@ -139,13 +139,11 @@ def running(begin: Any) -> Any:
 
 
 def _run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
-    """Begin a transaction, after the writes that are under way: it sees the state at its beginning.
-
-    The wait is outside of ndb's retries, which would disguise its errors as those of nested calls.
-    """
+    """Begin a transaction after the writes that are under way, as it does not see later ones."""
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback, *args, **kwargs)
+    # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
     attempts = _Attempts(callback)
     return _with_its_error(begin(attempts, *args, **kwargs), attempts)

@@ -523,6 +523,7 @@ class Put(Write):
             prepare: ndb's function that computes properties.
         """
         entity, group = self.entity, _group.get()
+        self._key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == PARTIAL:
             self._look_around()
@@ -597,11 +598,7 @@ class Put(Write):
         return known
 
     def _check_other_object(self) -> None:
-        """Refuse a second object of an entity in one transaction, under every policy.
-
-        The transaction would send both. The second does not have the first one's change, and
-        would undo it.
-        """
+        """Refuse a second object of an entity in one transaction: it would undo the first put."""
         assert self.attempt is not None
         if not self.fenced or self.new_id:
             return
@@ -682,10 +679,8 @@ class Put(Write):
 
 
 def _write_through(entity: Any) -> None:
-    """Store the values that were assigned to dynamic properties once more.
-
-    ndb keeps them in the object beside the property, whose first value it would store.
-    """
+    """Store the values that were assigned to dynamic properties once more."""
+    # ndb keeps them in the object beside the property, whose first value it would store.
     for name in [name for name in vars(entity) if not name.startswith("_")]:
         value = vars(entity).pop(name)
         delattr(entity, name)

@@ -21,8 +21,8 @@ from userlock.stores import MemoryStore
 
 #: Blocks of memory that Python may have more for each request: less than one object in twenty.
 FLAT = 0.05
-#: The same of the whole process, in bytes: C++ has no objects that Python counts.
-FLAT_BYTES = 100
+#: Bytes that the whole process may have more in the end: C++ has no objects that Python counts.
+FLAT_BYTES = 4_000_000
 
 _VERSION = 7
 
@@ -103,7 +103,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def growth(site: Site, requests: int) -> tuple[float, float]:
-    """Serve requests. Returns the blocks, and the bytes, that each of the last 80 % has added."""
+    """Serve requests. Returns the blocks that each of the last 80 % has added, and their bytes."""
     warm = requests // 5
     for number in range(warm):
         site.serve(number)
@@ -111,8 +111,7 @@ def growth(site: Site, requests: int) -> tuple[float, float]:
     for number in range(warm, requests):
         site.serve(number)
     after = _used()
-    served = requests - warm
-    return (after[0] - before[0]) / served, (after[1] - before[1]) / served
+    return (after[0] - before[0]) / (requests - warm), after[1] - before[1]
 
 
 def _used() -> tuple[int, int]:
@@ -128,8 +127,8 @@ def test_some_hundred_requests(site: Site) -> None:
 @pytest.mark.parametrize(
     "requests",
     [
-        pytest.param(20_000, marks=pytest.mark.slow),
-        pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+        pytest.param(5_000, marks=pytest.mark.slow),
+        pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
 )
 def test_as_many_as_in_a_day(site: Site, requests: int) -> None:
