@@ -199,22 +199,16 @@ def honours_base_version(client: Any) -> bool | None:
     return _honoured[place]
 
 
-def require_base_version(client: Any, error: Callable[[str, str], Exception]) -> None:
-    """Refuse to send a write that its server would not compare with the stored version.
-
-    `error` makes the error of a reason and a remedy.
-    """
-    honoured = honours_base_version(client)
-    if honoured:
-        return
+def why_not_fenced(client: Any, honoured: bool | None) -> tuple[str, str]:
+    """Return a reason and a remedy for a server that does not honour `base_version`."""
     host = getattr(client, "host", "an unknown host")
     if honoured is None:
-        raise error(
+        return (
             f"the Datastore at {host} did not answer when it was asked whether it would refuse a "
             f"stale write",
             "run the request again when it does",
         )
-    raise error(
+    return (
         f"the Datastore at {host} takes no notice of base_version, so it would let a stale write "
         f"overwrite another one",
         "use Google's Datastore or userlock-emulator; where losing an update does not matter, "

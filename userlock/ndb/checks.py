@@ -43,16 +43,14 @@ from userlock.ndb.context import (
     in_transaction,
     request_notes,
 )
-from userlock.ndb.enforcement import Moment, report
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
-from userlock.ndb.patches import is_complete, kind_of
-from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.patches import is_complete
+from userlock.ndb.pending import books_of
+from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     OVERTAKEN,
     PARTIAL,
     Stamp,
-    last_puts,
-    newer_put,
     put_in_running_transaction,
     stamp_of,
 )
@@ -61,10 +59,8 @@ from userlock.ndb.provenance import (
 Finding = tuple[type[WriteViolation], str]
 
 
-def check_put(
-    entity: Any, stamp: Stamp | None, now: Moment
-) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a put before it begins.
+def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
+    """Check a put before it begins, a `writes.Put`.
 
     Returns:
         The lock that guards the entity, and the tenures that the put runs under: of that lock, and
@@ -74,35 +70,33 @@ def check_put(
     Raises:
         WriteViolation: the put is not allowed, and enforcement is on.
     """
+    entity, stamp, held = write.entity, write.stamp, write.held
     if entity._userlock_rule is None:
-        finding = _finding_of_policy(entity, stamp) if now.checked else None
+        finding = _finding_of_policy(entity, stamp) if write.enforced else None
         if finding is not None:
-            _report_put(entity, finding, None, stamp, now)
+            write.report(*finding)
         return None, ()
-    missing: LockIdError | None = None
     try:
         lock_id = lock_id_for_put(entity)
     except LockIdError as error:
-        lock_id, missing = None, error
-    if missing is not None and now.checked and not (stamp and stamp.version == PARTIAL):
-        # `check_whole` has reported projections. The cause is an error of the application's rule.
-        cause = missing.__cause__
-        _report_put(entity, (LockIdMissing, missing.reason), None, stamp, now, cause=cause)
+        if write.enforced and not (stamp and stamp.version == PARTIAL):  # `check_whole` reports it
+            # The cause is an error of the application's rule.
+            write.report(LockIdMissing, error.reason, cause=error.__cause__)
+        return None, ()
     if lock_id is None:
         return None, ()
-    held = now.held
     before = None
-    if stamp is not None and stamp.lock_id != lock_id:
+    if stamp is not None and stamp.lock_id is not None and stamp.lock_id != lock_id:
         before = _as_lock_id(stamp.lock_id)
         if before == lock_id:  # a number and its string are one id
             before = None
-    if now.checked:
+    if write.enforced:
         if before is None:
             finding = _finding(entity, lock_id, stamp, held)
         else:
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
-            _report_put(entity, finding, lock_id, stamp, now)
+            write.report(*finding, lock_id=lock_id)
     tenure = held.get(lock_id)
     tenures = () if tenure is None else (tenure,)
     if before is not None and before in held:
@@ -180,91 +174,67 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
 
 
 def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
-    """Return the violation of a put after that of a newer object of the same entity.
-
-    The other put was under the tenure; without one, in the running transaction.
-    """
-    last = last_puts(tenure).get(entity._userlock_key)
-    if last is None or last.entity() is entity:
+    """Return the violation of a put after that of a newer object of the same entity: under the
+    tenure; without one, in the running transaction."""
+    puts = current_attempt().puts if tenure is None else books_of(tenure).puts
+    last = puts.get(entity._userlock_key)
+    if last is None or last.entity() is entity or not last.counts:
         return None
-    newer = newer_put(entity, stamp, tenure)
-    if newer is None:
+    if stamp is None:
+        # Outside of a transaction, the insert refuses a new object for an existing entity.
+        if last.transaction is None:
+            return None
+    # A transaction reads the state at its beginning, never its own writes: an object that
+    # is read after a put in the same transaction is outdated all the same.
+    elif stamp.order > last.order and (
+        last.transaction is None or last.transaction != stamp.transaction
+    ):
         return None
-    return StaleObjectPut, f"the newer object was put at {newer.place or 'a place not captured'}"
+    return StaleObjectPut, f"the newer object was put at {last.place or 'a place not captured'}"
 
 
-def check_whole(entity: Any, stamp: Stamp | None, now: Moment) -> None:
+def check_whole(write: Any) -> None:
     """Check that an entity that is put does not come from a projection query.
 
     Raises:
         PartialEntityPut: it does, and enforcement is on.
     """
-    policy = type(entity)._write_policy
-    if policy.is_unsafe or not now.checked:
+    entity = write.entity
+    policy = entity._write_policy
+    if policy.is_unsafe or not write.enforced:
         return
     lock_id = None
     if policy is WritePolicy.USER_LOCK:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
-    finding = PartialEntityPut, f"it has only {', '.join(entity.to_dict())}"
-    _report_put(entity, finding, lock_id, stamp, now)
-
-
-def _report_put(
-    entity: Any,
-    finding: Finding,
-    lock_id: str | None,
-    stamp: Stamp | None,
-    now: Moment,
-    *,
-    cause: BaseException | None = None,
-) -> None:
-    cls = type(entity)
-    kind, detail = finding
-    violation = kind(
-        key=entity._userlock_key,
-        kind=cls._get_kind(),
-        lock_id=lock_id,
-        policy=policy_for_message(cls),
-        read_at=None if stamp is None else stamp.place,
-        put_at=now.at,
-        detail=detail,
-    )
-    violation.__cause__ = cause
-    report(violation)
+    write.report(PartialEntityPut, f"it has only {', '.join(entity.to_dict())}", lock_id=lock_id)
 
 
 def check_delete(
-    cls: Any, ndb_key: Any, stamp: Stamp | None, now: Moment
-) -> tuple[str | None, HeldLock | None]:
-    """Check a delete before it begins. The stamp is that of an object in the context cache.
+    write: Any, cls: Any, ndb_key: Any, seen: Stamp | None
+) -> tuple[str | None, tuple[HeldLock, ...]]:
+    """Check a delete before it begins, a `writes.Delete`.
+
+    Args:
+        write: the delete.
+        cls: the class of the entity.
+        ndb_key: its key.
+        seen: the stamp of the last version that the request has seen.
 
     Returns:
         The lock that guards the entity, and the tenure that the delete runs under. If neither the
-        key nor the object tells the lock, any lock is enough.
+        key nor the stamp tells the lock, any lock is enough.
 
     Raises:
         WriteViolation: the delete is not allowed, and enforcement is on.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
-        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, stamp, now.held)
+        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
     else:
         lock_id, tenure, finding = None, None, _finding_of_delete_by_policy(cls._write_policy)
-    if finding is not None and now.checked:
-        kind, detail = finding
-        report(
-            kind(
-                key=ndb_key,
-                kind=kind_of(ndb_key),
-                lock_id=lock_id,
-                policy=policy_for_message(cls),
-                read_at=None,
-                put_at=now.at,
-                detail=detail,
-                deleting=True,
-            )
-        )
-    return lock_id, tenure
+    if finding is not None and write.enforced:
+        write.report(*finding, lock_id=lock_id)
+    return lock_id, () if tenure is None else (tenure,)
 
 
 def _finding_of_delete(
@@ -380,7 +350,7 @@ def cached_is_good(entity: Any) -> bool:
         # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
-        and newer_put(entity, stamp, scope.held[lock_id]) is None
+        and _outdated(entity, stamp, scope.held[lock_id]) is None
     )
 
 
@@ -391,10 +361,8 @@ def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
 
 
 def _is_of_running_transaction(entity: Any) -> bool:
-    """Return whether it was read or put in the running transaction; True outside of any.
-
-    An independent transaction leaves its reads in the cache of the transaction around it.
-    """
+    """Return whether it was read or put in the running transaction; True outside of any."""
+    # An independent transaction leaves its reads in the cache of the transaction around it.
     transaction = current_transaction()
     if transaction is None or put_in_running_transaction(entity):
         return True

@@ -219,7 +219,7 @@ def turn_into_insert(mutation: Any) -> None:
 
 
 def put_write_id(mutation: Any, write: Write) -> None:
-    """Write the write id into the entity of a mutation, if it has one."""
+    """Write the write id into the entity of a put."""
     if write.write_id is not None and not deletes(mutation):
         name, value = write.write_id
         entity_of(mutation).properties[name].integer_value = value

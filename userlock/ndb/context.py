@@ -9,6 +9,7 @@ Notes live as long as the objects that have them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +18,8 @@ from google.cloud.ndb import context
 
 from userlock.ndb.ledger import Ledger
 
-
-def current_context() -> Any:
-    """Return the ndb context of the running code, or None."""
-    return context.get_context(False)
+#: Returns the ndb context of the running code, or None.
+current_context: Callable[[], Any] = functools.partial(context.get_context, False)
 
 
 def current_transaction() -> bytes | None:
@@ -31,7 +30,8 @@ def current_transaction() -> bytes | None:
 
 def in_transaction() -> bool:
     """Return whether the running code is in a transaction."""
-    return current_transaction() is not None
+    current = context.get_context(False)
+    return current is not None and current.transaction is not None
 
 
 def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
@@ -74,7 +74,7 @@ class Attempt:
 
 def current_attempt() -> Attempt:
     """Return the notes of the running transaction."""
-    transaction = current_transaction()
+    transaction = context.get_context().transaction
     attempt: Attempt | None = getattr(transaction, "attempt", None)
     if attempt is None:  # the application has begun it itself, through the client's stub
         attempt = request_notes().attempts.setdefault(transaction, Attempt())

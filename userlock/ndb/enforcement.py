@@ -5,14 +5,11 @@ One write is not checked if the caller says why: `put(unguarded="...")`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from userlock.callsite import CallSite, here
 from userlock.errors import WriteViolation
 from userlock.lock.configuration import defaults
 from userlock.lock.scope import current_scope
-from userlock.ndb.provenance import NO_LOCKS
-from userlock.reports import REPORTS, unlocked_blocks
+from userlock.reports import REPORTS
 from userlock.settings import Enforcement, Settings
 
 
@@ -25,34 +22,6 @@ def current_settings() -> Settings:
 def place_of_read() -> CallSite | None:
     """Return the application's call site, if the places of reads are captured."""
     return here() if current_settings().capture_places else None
-
-
-class Moment:
-    """The call site, ndb context, locks, transaction and settings at the start of a write."""
-
-    __slots__ = ("at", "checked", "context", "fenced", "held", "settings", "transaction")
-
-    def __init__(self, at: CallSite | None, context: Any, unguarded: str = "") -> None:
-        scope = current_scope()
-        self.at = at
-        self.context = context
-        self.held = NO_LOCKS if scope is None else scope.held
-        self.settings = defaults.settings if scope is None else scope.settings
-        self.transaction: bytes | None = context.transaction
-        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(at)
-        self.fenced = self.settings.fencing and not arranges
-        self.checked = (
-            self.settings.enforcement is not Enforcement.OFF
-            and REPORTS.checks
-            and unlocked_blocks.get() < 1
-            and not arranges
-            and not unguarded
-        )
-
-    @property
-    def raises(self) -> bool:
-        """Return whether violations are raised, not only logged."""
-        return self.settings.enforcement is Enforcement.RAISE
 
 
 def report(violation: WriteViolation) -> None:

@@ -30,7 +30,6 @@ from userlock.ndb.transactions import DatastoreParticipant, leave_context, runni
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import (
     Delete,
-    key_to_send,
     results_of,
     together,
     writing,
@@ -140,10 +139,8 @@ def _has_version(message: Any) -> bool:
 
 
 def _held_since(asked: Origin, sent: Origin) -> Origin:
-    """Return the origin of a look-up with the locks that its caller has held since it asked.
-
-    The request may have been sent by other code, with another scope, that ran the event loop.
-    """
+    """Return the origin of a look-up with the locks that its caller has held since it asked."""
+    # The request may have been sent by other code, with another scope, that ran the event loop.
     if sent.held is asked.held:
         return sent
     held = {lock_id: tenure for lock_id, tenure in asked.held.items() if tenure.held}
@@ -203,7 +200,9 @@ def _delete_if_allowed(delete_async: Any) -> Any:
 @around("_datastore_api:put")
 def _ticketed_put(put: Any) -> Any:
     def put_with_ticket(entity: Any, options: Any) -> Any:
-        entity.key = key_to_send(entity.key, entity)
+        current = writing()
+        if current is not None:
+            entity.key = current.ticketed(entity.key, entity)
         return put(entity, options)
 
     return put_with_ticket
@@ -211,7 +210,11 @@ def _ticketed_put(put: Any) -> Any:
 
 @around("_datastore_api:delete")
 def _ticketed_delete(delete: Any) -> Any:
-    return lambda key, options: delete(key_to_send(key), options)
+    def delete_with_ticket(key: Any, options: Any) -> Any:
+        current = writing()
+        return delete(key if current is None else current.ticketed(key), options)
+
+    return delete_with_ticket
 
 
 @around("_cache:global_cache_key")

@@ -97,42 +97,15 @@ def begin_late(*, read_only: bool) -> LateId:
 
 def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> Any:
     """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future."""
-    method, transaction = getattr(stub, name), _named_in(name, request)
+    method, sent, named = getattr(stub, name), raw(request), b""
+    if name in _READS:
+        named = sent.read_options.transaction
+    elif name in _ENDS:
+        named = sent.transaction
+    transaction = _transactions.get(named) if named else None
     if transaction is None:
         return method.future(request, *args, **options)
-    return _Late(name, method, stub, transaction).begin(request, args, options)
-
-
-def _named_in(name: str, request: Any) -> _Transaction | None:
-    """Return the transaction of ours that a request names; None if it names none."""
-    named = b""
-    if name in _READS:
-        named = raw(request).read_options.transaction
-    elif name in _ENDS:
-        named = raw(request).transaction
-    return _transactions.get(named) if named else None
-
-
-def method_of(stub: Any, name: str) -> Any:
-    """Return an RPC of a stub, which begins the transactions that have not begun."""
-    return _Method(name, stub) if name in _ANSWERS else getattr(stub, name)
-
-
-class _Method:
-    """One RPC of a stub."""
-
-    def __init__(self, name: str, stub: Any) -> None:
-        self._name = name
-        self._stub = stub
-
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        if _named_in(self._name, request) is None:
-            return getattr(self._stub, self._name)(request, *args, **options)
-        return self.future(request, *args, **options).result()
-
-    def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Begin the call. Returns a gRPC future."""
-        return begin_call(self._stub, self._name, request, args, options)
+    return _Late(name, method, stub, transaction).begin(request, sent, args, options)
 
 
 class _Late:
@@ -144,45 +117,43 @@ class _Late:
         self._stub = stub
         self._transaction = transaction
 
-    def begin(self, request: Any, args: Any, options: Any) -> Any:
+    def begin(self, request: Any, sent: Any, args: Any, options: Any) -> Any:
         """Begin the call. Returns a gRPC future."""
-        transaction, sent = self._transaction, raw(request)
+        name, transaction = self._name, self._transaction
 
-        def send(change: Callable[[Any], None]) -> Any:
+        def send() -> Any:
             changed = type(sent)()
             changed.CopyFrom(sent)
-            change(changed)
+            part = changed.read_options if name in _READS else changed
+            if transaction.id:
+                part.transaction = transaction.id
+            else:  # a read that begins it
+                part.ClearField("transaction")
+                transaction.put_options(part.new_transaction)
             wrapped = changed if sent is request else type(request).wrap(changed)
             return self._method.future(wrapped, *args, **options)
 
         if transaction.id:
-            return send(self._within(transaction))
-        if self._name in _READS:
+            return send()
+        if name in _READS:
             with transaction.mutex:
                 first = transaction.call is None and not transaction.id and not transaction.over
                 if first:
-                    call = transaction.call = send(_beginning(transaction))
+                    call = transaction.call = send()
             if first:
                 call.add_done_callback(transaction.answered)
                 return _First(call, transaction)
 
         def step(call: Call) -> Any:
             if call.rpc != "begin":
-                return send(self._within(transaction))
+                return send()
             begins = self._begin(transaction, sent, options)
             begins.add_done_callback(transaction.answered)  # before it is told to the steps
             return begins
 
-        return Running(self._steps(transaction), self._take, step)
-
-    def _within(self, transaction: _Transaction) -> Callable[[Any], None]:
-        """Return the function that writes Datastore's id into a (raw) request."""
-
-        def change(request: Any) -> None:
-            part = request if self._name in _ENDS else request.read_options
-            part.transaction = transaction.id
-
-        return change
+        running = Running(self._steps(transaction), self._take, step)
+        running.advance()
+        return running
 
     def _begin(self, transaction: _Transaction, sent: Any, options: Any) -> Any:
         """Return the call that begins the transaction: the one that is under way, or a new one."""
@@ -220,16 +191,6 @@ class _Late:
         return _ANSWERS[self._name].wrap(result.response), None
 
 
-def _beginning(transaction: _Transaction) -> Callable[[Any], None]:
-    """Return the function that lets a (raw) read begin the transaction."""
-
-    def change(request: Any) -> None:
-        request.read_options.ClearField("transaction")
-        transaction.put_options(request.read_options.new_transaction)
-
-    return change
-
-
 class _First:
     """The read that begins a transaction: its answer tells Datastore's id."""
 
@@ -239,7 +200,8 @@ class _First:
 
     def exception(self, *args: Any, **kwargs: Any) -> Any:
         error = self._call.exception(*args, **kwargs)
-        self._transaction.answered(self._call)  # gRPC may not have told it yet
+        if self._transaction.call is self._call:  # gRPC has not told it yet
+            self._transaction.answered(self._call)
         if error is None and not self._transaction.id:
             return _no_id()  # what was read is in no transaction
         return error

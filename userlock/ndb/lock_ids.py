@@ -11,13 +11,14 @@ from google.cloud import ndb
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import are_plain, show_key
 from userlock.lock.lease import check_lock_id
-from userlock.ndb.patches import id_of, is_complete, key_of, kind_of
+from userlock.ndb.patches import is_complete, key_of, kind_of
 from userlock.ndb.policies import WritePolicy, watched_class
 
 
 def key_id(key: Any) -> str | int | None:
     """Return the key's own id or name as the lock id (None while it has none yet)."""
-    return id_of(key)
+    found: str | int | None = key.flat()[-1]
+    return found
 
 
 def root_id(key: Any) -> str | int | None:

@@ -27,7 +27,7 @@ from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import Stamped, stamp_now, stamp_of
+from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, stamp_of
 from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
@@ -231,7 +231,9 @@ class Model(Stamped, ndb.Model):
         version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
         super().__setstate__(state)
         if version is not None:
-            self._userlock_stamp = stamp_now(self._userlock_key, version, place_of_read())
+            self._userlock_stamp = Stamp(
+                self._userlock_key, version, place_of_read(), None, NO_LOCKS, None, next(orders)
+            )
 
     def __copy__(self) -> Any:
         return self._userlock_copied({}, lambda value: value)
@@ -263,11 +265,9 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
 
 
 class _Creator:
-    """A proxy of the model class in ndb's `get_or_insert`.
+    """A proxy of the model class in ndb's `get_or_insert`, which creates the entity by calling it.
 
-    ndb creates the entity by calling this, and puts it, perhaps on a later turn of the event
-    loop. The entity records the call site of `get_or_insert`.
-    """
+    The put, perhaps on a later turn of the event loop, has the call site of `get_or_insert`."""
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
@@ -297,11 +297,7 @@ _creators: dict[int, _Creator] = {}
 
 
 def _prepare_rows(cls: Any, root: Any) -> None:
-    """Give a class what its `_unique` needs.
-
-    Raises:
-        ConfigurationError: that does not fit it.
-    """
+    """Give a class what its `_unique` needs, or raise ConfigurationError."""
     declared = cls._unique
     cls._userlock_rows, cls._userlock_constraints = None, ()
     if isinstance(declared, list | tuple) and not declared:
@@ -323,11 +319,9 @@ def _root_of(cls: Any) -> Any:
 
 
 def _check_hierarchy(cls: Any) -> None:
-    """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that.
+    """Raise ConfigurationError for a `PolyModel` with another policy than the root, or none there.
 
-    Raises:
-        ConfigurationError: the root has no policy, or the class another one than the root.
-    """
+    Its keys name the root of its hierarchy alone, so deletes obey that."""
     root = _root_of(cls)
     if not issubclass(cls, polymodel.PolyModel):
         return

@@ -97,12 +97,6 @@ def path_of(ndb_key: Any) -> tuple[Any, ...]:
     return path[:-1] if path[-1] is None else path
 
 
-def id_of(ndb_key: Any) -> str | int | None:
-    """Return the id of a key, or None."""
-    found: str | int | None = ndb_key.flat()[-1]
-    return found
-
-
 def name_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return what tells a complete key from others, hashed in a tenth of the time."""
     return ndb_key.project(), ndb_key.namespace() or "", ndb_key.flat()

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -48,6 +48,8 @@ class Books:
 
     def __init__(self) -> None:
         self.writes: dict[int, PendingWrite] = {}
+        #: The latest put of each entity, by key: a `provenance.LastPut`, or None.
+        self.puts: dict[Any, Any] = {}
         #: By the id of the error.
         self.unseen: dict[int, tuple[BaseException, Failure]] = {}
         self.had_failure = False
@@ -255,32 +257,29 @@ class PendingWrite:
     future: Any = None
     #: What sends it, a gRPC future; None before.
     sent_by: Any = None
-    _books: Sequence[Books] = ()
+    #: The `in_flight` writes that it is among, by its key.
+    _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
+    _key: Any = None
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, books: Iterable[Books] = ()) -> None:
+        self.books = list(books)
         self.number = next(_numbers)
         self.begun_in = context
         self.begun_by = threading.get_ident()
 
-    def enter(self, future: Any, tenures: Iterable[HeldLock]) -> None:
-        """Enter it in the books of the locks that it is begun under, or else of the request."""
+    def enter(self, future: Any) -> None:
+        """Enter it in its books, until it is over."""
         self.future = future
-        number = self.number
-        self._books = in_books = []
-        for tenure in tenures:
-            books = books_of(tenure)
-            books.writes[number] = self
-            in_books.append(books)
-        if not in_books and self.begun_in.transaction is None:
-            books = books_of_request(request_notes())
-            books.writes[number] = self
-            in_books.append(books)
+        for books in self.books:
+            books.writes[self.number] = self
         future.add_done_callback(self._over)
 
     def forget(self) -> None:
         """Leave the books."""
-        for books in self._books:
+        for books in self.books:
             books.writes.pop(self.number, None)
+        if self._flying and self._flying.get(self._key) is self:
+            del self._flying[self._key]
         self.future = None
 
     def _over(self, future: Any) -> None:
@@ -300,15 +299,15 @@ def watch_over(future: Any) -> Any:
     """Have the locks that are held now wait for an operation that writes. Returns its future."""
     context, scope = current_context(), current_scope()
     if context is not None and scope is not None and scope.held:
-        PendingWrite(context).enter(future, scope.held.values())
+        PendingWrite(context, map(books_of, scope.held.values())).enter(future)
     return future
 
 
-def watch_commit(sent_by: Any, tenures: Iterable[HeldLock]) -> None:
+def watch_commit(sent_by: Any, books: Iterable[Books]) -> None:
     """Have locks wait for the answer to a transaction's commit, whatever ndb's wait ends by."""
-    write = PendingWrite(current_context())
+    write = PendingWrite(current_context(), books)
     write.sent_by = sent_by
-    write.enter(sent_by, tenures)
+    write.enter(sent_by)
 
 
 # --- waiting --------------------------------------------------------------------------------
@@ -342,10 +341,7 @@ def wait_for(write: PendingWrite) -> bool:
 
 
 def _wait_for_reply(write: PendingWrite) -> bool:
-    """Wait for the answer to a write whose future has ended by another error, or never will.
-
-    Its own error is logged.
-    """
+    """Wait for the answer to a write whose future has another error. Its own error is logged."""
     future = write.future
     if future is None or write.sent_by is None:
         return future is None or future.done()
@@ -374,13 +370,9 @@ class _Bell:
 
 
 def _run_until_done(future: Any, eventloop: Any) -> bool:
-    """Run an event loop until a future is done, for a limited time.
-
-    Returns whether the loop has nothing left to do, and never will end the future: an exception
-    has gone through ndb's code between sending a write and waiting for it.
-
-    A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
-    """
+    """Run an event loop until a future is done, for a limited time. Returns whether it never will
+    be: an exception has gone through ndb's code between sending a write and waiting for it."""
+    # A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
     late = tasklets.Future("the longest wait is over")
 
     def give_up() -> None:

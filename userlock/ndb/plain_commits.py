@@ -24,7 +24,6 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb.commits import (
     MAX_GROUPS,
-    Answer,
     Call,
     InDoubt,
     Landed,
@@ -96,19 +95,19 @@ class _Part:
                     turn_into_insert(mutation)
         return request
 
-    def take(self, answer: Answer) -> Steps:
-        """Take the answer. Returns the parts that are to be sent next."""
-        self.error = answer.error
-        if answer.error is None:
-            refused = self.commit.take_answer(self.indexes, answer.response)
-            if refused:
-                yield from self.refuse(refused)
-        elif may_have_landed(answer.error):
+    def failed(self, error: Exception) -> list[_Part]:
+        """Take the error of its commit. Returns the parts that are to be sent next."""
+        self.error = error
+        if may_have_landed(error):
             for index in self.indexes:
                 write = self.commit.writes[index]
                 if write is not None:
                     write.doubtful = True
         return []
+
+    def refused_by(self, error: Exception) -> dict[int, int]:
+        """Return the conflicts that the error of its commit tells."""
+        return {}
 
     def refuse(self, refused: dict[int, int]) -> Steps:
         """Settle the mutations that were refused because of Datastore's version.
@@ -144,14 +143,12 @@ class _Part:
 class _NewIds(_Part):
     """New entities under ids that Datastore allocates: never sent again while in doubt."""
 
-    def take(self, answer: Answer) -> Steps:
-        if may_have_landed(answer.error):
-            assert answer.error is not None
-            for index in self.indexes:
-                self.commit.settle(index, InDoubt(answer.error))
-            return []
-        more: list[_Part] = yield from super().take(answer)
-        return more
+    def failed(self, error: Exception) -> list[_Part]:
+        if not may_have_landed(error):
+            return super().failed(error)
+        for index in self.indexes:
+            self.commit.settle(index, InDoubt(error))
+        return []
 
 
 class _Inserts(_Part):
@@ -165,19 +162,19 @@ class _Inserts(_Part):
         request.single_use_transaction.read_write.SetInParent()
         return request
 
-    def take(self, answer: Answer) -> Steps:
-        if isinstance(answer.error, errors.AlreadyExists):
-            if len(self.indexes) > 1:
-                return [_Inserts(self.commit, [index]) for index in self.indexes]
-            yield from self.refuse({self.indexes[0]: 0})
-            return []
-        if isinstance(answer.error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
+    def refused_by(self, error: Exception) -> dict[int, int]:
+        alone = len(self.indexes) == 1 and isinstance(error, errors.AlreadyExists)
+        return {self.indexes[0]: 0} if alone else {}
+
+    def failed(self, error: Exception) -> list[_Part]:
+        if isinstance(error, errors.AlreadyExists):
+            return [_Inserts(self.commit, [index]) for index in self.indexes]
+        if isinstance(error, errors.InvalidArgument) and len(self.indexes) > MAX_GROUPS:
             return [
                 _Inserts(self.commit, self.indexes[begin : begin + MAX_GROUPS])
                 for begin in range(0, len(self.indexes), MAX_GROUPS)
             ]
-        more: list[_Part] = yield from super().take(answer)
-        return more
+        return super().failed(error)
 
 
 class _Claims:
@@ -412,11 +409,18 @@ class PlainCommit:
                 calls.append(Call("commit", each.request()))
             answers = yield calls
             parts, todo = todo, []
-            for part, answer in zip(parts, answers, strict=True):
-                more = yield from part.take(answer)
-                todo += more
-                if part.error is not None and not more:
-                    left.append(part)
+            for part, (response, failure) in zip(parts, answers, strict=True):
+                if failure is None:
+                    refused = self.take_answer(part.indexes, response)
+                else:
+                    refused = part.refused_by(failure)
+                if refused:
+                    yield from part.refuse(refused)
+                elif failure is not None:
+                    more = part.failed(failure)
+                    todo += more
+                    if part.error is not None and not more:
+                        left.append(part)
         self._parts = left
         unclaimed: list[_Claims] = []
         for claims in self._claims:
@@ -463,5 +467,6 @@ class PlainCommit:
                 refused[index] = result.version
             else:
                 self._results[index] = result
-                self.settle(index, Landed(result.version))
+                if self.writes[index] is not None:
+                    self.outcomes[index] = Landed(result.version)
         return refused

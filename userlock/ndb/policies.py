@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from userlock.errors import ConfigurationError
@@ -178,6 +179,5 @@ def watched_class(kind: str) -> Any:
     return None if found is None else found[-1]()
 
 
-def is_watched(kind: str) -> bool:
-    """Return whether a kind is watched."""
-    return kind in _classes
+#: Returns whether a kind is watched.
+is_watched: Callable[[str], bool] = _classes.__contains__

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.callsite import CallSite
-from userlock.lock.held_lock import HeldLock, notes_of
+from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import current_attempt, current_transaction
+from userlock.ndb.context import current_attempt, current_transaction, in_transaction
 from userlock.ndb.patches import is_complete
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
@@ -103,19 +103,6 @@ def forget_claims(entity: Any) -> None:
     entity._userlock_stamp = None if stamp is None else stamp._replace(claims=None)
 
 
-def stamp_now(
-    key: Any,
-    version: int,
-    place: CallSite | None = None,
-    *,
-    held: Mapping[str, HeldLock] = NO_LOCKS,
-    lock_id: object = None,
-    claims: tuple[Any, ...] | None = None,
-) -> Stamp:
-    """Return the stamp of a put, of a deleted entity, or of an object out of a pickle."""
-    return Stamp(key, version, place, lock_id, held, None, next(orders), claims)
-
-
 def stamp_of(entity: Any) -> Stamp | None:
     """Return the stamp of an entity object for its present key, or None."""
     stamp: Stamp | None = entity._userlock_stamp
@@ -168,33 +155,9 @@ class LastPut:
         return self.under_way
 
 
-def last_puts(tenure: HeldLock | None) -> dict[Any, LastPut]:
-    """Return the latest put of each entity, by key: of a tenure, or of the running transaction."""
-    if tenure is None:
-        return current_attempt().puts
-    return notes_of(tenure).setdefault("last puts", {})  # type: ignore[return-value]
-
-
-def newer_put(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> LastPut | None:
-    """Return the put of another object that makes this object outdated, if there is one."""
-    last = last_puts(tenure).get(entity._userlock_key)
-    if last is None or last.entity() is entity or not last.counts:
-        return None
-    if stamp is None:
-        # Outside of a transaction, the insert refuses a new object for an existing entity.
-        return None if last.transaction is None else last
-    # A transaction reads the state at its beginning, never its own writes: an object that
-    # is read after a put in the same transaction is outdated all the same.
-    if stamp.order > last.order and (
-        last.transaction is None or last.transaction != stamp.transaction
-    ):
-        return None
-    return last
-
-
 def put_in_running_transaction(entity: Any) -> bool:
     """Return whether this very object was put in the transaction that the code is in."""
-    if current_transaction() is None:
+    if not in_transaction():
         return False
     last = current_attempt().puts.get(entity._userlock_key)
     return last is not None and last.entity() is entity

@@ -24,7 +24,6 @@ class Running:
         steps: the plan.
         take: makes the response, or the error, of the plan's result.
         send: begins one RPC, and returns its future.
-        note: learns of this object before the first RPC is begun.
     """
 
     def __init__(
@@ -32,7 +31,6 @@ class Running:
         steps: Steps,
         take: Callable[[Result], tuple[Any, Exception | None]],
         send: Callable[[Call], Any],
-        note: Callable[[Running], None] = lambda _: None,
     ) -> None:
         self._steps: Steps | None = steps
         self._take_result = take
@@ -43,12 +41,11 @@ class Running:
         self._callbacks: list[Callable[[Any], object]] = []
         self._result: Any = None
         self._taken: tuple[Any, Exception | None] | None = None
-        note(self)
-        self._advance(None)
 
     # --- the steps --------------------------------------------------------------------------
 
-    def _advance(self, answers: Any) -> None:
+    def advance(self, answers: Any = None) -> None:
+        """Make the next step, the first one without answers."""
         assert self._steps is not None
         try:
             step = self._steps.send(answers)
@@ -65,12 +62,12 @@ class Running:
                 self._send_all(step)
 
     def _wait(self, seconds: float) -> None:
-        timer = threading.Timer(seconds, self._advance, ([],))
+        timer = threading.Timer(seconds, self.advance, ([],))
         timer.daemon = True
         try:
             timer.start()
         except RuntimeError:  # no thread can be started: go on without the pause
-            self._advance([])
+            self.advance([])
 
     def _send_all(self, calls: list[Call]) -> None:
         answers: list[Answer | None] = [None] * len(calls)
@@ -78,20 +75,18 @@ class Running:
             try:
                 future = self._send(call)
             except Exception as error:
-                self._note(answers, index, Answer(None, error))
+                self._answered(answers, index, Answer(None, error))
                 continue
             self._calls.append(future)
             future.add_done_callback(functools.partial(self._answered, answers, index))
 
     def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
-        self._note(answers, index, _answer_of(call))
-
-    def _note(self, answers: list[Answer | None], index: int, answer: Answer) -> None:
+        answer = call if type(call) is Answer else _answer_of(call)
         with self._mutex:
             answers[index] = answer
             complete = None not in answers
         if complete:
-            self._advance(answers)
+            self.advance(answers)
 
     def _finish(self) -> None:
         with self._mutex:

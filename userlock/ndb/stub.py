@@ -36,17 +36,16 @@ from userlock.ndb.commits import (
     is_transient,
     key_of,
     kind_of,
-    path_of,
 )
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
     current_context,
-    current_transaction,
+    in_transaction,
     request_notes,
 )
 from userlock.ndb.enforcement import place_of_read
-from userlock.ndb.late_begin import begin_call, method_of
+from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import class_of, name_in, ndb_key_of
 from userlock.ndb.pending import watch_commit
 from userlock.ndb.plain_commits import PlainCommit
@@ -55,7 +54,7 @@ from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
 from userlock.ndb.running import Running
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
-from userlock.ndb.wire import has_passed, note_passed, number_in, put_number, raw
+from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
 from userlock.ndb.writes import Write, redeem
 
 log = logging.getLogger(__name__)
@@ -63,9 +62,7 @@ log = logging.getLogger(__name__)
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 
 #: RPCs that write nothing, or no entity.
-_HARMLESS = frozenset(
-    {"begin_transaction", "reserve_ids", "run_aggregation_query", "runAggregationQuery"}
-)
+_HARMLESS = frozenset({"begin_transaction", "reserve_ids"})
 #: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
 _ATTRIBUTES = frozenset({"close", "host", "kind"})
 
@@ -74,15 +71,15 @@ class Gate:
     """The stub of an `ndb.Client`, as the rest of the process sees it."""
 
     def __init__(self, stub: Any) -> None:
-        object.__setattr__(self, "_userlock_stub", stub)
+        attributes = vars(self)
+        attributes["_userlock_stub"] = stub
+        for name, kind in _GATED.items():
+            attributes[name] = kind(name, stub)
 
     def __getattr__(self, name: str) -> Any:
-        kind = _GATED.get(name)
-        if kind is not None:
-            return kind(name, self._userlock_stub)
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
-        found = method_of(self._userlock_stub, name)
+        found = getattr(self._userlock_stub, name)
         if name in _HARMLESS or name in _ATTRIBUTES:
             return found
         raise WriteNotFenced.unknown_rpc(name)
@@ -123,10 +120,11 @@ class _Method:
     def __init__(self, name: str, stub: Any) -> None:
         self._name = name
         self._stub = stub
+        #: Whether Google's transport is behind the gate, not an application's stub.
+        self._is_last = type(stub).__module__.startswith("google.")
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self.prepare(request)
-        return take(method_of(self._stub, self._name)(request, *args, **options))
+        return self.future(request, *args, **options).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns a gRPC future, as ndb uses them."""
@@ -304,27 +302,21 @@ _REQUESTS: dict[str, Any] = {
 
 
 class _Commit(_Method):
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        plan = self._plan_of(request)
-        if plan is None:
-            return super().__call__(request, *args, **options)
-        return self._run(plan, request, args, options).result()
-
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         plan = self._plan_of(request)
         if plan is None:
             return super().future(request, *args, **options)
-        return self._run(plan, request, args, options)
+        return plan.run(functools.partial(self._send, type(request), args, options))
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        if raw(request).transaction and current_transaction() is not None:
+        if raw(request).transaction and in_transaction():
             return request, functools.partial(_note_committed, current_attempt())
         return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
         """Return the plan of a request; None if nothing in it is watched."""
         sent = raw(request)
-        if has_passed(sent):
+        if number_in(sent) == PASSED:
             if self._is_last:
                 sent.DiscardUnknownFields()
             return None
@@ -334,15 +326,6 @@ class _Commit(_Method):
             if plan is not None and request is not sent:
                 object.__setattr__(request, "_userlock_plan", plan)
         return plan
-
-    @property
-    def _is_last(self) -> bool:
-        """Return whether Google's transport is behind the gate, not an application's stub."""
-        return type(self._stub).__module__.startswith("google.")
-
-    def _run(self, plan: _Plan, request: Any, args: Any, options: Any) -> Running:
-        send = functools.partial(self._send, type(request), args, options)
-        return Running(plan.steps(), plan.take, send, plan.begun)
 
     def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
         request = call.request
@@ -387,19 +370,12 @@ class _InterruptedCall:
 
 
 def _note_committed(attempt: Attempt, response: Any) -> Any:
-    attempt.end()
+    attempt.over = True
     return response
 
 
 class _Plan:
-    """A commit request, its tickets, and their outcomes so far: ndb may send it again.
-
-    Args:
-        request: a (raw) CommitRequest of the plan's own.
-        tickets: the ticket of each mutation; None for a mutation of another kind.
-        refused: the errors of the mutations that are not sent, by index.
-        asked: the caller's request, serialised. A changed one needs another plan.
-    """
+    """A commit request, its tickets, and their outcomes so far: ndb may send it again."""
 
     def __init__(
         self,
@@ -408,37 +384,42 @@ class _Plan:
         refused: dict[int, Exception],
         asked: bytes,
     ) -> None:
+        #: The caller's request, serialised. A changed one needs another plan.
         self.asked = asked
         self._in_transaction = bool(request.transaction)
+        #: The ticket of each mutation; None for a mutation of another kind.
         self._tickets = tickets
+        #: The errors of the mutations that are not sent, by index.
         self._refused = refused
         #: The error of each settled mutation; None if it has landed.
         self._settled: dict[int, Exception | None] = {}
         kind = TransactionCommit if self._in_transaction else PlainCommit
         self._commit = kind(request, tickets, refused)
 
-    def steps(self) -> Any:
-        """Return the steps that send it, once.
+    def run(self, send: Callable[[Call], Any]) -> Running:
+        """Send it, once.
 
         Raises:
             WriteViolation: the locks of a transaction have not been held until here.
         """
-        for index, ticket in enumerate(self._tickets):
-            if self._in_transaction and ticket is not None and index not in self._refused:
-                ticket.check_commit()
-        return self._commit.steps()
-
-    def begun(self, running: Running) -> None:
-        """Have each write know of what sends it: its wait may be interrupted from here on."""
-        tenures = {}
+        if self._in_transaction:
+            for index, ticket in enumerate(self._tickets):
+                if ticket is not None and index not in self._refused:
+                    ticket.check_commit()
+        running = Running(self._commit.steps(), self._take, send)
+        # The wait for each write may be interrupted from here on.
+        books = {}
         for ticket in self._tickets:
             if ticket is not None:
                 ticket.sent_by = running
-                tenures.update({id(tenure): tenure for tenure in ticket.tenures})
-        if self._in_transaction and tenures:
-            watch_commit(running, tenures.values())
+                for each in ticket.books:
+                    books[id(each)] = each
+        if self._in_transaction and books:
+            watch_commit(running, books.values())
+        running.advance()
+        return running
 
-    def take(self, result: Result) -> tuple[Any, Exception | None]:
+    def _take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
         landed = len(self._tickets) - len(self._refused) - len(result.errors)
         outcomes = sorted(result.outcomes.items())
@@ -448,30 +429,24 @@ class _Plan:
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
                 self._settled[index] = ticket.settle(outcome, landed)
-        errors: dict[int, Exception] = {}
+        errors = {} if self._in_transaction else dict(self._refused)
         for index, failed in self._settled.items():
             if failed is not None:
                 errors[index] = failed
+        first = next(iter(errors.values()), None)
         if self._in_transaction:
-            error = next(iter(errors.values()), result.error)
+            if first is not None or result.error is not None:
+                return None, first or result.error
             for ticket in self._tickets:
-                if error is None and ticket is not None and ticket.attempt is not None:
-                    ticket.attempt.end()
-            return (None, error) if error is not None else (_settled(result.response), None)
-        errors = self._refused | errors
-        response = _settled(result.response)
-        error = result.error or next(iter(errors.values()), None)
+                if ticket is not None and ticket.attempt is not None:
+                    ticket.attempt.over = True
+        response = datastore_types.CommitResponse.wrap(result.response)
+        vars(response)["_userlock_settled"] = True
+        error = result.error or first
         if error is not None:
             answer = CommitAnswer(response, errors, result.errors)
             error._userlock_answer = answer  # type: ignore[attr-defined]
         return response, error
-
-
-def _settled(response: Any) -> Any:
-    """Return an answer in which each watched mutation has been settled."""
-    wrapped = datastore_types.CommitResponse.wrap(response)
-    wrapped.__dict__["_userlock_settled"] = True
-    return wrapped
 
 
 def _plan(request: Any) -> _Plan | None:
@@ -481,49 +456,43 @@ def _plan(request: Any) -> _Plan | None:
         WriteNotFenced, WriteViolation: a mutation must not be sent, in a commit that is applied
             as a whole.
     """
-    if request.transaction and current_transaction() is not None:
+    if request.transaction and in_transaction():
         attempt = current_attempt()
         _raise_unseen(attempt)
         attempt.sent = True
-    watched = [is_watched(kind_of(key_of(mutation))) for mutation in request.mutations]
-    if not any(watched):
+    tickets: list[Write | None] = [None] * len(request.mutations)
+    refused: dict[int, Exception] = {}
+    for index, mutation in enumerate(request.mutations):
+        key = key_of(mutation)
+        if not key.path or not is_watched(key.path[-1].kind):
+            continue
+        ticket = tickets[index] = redeem(key)
+        if ticket is not None and ticket.withdrawn:
+            refused[index] = ticket.withdrawn_error()
+        elif ticket is None or (ticket.relies_on_its_locks and not request.transaction):
+            error = _refusal(ticket, key, mutation)
+            if error is not None:
+                if request.mode == _TRANSACTIONAL:
+                    raise error
+                refused[index] = error
+    if not any(tickets) and not refused:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
-    tickets: list[Write | None] = []
-    refused: dict[int, Exception] = {}
-    for index, mutation in enumerate(own.mutations):
-        ticket = None
-        if watched[index]:
-            key = key_of(mutation)
-            ticket = redeem(number_in(key), path_of(key), key.partition_id.namespace_id)
-            key.DiscardUnknownFields()
-            if ticket is not None and ticket.withdrawn:
-                refused[index] = ticket.withdrawn_error()
-            else:
-                error = _refusal(ticket, key, mutation, request)
-                if error is not None:
-                    if request.mode == _TRANSACTIONAL:
-                        raise error
-                    refused[index] = error
-        tickets.append(ticket)
+    own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
 
 
 def _raise_unseen(attempt: Attempt) -> None:
-    """Raise the first unseen error of a write in a transaction.
-
-    ndb's `Key.delete` drops its future in a transaction. A delete that fails on its way to the
-    commit, for instance because the global cache does not answer, is missing in the commit.
-    """
+    """Raise the first unseen error of a write in a transaction, which would be missing in it."""
+    # ndb's `Key.delete` drops its future in a transaction.
     for ticket in attempt.tickets:
-        future = ticket.failed_future
-        if future is not None:
-            future.check_success()
+        if ticket.future is not None and ticket.has_unseen_error:
+            ticket.future.check_success()
 
 
 def _refusal(
-    ticket: Write | None, key: Any, mutation: Any, request: Any
+    ticket: Write | None, key: Any, mutation: Any
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
@@ -534,11 +503,10 @@ def _refusal(
             deleting=deletes(mutation),
             rival=None if latest is None or issubclass(latest, Stamped) else latest,
         )
-    if not request.transaction and ticket.relies_on_its_locks:
-        try:
-            ticket.check_commit()
-        except WriteViolation as error:
-            return error
+    try:
+        ticket.check_commit()
+    except WriteViolation as error:
+        return error
     return None
 
 
@@ -548,6 +516,8 @@ _GATED: dict[str, type[_Method]] = {
     "allocate_ids": _AllocateIds,
     "rollback": _Rollback,
     "commit": _Commit,
+    "run_aggregation_query": _Method,
+    "runAggregationQuery": _Method,
 }
 
 
@@ -581,7 +551,7 @@ def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
             process(rpc, futures)
             return
         # As ndb does, but without a wrapper around each result, which takes longer than all else.
-        for future, result in zip(futures, raw(rpc.result()).mutation_results, strict=False):
+        for future, result in zip(futures, rpc.result()._pb.mutation_results, strict=False):
             if not future.done():
                 key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
                 future.set_result(key)

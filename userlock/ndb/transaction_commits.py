@@ -96,17 +96,20 @@ class TransactionCommit:
         self._request = request
         self._count = len(writes)
         self._sent = [position for position in range(len(writes)) if position not in skipped]
-        self._watched = [
-            _Watched(position, mutation, write, name_of(key_of(mutation)))
-            for position, mutation in zip(self._sent, request.mutations, strict=True)
-            if (write := writes[position]) is not None
-        ]
-        complete = [each for each in self._watched if is_complete(key_of(each.mutation))]
+        self._watched: list[_Watched] = []
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
         self._firsts: dict[Name, _Watched] = {}
-        for each in complete:
-            self._firsts.setdefault(each.name, each)
-        self._lasts = {each.name: each for each in complete}
+        self._lasts: dict[Name, _Watched] = {}
+        for position, mutation in zip(self._sent, request.mutations, strict=True):
+            write = writes[position]
+            if write is None:
+                continue
+            key = key_of(mutation)
+            watched = _Watched(position, mutation, write, name_of(key))
+            self._watched.append(watched)
+            if is_complete(key):
+                self._firsts.setdefault(watched.name, watched)
+                self._lasts[watched.name] = watched
         #: The last mutations that change claims. Those before them count for nothing.
         self._claiming = [
             Pair(each.position, each.mutation, each.write)
@@ -152,7 +155,8 @@ class TransactionCommit:
 
     def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
-            put_write_id(each.mutation, each.write)
+            if each.write.write_id is not None:
+                put_write_id(each.mutation, each.write)
             first = self._firsts.get(each.name) is each
             if first and each.write.must_be_new:
                 turn_into_insert(each.mutation)
@@ -177,7 +181,12 @@ class TransactionCommit:
 
     def _examine(self) -> Steps:
         """Look up, in the transaction, what decides about it."""
-        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        keys = []
+        for each in self._watched:
+            if each.write.base_version:
+                keys.append(key_of(each.mutation))
+        if self._further is None and not keys:
+            return Looked({}, {})
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
         looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
@@ -186,12 +195,9 @@ class TransactionCommit:
         return looked
 
     def _find_refused(self, looked: Looked) -> tuple[int, Outcome] | None:
-        """Find a mutation that is refused: its read is outdated, or another entity has its value.
-
-        The transaction itself guards what was read in it. Datastore would refuse a
-        `base_version` too, but as contention: ndb would run the function again and
-        again, each time with the same old object.
-        """
+        """Find a mutation that is refused: its read is outdated, or another one has its value."""
+        # Datastore would refuse a `base_version` too, but as contention: ndb would run the function
+        # again and again, each time with the same old object.
         for position, mutation, write, name in self._watched:
             if not write.base_version:
                 continue
@@ -228,11 +234,7 @@ class TransactionCommit:
     # --- lost replies -----------------------------------------------------------------------
 
     def _resend(self, commit: Call, lost: Exception) -> Steps:
-        """Commit again: Datastore commits a transaction at most once.
-
-        Returns:
-            The response, the error, and whether it remains in doubt.
-        """
+        """Commit again. Returns the response, the error, and whether it remains in doubt."""
         writes = [each.write for each in self._watched]
         resent: Resent = yield from send_again(commit, writes)
         if resent.response is not None:
@@ -248,12 +250,8 @@ class TransactionCommit:
         return response, None, False
 
     def _find_out(self) -> Steps:
-        """Find out whether a transaction that is over was applied.
-
-        Returns:
-            Whether it was applied, or None if that cannot be found out; and the versions of the
-            entities after it, by name, as far as they are known.
-        """
+        """Return whether a transaction that is over was applied, None if that cannot be found out;
+        and the versions of the entities after it, by name, as far as they are known."""
         everything = self._lasts | self._rows
         lasts = everything.values()
         try:

@@ -101,21 +101,22 @@ class _Attempts:
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
-        self._latest = Attempt()
+        self._latest: Attempt | None = None
 
     def __call__(self) -> Any:
-        before = self._latest
-        for write in before.tickets:
-            write.trying_again()
-        attempt = self._latest = current_attempt()
-        puts = [write for write in before.tickets if write.entity is not None]
-        attempt.earlier = puts or before.earlier
+        before, attempt = self._latest, current_attempt()
+        self._latest = attempt
+        if before is not None:
+            for write in before.tickets:
+                write.trying_again()
+            puts = [write for write in before.tickets if write.entity is not None]
+            attempt.earlier = puts or before.earlier
         current_context().call_on_transaction_complete(attempt.end)
         return self._run()
 
     def committed(self) -> None:
         """Call the functions that wait for the commit, outside of locks."""
-        for scope, callback in self._latest.afterwards:
+        for scope, callback in () if self._latest is None else self._latest.afterwards:
             if scope is None:
                 callback()
             else:
@@ -138,13 +139,11 @@ def running(begin: Any) -> Any:
 
 
 def _run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
-    """Begin a transaction, after the writes that are under way: it sees the state at its beginning.
-
-    The wait is outside of ndb's retries, which would disguise its errors as those of nested calls.
-    """
+    """Begin a transaction after the writes that are under way, as it does not see later ones."""
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback, *args, **kwargs)
+    # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
     attempts = _Attempts(callback)
     return _with_its_error(begin(attempts, *args, **kwargs), attempts)

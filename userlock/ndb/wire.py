@@ -44,25 +44,14 @@ def number_in(message: Any) -> int:
     return number
 
 
-#: The number in a request that has passed a gate. An application may have put a stub of its own
+#: The number of a request that has passed a gate. An application may have put a stub of its own
 #: between that gate and another one.
-_PASSED = secrets.randbits(63) | 1
+PASSED = secrets.randbits(63) | 1
 
 
 def note_passed(request: Any) -> None:
     """Note in a (raw) request that it has passed a gate."""
-    put_number(request, _PASSED)
-
-
-def has_passed(request: Any) -> bool:
-    """Return whether a (raw) request has passed a gate."""
-    return number_in(request) == _PASSED
-
-
-def kind_in(path: tuple[Any, ...]) -> str:
-    """Return the kind in a path: kind, id, kind, id, ...; the last id may be missing."""
-    kind: str = path[len(path) % 2 - 2]
-    return kind
+    put_number(request, PASSED)
 
 
 # --- keys ------------------------------------------------------------------------------------

@@ -25,10 +25,11 @@ import abc
 import contextvars
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
+from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite
 from userlock.errors import (
@@ -45,11 +46,13 @@ from userlock.errors import (
     WrongTransaction,
 )
 from userlock.events import LISTENERS, StaleWrite
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
-from userlock.ndb import capabilities
+from userlock.ndb.capabilities import honours_base_version, why_not_fenced
 from userlock.ndb.checks import check_delete, check_put, check_whole
 from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
+from userlock.ndb.commits import path_of as path_in
 from userlock.ndb.context import (
     Attempt,
     current_attempt,
@@ -58,14 +61,16 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.enforcement import Moment, report
+from userlock.ndb.enforcement import report
 from userlock.ndb.patches import (
     is_complete,
     name_of,
     path_of,
 )
 from userlock.ndb.pending import (
+    Books,
     PendingWrite,
+    books_of,
     books_of_request,
     error_of,
     note_failure,
@@ -75,26 +80,29 @@ from userlock.ndb.pending import (
 from userlock.ndb.policies import WritePolicy, policy_for_message
 from userlock.ndb.provenance import (
     DELETED,
+    NO_LOCKS,
     OVERTAKEN,
     PARTIAL,
     LastPut,
     Stamp,
-    last_puts,
-    stamp_now,
+    orders,
     stamp_of,
 )
-from userlock.ndb.wire import TicketedKey, kind_in
-from userlock.settings import Reaction
+from userlock.ndb.wire import TicketedKey, number_in
+from userlock.reports import REPORTS, unlocked_blocks
+from userlock.settings import Enforcement, Reaction, Settings
 
 #: The writes that have not passed the gate yet, by number. Their futures and transactions keep
 #: them.
 _open: weakref.WeakValueDictionary[int, Write] = weakref.WeakValueDictionary()
 
 
-def redeem(number: int, path: tuple[Any, ...], namespace: str) -> Write | None:
-    """Return the write with that number, once, if it is for the entity with that key."""
-    write = _open.pop(number, None)
-    return write if write is not None and write.is_for(path, namespace) else None
+def redeem(key: Any) -> Write | None:
+    """Return the write whose number is in a (raw) key, once, if it is for the entity of that."""
+    write = _open.pop(number_in(key), None)
+    if write is not None and write.is_for(path_in(key), key.partition_id.namespace_id):
+        return write
+    return None
 
 
 class Write(PendingWrite, abc.ABC):
@@ -121,15 +129,21 @@ class Write(PendingWrite, abc.ABC):
     claimed: tuple[Any, ...] = ()
     withdrawn = doubtful = checked = relies_on_its_locks = False
     new_id = False
+    #: Whether its entity was read in its transaction, which protects it.
+    _read_here = False
     _lock_id: str | None = None
-    _stamp: Stamp | None = None
-    _now: Moment
+    stamp: Stamp | None = None
+    #: The locks, transaction and settings when it was checked.
+    held: Mapping[str, HeldLock] = NO_LOCKS
+    _settings: Settings
+    fenced = enforced = True
     _path: tuple[Any, ...]
     tenures: tuple[HeldLock, ...] = ()
     _unguarded = ""
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
+    _last_put: LastPut | None = None
     attempt: Attempt | None = None
 
     def __init__(
@@ -158,8 +172,8 @@ class Write(PendingWrite, abc.ABC):
         self._notes = request_notes()
         self._ledger = self._notes.ledger
         self._flying = in_flight(context)
-        #: Restore the history of puts, if it is withdrawn.
-        self._undo: list[tuple[dict[Any, LastPut], LastPut | None, LastPut | None]] = []
+        #: The histories of puts that it has changed, with the entries before.
+        self._undo: list[tuple[dict[Any, LastPut | None], LastPut | None]] = []
 
     # --- its beginning ----------------------------------------------------------------------
 
@@ -173,7 +187,10 @@ class Write(PendingWrite, abc.ABC):
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
             if self.checked:
-                self.begun(future)
+                self._begun(future)
+                if self.attempt is None and not self.new_id:
+                    self._flying[self._key] = self
+                self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
                     group.writes.append(self)
         except BaseException as error:
@@ -187,35 +204,53 @@ class Write(PendingWrite, abc.ABC):
             _writing.reset(token)
         return future
 
-    def _check_in(
-        self, stamp: Stamp | None, lock_id: str | None, tenures: tuple[HeldLock, ...], now: Moment
-    ) -> None:
-        """Take the result of its check. From here on, the gate lets it pass.
+    def _look_around(self) -> None:
+        """Note the locks and settings of this moment."""
+        scope = current_scope()
+        self.held = NO_LOCKS if scope is None else scope.held
+        self._settings = settings = defaults.settings if scope is None else scope.settings
+        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.at)
+        self.fenced = settings.fencing and not arranges
+        self.enforced = (
+            settings.enforcement is not Enforcement.OFF
+            and REPORTS.checks
+            and unlocked_blocks.get() < 1
+            and not arranges
+            and not self._unguarded
+        )
+
+    def _check_in(self) -> None:
+        """Let the gate pass it from here on: it is checked.
 
         Raises:
             WriteAfterCommit: its transaction is over.
             StaleWriteError, WriteNotFenced: it cannot be fenced.
         """
-        self._now = now
-        self._stamp, self._lock_id, self.tenures = stamp, lock_id, tenures
+        stamp, context = self.stamp, self.begun_in
+        transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
         self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
         self.new_id = len(self._path) % 2 == 1
-        in_transaction = now.transaction is not None
-        if in_transaction:
+        self.books = books = list(map(books_of, self.tenures))
+        if transaction is not None:
             self.attempt = current_attempt()
             if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
+        elif not books:
+            books.append(books_of_request(self._notes))
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
-            if now.fenced and not (in_transaction and stamp.is_of(now.transaction)):
+            self._read_here = transaction is not None and stamp.transaction == transaction
+            if self.fenced and not self._read_here:
                 self.base_version = stamp.version
                 if stamp.version <= 0:
                     self.base_version = self._version_to_build_on(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
-            capabilities.require_base_version(now.context.client, self._not_fenced)
+            honoured = honours_base_version(context.client)
+            if not honoured:
+                raise self._not_fenced(*why_not_fenced(context.client, honoured))
         _open[self.number] = self
         self.checked = True
 
@@ -232,22 +267,26 @@ class Write(PendingWrite, abc.ABC):
             "server that reports no versions)",
         )
 
-    def number_for(self, ds_key: Any) -> int:
-        """Return its number, once, if that is its key, as one of google-cloud-datastore's; or 0."""
+    def ticketed(self, ds_key: Any, content: Any = None) -> Any:
+        """Return the key for its message, with its number once; unchanged if it is another's.
+
+        Args:
+            ds_key: the key, one of google-cloud-datastore's.
+            content: what ndb has made of the entity; None for a delete.
+        """
         if not self.checked or self._key_sent:
-            return 0
+            return ds_key
         if not self.is_for(ds_key.flat_path, ds_key.namespace):
-            return 0
+            return ds_key
         self._key_sent = True
-        return self.number
+        if content is not None and self.attempt is not None:
+            self.sends(content)
+        return TicketedKey.of(ds_key, self.number)
 
     # --- on its way -------------------------------------------------------------------------
 
-    def begun(self, future: Any) -> None:
-        """Note that the write is on its way."""
-        if self.attempt is None and not self.new_id:
-            self._flying[self._key] = self
-        self.enter(future, self.tenures)
+    def _begun(self, future: Any) -> None:
+        """Note a put as the latest one of its entity."""
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -255,7 +294,7 @@ class Write(PendingWrite, abc.ABC):
         if sent_by is not None and self.attempt is None and not sent_by.done():
             return  # it has another error than the write's own, and `wait_for` goes on
         self.forget()
-        error = error_of(future)
+        error: BaseException | None = tasklets.Future.exception(future)  # without asking it
         self._ended(error is not None)
         if error is None or self.withdrawn:
             return
@@ -265,22 +304,18 @@ class Write(PendingWrite, abc.ABC):
             self.future = future
         note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
 
-    def forget(self) -> None:
-        super().forget()
-        if self._flying and self._flying.get(self._key) is self:
-            del self._flying[self._key]
+    def sends(self, content: Any) -> None:
+        """Take what ndb has made of the entity, and is about to send in a transaction."""
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
 
     @property
-    def failed_future(self) -> Any:
-        """Return its future, if that has an error that nobody has asked for."""
-        error = None if self.future is None else error_of(self.future)
-        if error is None:
-            return None
+    def has_unseen_error(self) -> bool:
+        """Return whether its future has an error that nobody has asked for."""
+        error = error_of(self.future)
         found = self._notes.failures.get(id(error))
-        return self.future if found is not None and found[1].unseen(error) else None
+        return error is not None and found is not None and found[1].unseen(error)
 
     @property
     def entity_key(self) -> Any:
@@ -292,16 +327,22 @@ class Write(PendingWrite, abc.ABC):
         if self.number in _open:
             self.withdrawn = True
             while self._undo:
-                history, last, before = self._undo.pop()
-                if history.get(self._key) is last:
-                    _set(history, self._key, before)
+                history, before = self._undo.pop()
+                if history.get(self._key) is self._last_put:
+                    history[self._key] = before
             if self.attempt is not None and self.deleting:
                 self.attempt.deleted.discard(self._key)
 
-    def _put_into(self, history: dict[Any, LastPut], last: LastPut | None) -> None:
-        """Make this the latest put of the entity. None removes the entry."""
-        self._undo.append((history, last, history.get(self._key)))
-        _set(history, self._key, last)
+    def _note_last_put(self, last: LastPut | None) -> None:
+        """Note the latest put of the entity, None after a delete: under its locks, and in its
+        transaction."""
+        self._last_put = last
+        places: list[Books | Attempt] = [*self.books] if self.tenures else []
+        if self.attempt is not None:
+            places.append(self.attempt)
+        for each in places:
+            self._undo.append((each.puts, each.puts.get(self._key)))
+            each.puts[self._key] = last
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -312,9 +353,7 @@ class Write(PendingWrite, abc.ABC):
     def _find_reliance(self) -> None:
         """Find out whether only its locks protect it: Datastore would not refuse it."""
         if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
-            # A transaction protects what was read in it.
-            stamp = self._stamp
-            self.relies_on_its_locks = stamp is None or not stamp.is_of(self._now.transaction)
+            self.relies_on_its_locks = not self._read_here
 
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
@@ -343,13 +382,13 @@ class Write(PendingWrite, abc.ABC):
 
         Plans ask in gRPC's threads.
         """
-        if not self.relies_on_its_locks or not self._now.raises:
+        if not self.relies_on_its_locks or self._settings.enforcement is not Enforcement.RAISE:
             return True
         return next(self._lapses(""), None) is None
 
     def _lapses(self, when: str) -> Iterator[tuple[type[WriteViolation], str]]:
         """Yield the violation and the details of each lock that is not held any more."""
-        for tenure in self.tenures if self._now.checked else ():
+        for tenure in self.tenures if self.enforced else ():
             if not tenure.held:
                 yield PutAfterRelease, when
             elif tenure.lost:
@@ -364,7 +403,7 @@ class Write(PendingWrite, abc.ABC):
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             if self._notes.failures:
-                for books in (*self._books, books_of_request(self._notes)):
+                for books in (*self.books, books_of_request(self._notes)):
                     books.forget(self.entity_key)
             self.landed(outcome)
             return None
@@ -384,8 +423,8 @@ class Write(PendingWrite, abc.ABC):
         elif isinstance(outcome, InDoubt):
             cause = outcome.cause
         else:
-            return outcome.error(key=self._key, kind=kind_in(self._path), put_at=self.at)
-        error = CommitInDoubt(**self._facts, kind=kind_in(self._path))
+            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.at)
+        error = CommitInDoubt(**self._facts, kind=self._model._get_kind())
         error.__cause__ = cause
         return error
 
@@ -396,7 +435,14 @@ class Write(PendingWrite, abc.ABC):
     def refused(self, version: int, **facts: Any) -> StaleWriteError:
         """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
         kind = EntityExistsError if self.must_be_new else StaleWriteError
-        error: StaleWriteError = self._stale_write(kind, version, **facts)
+        error = kind(
+            **self._facts,
+            **facts,
+            read_version=self.base_version,
+            found_version=version,
+            read_at=None if self.stamp is None else self.stamp.place,
+            locked=self._model._write_policy is WritePolicy.USER_LOCK,
+        )
         seen = self._ledger.last(self._key) if version else None
         if seen is not None and seen.version == version:
             place = seen.place or "a place that is not known"
@@ -424,10 +470,6 @@ class Write(PendingWrite, abc.ABC):
     # --- its errors -------------------------------------------------------------------------
 
     @property
-    def _read_at(self) -> CallSite | None:
-        return None if self._stamp is None else self._stamp.place
-
-    @property
     def _facts(self) -> dict[str, Any]:
         """Return the facts that each error about this write has."""
         return {
@@ -438,34 +480,31 @@ class Write(PendingWrite, abc.ABC):
         }
 
     def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
-        kind = kind_in(self._path)
+        kind = self._model._get_kind()
         return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
-
-    def _stale_write(self, kind: Any, found_version: int = 0, **facts: Any) -> Any:
-        return kind(
-            **self._facts,
-            **facts,
-            read_version=self.base_version,
-            found_version=found_version,
-            read_at=self._read_at,
-            locked=self._model._write_policy is WritePolicy.USER_LOCK,
-        )
 
     def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
         return kind(
             **self._facts,
-            kind=kind_in(self._path),
+            kind=self._model._get_kind(),
             policy=policy_for_message(self._model),
-            read_at=self._read_at,
+            read_at=None if self.stamp is None else self.stamp.place,
             detail=detail,
         )
 
-
-def _set(history: dict[Any, LastPut], key: Any, last: LastPut | None) -> None:
-    if last is None:
-        history.pop(key, None)
-    else:
-        history[key] = last
+    def report(
+        self,
+        kind: type[WriteViolation],
+        detail: str,
+        *,
+        lock_id: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        """Raise a violation that its check has found, or log it, as the settings say."""
+        self._lock_id = lock_id
+        violation = self._violation(kind, detail)
+        violation.__cause__ = cause
+        report(violation)
 
 
 # --- puts -----------------------------------------------------------------------------------
@@ -476,7 +515,6 @@ class Put(Write):
 
     #: What ndb has made of the entity.
     content: Any = None
-    _last_puts: Sequence[LastPut] = ()
 
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks.
@@ -484,14 +522,15 @@ class Put(Write):
         Args:
             prepare: ndb's function that computes properties.
         """
-        entity, context = self.entity, self.begun_in
-        stamp = entity._userlock_stamp
+        entity, group = self.entity, _group.get()
+        self._key = entity._userlock_key
+        self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == PARTIAL:
-            check_whole(entity, stamp, Moment(self.at, context, self._unguarded))
-        group = _group.get()
+            self._look_around()
+            check_whole(self)
         if group is not None and group.puts_another(entity):
             # Waiting for that would send it. Here it is refused, unless nothing is checked.
-            check_put(entity, stamp_of(entity), Moment(self.at, context, self._unguarded))
+            self._check()
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
@@ -501,13 +540,10 @@ class Put(Write):
         rows = self._model._userlock_rows
         wanted = () if rows is None else rows.wanted(entity)
         # From here on, no code of the application runs until the write is checked in.
-        now = Moment(self.at, context, self._unguarded)
-        stamp = stamp_of(entity)
-        self._key = entity._userlock_key
-        lock_id, tenures = check_put(entity, stamp, now)
+        stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
-            stamp = stamp._replace(version=DELETED)
-        self._check_in(stamp, lock_id, tenures, now)
+            stamp = self.stamp = stamp._replace(version=DELETED)
+        self._check_in()
         if stamp is None or stamp.version == DELETED or self.new_id:
             self._condition()
         if self.attempt is not None:
@@ -520,20 +556,27 @@ class Put(Write):
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
 
+    def _check(self) -> Stamp | None:
+        """Check it as things are now. Returns the stamp."""
+        self._look_around()
+        self._key = self.entity._userlock_key
+        self.stamp = stamp_of(self.entity)
+        self._lock_id, self.tenures = check_put(self)
+        return self.stamp
+
     @property
     def entity_key(self) -> Any:
         return self.entity._userlock_key
 
     def _condition(self) -> None:
         """Decide whether the entity must be new."""
-        now = self._now
-        if not now.fenced:
+        if not self.fenced:
             return
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
             self.must_be_new = self.attempt is not None
             return
-        reaction = Reaction.OFF if self._model._overwrites else now.settings.blind_overwrites
+        reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
@@ -545,8 +588,8 @@ class Put(Write):
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
         known: tuple[Any, ...] | None = None
-        stamp = self._stamp
-        if stamp is not None and (self.base_version or stamp.is_of(self._now.transaction)):
+        stamp = self.stamp
+        if stamp is not None and (self.base_version or self._read_here):
             known = stamp.claims
         elif self.new_id or self.must_be_new:
             known = ()
@@ -555,18 +598,14 @@ class Put(Write):
         return known
 
     def _check_other_object(self) -> None:
-        """Refuse a second object of an entity in one transaction, under every policy.
-
-        The transaction would send both. The second does not have the first one's change, and
-        would undo it.
-        """
+        """Refuse a second object of an entity in one transaction: it would undo the first put."""
         assert self.attempt is not None
-        if not self._now.fenced or self.new_id:
+        if not self.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
         if last is None or last.entity() is self.entity:
             return
-        if self._stamp is None and not self.must_be_new:
+        if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
         place = last.place or "a place that is not known"
@@ -585,11 +624,11 @@ class Put(Write):
         """
         self.content = content
         assert self.attempt is not None
-        if not self.attempt.earlier or not self._now.checked:
+        if not self.attempt.earlier or not self.enforced:
             return
         before = [each for each in self.attempt.earlier if each.entity is self.entity]
         nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
-        if nth >= len(before) or before[nth]._stamp is not self._stamp:
+        if nth >= len(before) or before[nth].stamp is not self.stamp:
             return
         changed = _changed_since(before[nth].content, content, self.write_id)
         if changed:
@@ -601,24 +640,16 @@ class Put(Write):
             report(self._error)
             self._error = None
 
-    def begun(self, future: Any) -> None:
-        if (
-            not future.done() or error_of(future) is None
-        ):  # otherwise ndb could not make a message: nothing is put
-            self._last_puts = puts = []
-            transaction = self.begun_in.transaction
-            places: tuple[HeldLock | None, ...] = self.tenures
-            if transaction is not None:
-                places = (*places, None)
-            for place in places:
-                last = LastPut(self.entity, self.at, transaction)
-                puts.append(last)
-                if not self.new_id:
-                    self._put_into(last_puts(place), last)
-        super().begun(future)
+    def _begun(self, future: Any) -> None:
+        # Otherwise ndb could not make a message: nothing is put.
+        if not future.done() or error_of(future) is None:
+            self._last_put = LastPut(self.entity, self.at, self.begun_in.transaction)
+            if not self.new_id:
+                self._note_last_put(self._last_put)
 
     def _ended(self, failed: bool) -> None:
-        for last in self._last_puts:
+        last = self._last_put
+        if last is not None:
             last.under_way = last.transaction is not None and not failed
         if self.new_id and not failed:
             # An id has been allocated, and the application has not changed the key again yet.
@@ -627,33 +658,29 @@ class Put(Write):
             if stamp is not None:
                 self._ledger.saw(stamp)
             if self.attempt is not None:
-                self.attempt.puts[self._key] = self._last_puts[-1]
+                self.attempt.puts[self._key] = last
                 self._ledger.allocated(self._key)
 
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
-        entity, now = self.entity, self._now
-        key = self._key if is_complete(self._key) else None
+        entity = self.entity
+        key = None if self.new_id and not is_complete(self._key) else self._key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = stamp_now(
-            key, version, self.at, held=now.held, lock_id=self._lock_id, claims=claims
-        )
+        stamp = Stamp(key, version, self.at, self._lock_id, self.held, None, next(orders), claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
         if key is not None:
             self._ledger.saw(stamp)
-        for last in self._last_puts:
-            last.version = version
-            last.under_way = False
+        last = self._last_put
+        if last is not None:
+            last.version, last.under_way = version, False
 
 
 def _write_through(entity: Any) -> None:
-    """Store the values that were assigned to dynamic properties once more.
-
-    ndb keeps them in the object beside the property, whose first value it would store.
-    """
+    """Store the values that were assigned to dynamic properties once more."""
+    # ndb keeps them in the object beside the property, whose first value it would store.
     for name in [name for name in vars(entity) if not name.startswith("_")]:
         value = vars(entity).pop(name)
         delattr(entity, name)
@@ -678,33 +705,32 @@ class Delete(Write):
 
     deleting = True
 
-    def number_for(self, ds_key: Any) -> int:
+    def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         if not self.checked and self._error is None:
             try:
                 self._check()
             except Exception as error:
                 self._error = error
                 raise
-        return super().number_for(ds_key)
+        return super().ticketed(ds_key)
 
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
         key = self._key
         if self._flying:
             wait_for_key(key, self._flying)
-        now = Moment(self.at, self.begun_in, self._unguarded)
-        stamp = self._ledger.last(key)
-        lock_id, tenure = check_delete(self._model, key, stamp, now)
-        self._check_in(stamp, lock_id, () if tenure is None else (tenure,), now)
+        self._look_around()
+        seen = self._ledger.last(key)
+        self._lock_id, self.tenures = check_delete(self, self._model, key, seen)
+        self.stamp = seen
+        self._check_in()
         self._find_reliance()
         rows = self._model._userlock_rows
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
-        if tenure is not None:
-            self._put_into(last_puts(tenure), None)
+        self._note_last_put(None)
         if self.attempt is not None:
             self.attempt.deleted.add(key)
-            self._put_into(self.attempt.puts, None)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
@@ -736,22 +762,6 @@ _group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
 
 #: Returns the write that begins here, or None.
 writing = _writing.get
-
-
-def key_to_send(ds_key: Any, content: Any = None) -> Any:
-    """Return the key for the message of the write that begins here, with its number.
-
-    Args:
-        ds_key: the key, one of google-cloud-datastore's.
-        content: what ndb has made of the entity; None for a delete.
-    """
-    current = _writing.get()
-    number = 0 if current is None else current.number_for(ds_key)
-    if not number:
-        return ds_key
-    if content is not None and current.attempt is not None:
-        current.sends(content)
-    return TicketedKey.of(ds_key, number)
 
 
 def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:

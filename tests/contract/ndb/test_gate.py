@@ -130,9 +130,7 @@ class TestBelowTheModel:
 
 def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything pass."""
-    monkeypatch.setattr(
-        stub.Gate, "__getattr__", lambda self, name: getattr(self._userlock_stub, name)
-    )
+    monkeypatch.setattr(stub._Commit, "future", stub._Method.future)
 
 
 @pytest.mark.usefixtures("context")

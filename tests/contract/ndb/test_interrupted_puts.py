@@ -112,7 +112,7 @@ put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
 #: Code that a put runs from the RPC to the wait for it.
 INTERRUPTED = [
     interrupted_after(stub, "begin_call"),
-    interrupted_after(stub._Commit, "_run"),
+    interrupted_after(stub._Plan, "run"),
     interrupted_after(stub._Commit, "future"),
     interrupted_after(_remote, "RemoteCall"),
     interrupted_after(_eventloop.EventLoop, "queue_rpc"),

@@ -47,16 +47,17 @@ def arranges() -> bool:
 
 def gate_off(patch: Patch) -> None:
     """Let commits pass unchanged."""
-    patch.setitem(stub._GATED, "commit", stub._Method)
+    patch.setattr(stub._Commit, "future", stub._Method.future)
 
 
 def tickets_off(patch: Patch) -> None:
     """Take the tickets of writes away, except for the preparation of a cell."""
-    patch.setattr(
-        hooks,
-        "key_to_send",
-        lambda key, *content: model_writes.key_to_send(key, *content) if arranges() else key,
-    )
+
+    def without(ticketed: Any) -> Any:
+        return lambda write, key, *content: ticketed(write, key, *content) if arranges() else key
+
+    for cls in (model_writes.Put, model_writes.Delete):
+        patch.setattr(cls, "ticketed", without(cls.ticketed))
 
 
 def inserts_off(patch: Patch) -> None:
@@ -71,12 +72,12 @@ def versions_off(patch: Patch) -> None:
 
 def lookup_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of look-ups."""
-    patch.setitem(stub._GATED, "lookup", stub._Method)
+    patch.setattr(stub._Lookup, "prepare", stub._Method.prepare)
 
 
 def query_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of queries."""
-    patch.setitem(stub._GATED, "run_query", stub._Method)
+    patch.setattr(stub._RunQuery, "prepare", stub._Method.prepare)
 
 
 def stamps_off(patch: Patch) -> None:
@@ -128,12 +129,12 @@ def place_of_creation_off(patch: Patch) -> None:
 
 def put_check_off(patch: Patch) -> None:
     """Do not check puts."""
-    patch.setattr(model_writes, "check_put", lambda entity, stamp, now: (entity.key.id(), ()))
+    patch.setattr(model_writes, "check_put", lambda write: (write.entity.key.id(), ()))
 
 
 def delete_check_off(patch: Patch) -> None:
     """Do not check deletes."""
-    patch.setattr(model_writes, "check_delete", lambda cls, key, stamp, now: (key.id(), None))
+    patch.setattr(model_writes, "check_delete", lambda write, cls, key, seen: (key.id(), ()))
 
 
 def base_class_off(patch: Patch) -> None:
