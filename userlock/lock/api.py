@@ -88,11 +88,11 @@ class _Block(abc.ABC):
 
     def _begins(self) -> Any:
         """Return the end of the block that begins: of a `with` statement, or kept here."""
-        reference = _latest.reference
+        reference, _latest.reference = _latest.reference, None
         leave = None if reference is None else reference()
         if leave is not None:
             block, end = leave.args
-            if block is self and end.scope is None:
+            if block is self:
                 return end
         end = self._new_end()
         end.reference, end.owner = Alive(end), running_code()
