@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from userlock import LockService
 from userlock.clock import Clock
-from userlock.lock.lease import Lease
+from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
@@ -69,3 +69,9 @@ def dead_waiter(service: LockService, lock_id: str) -> str:
     claim = make_claim(lock_id)
     assert run(service.protocol.join, claim) is not None
     return claim.token
+
+
+def as_stored(holder: Holder) -> bytes:
+    """Return the first line of a holder's record."""
+    token, priority, since, lock_timeout, process, request = holder
+    return Claim("", token, Priority(priority), since, lock_timeout, process, request).record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import struct
 import threading
@@ -185,8 +186,8 @@ class WatchedService(LockService):
             timeout=attempt.wait_seconds,
         )
         self._present.begins(name)
-        if not claim.holder.request:
-            attempt.claim = claim._replace(holder=claim.holder._replace(request=name))
+        if not claim.request:
+            attempt.claim = dataclasses.replace(claim, request=name)
         try:
             lease = await super().acquired(attempt, holding)
         except BaseException as error:

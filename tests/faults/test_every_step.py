@@ -17,8 +17,7 @@ import pytest
 from tests.faults.kinds import KINDS, PATIENT, QUICK, AnyFault, Kind, each_fault, kind_of
 from tests.faults.proxy import Fault, ReplyFault
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.stores import MemcacheStore
-from userlock.stores.memcache import wire
+from userlock.stores import MemcacheStore, stream
 from userlock.stores.pool import REPLY_TIMEOUT
 
 OURS, NEXT, THEIRS = b"ours, as created", b"ours, swapped", b"another client's"
@@ -313,6 +312,6 @@ def test_a_connection_that_is_kept_after_a_time_out_is_found(
         monkeypatch.setattr(store.connections, "drop_idle", lambda: None)
         return store
 
-    monkeypatch.setattr(wire.Wire, "stale", property(lambda _: False))
+    monkeypatch.setattr(stream, "poll_of", lambda _: lambda _: [])
     with pytest.raises(AssertionError):
         _run(kind._replace(open=careless), SCENARIOS[0], {0: ReplyFault.LATE}, cold=False)

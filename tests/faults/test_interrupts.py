@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.kinds import KINDS, PATIENT, kind_of
 from userlock.lock.store import LeaseStore
+from userlock.stores import stream
 from userlock.stores.pool import Pool
 from userlock.stores.stream import Stream
 
@@ -45,7 +46,7 @@ def test_the_connection_is_not_used_again(
     with kind_of(request, kind).proxied(PATIENT) as (_, store, direct):
         if not closed:
             monkeypatch.setattr(Pool, "close", lambda self, connection: self.give_back(connection))
-            monkeypatch.setattr(Stream, "stale", property(lambda _: False))
+            monkeypatch.setattr(stream, "poll_of", lambda _: lambda _: [])
         interrupted(store, monkeypatch)
         answer: Any = "no answer"
         with contextlib.suppress(Exception):

@@ -6,6 +6,7 @@ memcached, usually before its clock is set.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def asking(store: LeaseStore, others: LeaseStore, lock_id: str, verb: str) -> As
     claim = make_claim(lock_id, ttl_seconds=LEASE_SECONDS)
     if verb == "take":
         return Asking(lock_id, lambda: taken(leases.take(claim)), store, others)
-    held = taken(leases.take(claim._replace(ttl_seconds=60)))
+    held = taken(leases.take(dataclasses.replace(claim, ttl_seconds=60)))
 
     def extend() -> Lease:
         extended = leases.extend(held, LEASE_SECONDS)

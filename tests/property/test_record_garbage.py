@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.leases import as_stored
 from userlock.lock.lease import Holder, new_token
 from userlock.lock.record import MOST_WAITERS, BlockedOn, Record, aged, blocked, done, joining
 from userlock.lock.store import Stored
@@ -126,7 +127,7 @@ def test_a_claim_becomes_the_holder_and_the_queue_continues(
     garbage: bytes, lapsed: bool, passing: bool
 ) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
-    after = understood(before.succeeded_by(ME.encode(), ME.token, passing=passing))
+    after = understood(before.succeeded_by(as_stored(ME), ME.token, passing=passing))
     assert after.holder == ME
     assert (after.free, after.broken_by) == (False, "")
     position = before.position_of(ME.token)
@@ -141,7 +142,7 @@ def test_a_claim_becomes_the_holder_and_the_queue_continues(
 def test_a_reserved_lock_is_free_for_the_same_queue(garbage: bytes, lapsed: bool) -> None:
     before = understood(garbage + joining(ME), lapsed=lapsed)
     by = ME._replace(token=new_token())
-    content, _ = before.reserved_by(by.encode(), by.token, besides=ME.token, leaving=True)
+    content, _ = before.reserved_by(as_stored(by), by.token, besides=ME.token, leaving=True)
     reserved = understood(content)
     assert (reserved.holder, reserved.free, reserved.broken_by) == (by, True, "")
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
@@ -171,7 +172,7 @@ def test_no_request_can_pass_for_something_else(process: str, request: str) -> N
     """A path comes from outside: it must not end a lease, or begin a line of its own."""
     holder = ME._replace(token=new_token(), process=process, request=request)
     waiter = holder._replace(token=new_token())
-    record = understood(holder.encode() + joining(waiter) + done(waiter.token, by=request))
+    record = understood(as_stored(holder) + joining(waiter) + done(waiter.token, by=request))
     assert (record.free, record.empty, record.holder.token) == (False, True, holder.token)
     assert is_safe(record.holder.request)
 
@@ -179,7 +180,7 @@ def test_no_request_can_pass_for_something_else(process: str, request: str) -> N
 @pytest.mark.parametrize("size", [1, 10, MOST_WAITERS])
 def test_many_waiters_are_complete(size: int) -> None:
     waiters = [ME._replace(token=new_token(), request=str(number)) for number in range(size)]
-    record = understood(ME.encode() + b"".join(joining(waiter) for waiter in waiters))
+    record = understood(as_stored(ME) + b"".join(joining(waiter) for waiter in waiters))
     assert [waiter.request for waiter in record.waiters()] == [str(n) for n in range(size)]
     assert [record.position_of(waiter.token) for waiter in waiters] == list(range(size))
 
@@ -187,7 +188,7 @@ def test_many_waiters_are_complete(size: int) -> None:
 def test_waiters_above_the_bound_are_not_read() -> None:
     """They may join again when another one has left."""
     waiters = [ME._replace(token=new_token()) for _ in range(MOST_WAITERS + 5)]
-    text = ME.encode() + b"".join(joining(waiter) for waiter in waiters)
+    text = as_stored(ME) + b"".join(joining(waiter) for waiter in waiters)
     assert understood(text).full
     assert understood(text).position_of(waiters[-1].token) is None
     left = text + done(waiters[0].token)

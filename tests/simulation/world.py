@@ -8,6 +8,7 @@ in between, and time can pass.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -23,14 +24,14 @@ from userlock.clock import Signal
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
-from userlock.lock.lease import Holder
+from userlock.lock.lease import Claim
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.testing import ManualClock
 
 _Answer = TypeVar("_Answer")
 ROUNDING = 1e-9
-_new_holder = lease_module.new_holder
+_new_claim = lease_module.new_claim
 
 
 class ProcessClock:
@@ -149,7 +150,7 @@ class World:
         """Give each simulated process a label and tokens of its own while it runs."""
         with (
             mock.patch.object(service_module, "process_label", self._label),
-            mock.patch.object(service_module, "new_holder", self._new_holder),
+            mock.patch.object(service_module, "new_claim", self._new_claim),
             mock.patch.object(lease_module, "new_token", self._new_token),
         ):
             try:
@@ -160,11 +161,11 @@ class World:
     def _label(self) -> str:
         return self._running_process().label
 
-    def _new_holder(self, *facts: Any) -> Holder:
-        """Return a caller of the running process."""
+    def _new_claim(self, *facts: Any) -> Claim:
+        """Return a claim of the running process."""
         process = self._running_process()
-        holder = _new_holder(*facts)
-        return holder._replace(token=process.new_token(), process=process.label)
+        claim = _new_claim(*facts)
+        return dataclasses.replace(claim, token=process.new_token(), process=process.label)
 
     def _new_token(self) -> str:
         return self._running_process().new_token()

@@ -25,6 +25,14 @@ def change(user_id: str) -> str:
     return "changed"
 
 
+@app.post("/users/<user_id>/gate")
+@user_lock("user_id")
+def wait_at_gate(user_id: str) -> str:
+    """Go on under the user's lock once the gate is open."""
+    with userlock.global_lock("gate", wait_timeout=20):
+        return "through"
+
+
 @app.get("/healthz")
 def healthz() -> str:
     return "fine"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import select
+import signal
 import socket
 import sys
 import time
@@ -144,3 +145,31 @@ def test_the_examples_keep_the_recommended_number_of_threads_free() -> None:
     app = yaml.safe_load((ROOT / "examples/appengine/app.yaml").read_text())
     assert f"--threads {threads}" in app["entrypoint"]
     assert int(waiting) + 1 < threads
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "finishes"), [(signal.SIGTERM, True), (signal.SIGKILL, False)]
+)
+def test_a_thread_of_a_worker_that_is_asked_to_stop_keeps_its_lock_to_the_end(
+    tmp_path: Path, memcached: Memcached, signal_number: int, finishes: bool
+) -> None:
+    """With the control: where the worker is killed, the lock is not given back."""
+    store = memcached.url(f"stopped-{finishes}")
+    service = userlock.LockService.from_url(store)
+    gate = service.acquire("gate")
+    with site(tmp_path, store, "", threads=4) as port:
+        request = Request(port, "/users/ann/gate")
+        wait_until(lambda: service.waiters("gate"))
+        holder = service.holder("ann")
+        assert holder is not None
+        worker = int(holder.process.rpartition("/")[2])
+        os.kill(worker, signal_number)
+        wait_until(lambda: (service.holder("ann") and not answered([request])) or not finishes)
+        service.release(gate)
+        if finishes:
+            assert request.status() == 200
+            wait_until(lambda: not Path(f"/proc/{worker}").exists())
+        else:
+            with pytest.raises((OSError, IndexError)):
+                request.status()
+        assert (service.holder("ann") is None) == finishes

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tools.traffic.day import Result
 from tools.traffic.tally import PART_SECONDS
-from userlock.lock.lease import Holder, new_token
+from userlock.lock.lease import Claim, Priority, new_token
 from userlock.lock.policy import LockPolicy
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.keys import KeySpace
@@ -81,7 +81,9 @@ def item_bytes(
     request: str = "POST /api/internal/exercises/adding_fractions/attempt",
 ) -> int:
     """Return memcached's memory for a lock without waiters: a chunk of a slab."""
-    record = Holder(new_token(), "interactive", 1763640000.123, 60.0, process, request).encode()
+    record = Claim(
+        lock_id, new_token(), Priority.INTERACTIVE, 1763640000.123, 60.0, process, request
+    ).record
     # A key ends with a zero byte, a value with CRLF.
     size = _HEADER_BYTES + len(KeySpace(prefix).lock(lock_id)) + 1 + len(record) + 2
     chunk = float(_SMALLEST)

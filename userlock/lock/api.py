@@ -36,35 +36,47 @@ _R = TypeVar("_R")
 _T2 = TypeVar("_T2")
 
 
+class _Latest(threading.local):
+    """The `__exit__` that this thread got last, for the block that begins."""
+
+    reference: weakref.ref[Any] | None = None
+
+
+_latest = _Latest()
+
+
 class _Leave:
     """`__exit__` of a block that can be entered many times: each time it is that of another end.
 
     The `with` statement gets `__exit__` before it calls `__enter__`, and keeps it
     until the block is over, whatever happens. So an `__exit__` that lives is a block that
     runs. (Not the end itself: an exception at the first step of leaving keeps that.)
+
+    Args:
+        leave: leaves the block of a `with` statement.
+        leave_latest: leaves the latest block, for an ExitStack: that keeps the block itself,
+            which keeps its ends.
     """
 
-    def __init__(self, name: str) -> None:
-        self._leave = f"_{name}"
+    def __init__(self, leave: Callable[..., Any], leave_latest: Callable[..., Any]) -> None:
+        self._leave = leave
+        self._leave_latest = leave_latest
 
     def __get__(self, block: _Block | None, kind: type[_Block]) -> Callable[..., Any]:
-        if block is None:  # for an ExitStack: the block itself is kept, and keeps its ends
-            latest: Callable[..., Any] = getattr(kind, f"{self._leave}_latest")
-            return latest
+        if block is None:
+            return self._leave_latest
         end = block._new_end()
-        leave = partial(getattr(block, self._leave), end)
-        end.reference, end.thread = Alive(leave), threading.get_ident()
-        block._begun = end.reference
+        leave = partial(self._leave, block, end)
+        end.reference, end.owner = Alive(leave), running_code()
+        _latest.reference = end.reference
         return leave
 
 
 class _Block(abc.ABC):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
-    #: `__exit__` as it was got last, for the block that begins.
-    _begun: weakref.ref[Any] | None = None
-    #: The ends of blocks that no `with` statement keeps, with their threads and tasks.
-    _kept: list[tuple[tuple[int, int], Any]]
+    #: The ends of blocks that no `with` statement keeps.
+    _kept: list[Any]
 
     @abc.abstractmethod
     def _new_end(self) -> Any:
@@ -76,15 +88,15 @@ class _Block(abc.ABC):
 
     def _begins(self) -> Any:
         """Return the end of the block that begins: of a `with` statement, or kept here."""
-        begun = self._begun
-        leave = None if begun is None else begun()
+        reference, _latest.reference = _latest.reference, None
+        leave = None if reference is None else reference()
         if leave is not None:
-            end = leave.args[0]
-            if end.scope is None and end.thread == threading.get_ident():
+            block, end = leave.args
+            if block is self:
                 return end
         end = self._new_end()
-        end.reference, end.thread = Alive(end), threading.get_ident()
-        self._kept.append((running_code(), end))
+        end.reference, end.owner = Alive(end), running_code()
+        self._kept.append(end)
         return end
 
     def __enter__(self) -> Any:
@@ -142,10 +154,9 @@ class _Block(abc.ABC):
     def _latest(self) -> Any:
         """Return the latest end of this thread and task, or of the one a generator came from."""
         me = running_code()
-        mine = [entry for entry in self._kept if entry[0] == me] or self._kept
-        entry = mine[-1]
-        self._kept.remove(entry)
-        return entry[1]
+        end = ([each for each in self._kept if each.owner == me] or self._kept)[-1]
+        self._kept.remove(end)
+        return end
 
     if TYPE_CHECKING:
 
@@ -163,7 +174,8 @@ class _Block(abc.ABC):
             traceback: TracebackType | None,
         ) -> None: ...
     else:
-        __exit__, __aexit__ = _Leave("leave"), _Leave("aleave")
+        __exit__ = _Leave(_leave, _leave_latest)
+        __aexit__ = _Leave(_aleave, _aleave_latest)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return `function`, each call of it inside the block; a coroutine's `async with` it.
@@ -377,7 +389,7 @@ class global_locks(_Block):  # noqa: N801 (as above)
             locks = []
             for lock_id in self.lock_ids:
                 end = End()
-                end.reference = Alive(ends.reference())
+                end.reference, end.owner = Alive(ends.reference()), ends.owner
                 ends.append(end)
                 one = self._one(lock_id, wait_timeout=wait.left)
                 locks.append(await one._entered(end))
@@ -389,7 +401,7 @@ class _Ends:
     """The end of a block that holds several locks. It keeps the end of each."""
 
     reference: weakref.ref[object]
-    thread: int
+    owner: tuple[int, int]
 
     def __init__(self) -> None:
         self._all: list[End] = []

@@ -79,7 +79,7 @@ class DeadlockWatch:
         self._read = read
         self._append = append
         self._clock = clock
-        self._since = round(claim.holder.since, 3)
+        self._since = round(claim.since, 3)
         #: The leases whose records still lack our entry, and those that may have it.
         self._unmarked = dict(self._holding)
         self._marked: dict[str, Lease] = {}

@@ -33,7 +33,6 @@ class Tenure(Protocol):
     lost: str
     _lease: Lease
     _conflict: str
-    _extending: threading.Lock
 
     @property
     def held(self) -> bool:
@@ -62,6 +61,8 @@ class Tenure(Protocol):
 
 class Scope(Protocol):
     """The scope that holds a lock; see `scope.LockScope`."""
+
+    extending: threading.Lock
 
     def drop(self, tenure: Any) -> None:
         """Let go of a lock that nobody will leave."""
@@ -113,12 +114,12 @@ class Renewal:
         if not tenure._alive:  # its block was interrupted where it would have left the lock
             tenure._scope.drop(tenure)
             return None
-        if not tenure._extending.acquire(blocking=False):
+        if not tenure._scope.extending.acquire(blocking=False):
             return now + self._soon()  # it is being extended by hand right now
         try:
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
-            tenure._extending.release()
+            tenure._scope.extending.release()
         # Reported outside the mutex, so that a callback may use the lock.
         if isinstance(again, str):
             tenure._lose(again)

@@ -21,7 +21,7 @@ The lock may be extended by hand, and released, at any moment meanwhile:
                               reads its lease
     extend by 60 s ───────────────────────────────────▶ 60 s to go
                               extend by 10 s ─────────▶ 10 s to go
-    believes in 60 s: so only one of them extends at a time (`_extending`)
+    believes in 60 s: so only one of them extends at a time (`extending`)
 
     release: no request
     to a store that was
@@ -65,7 +65,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.service import LockService
 from userlock.numbers import check_seconds
-from userlock.waits import locked, run, running_code
+from userlock.waits import locked, run
 
 
 def check_heartbeat(service: LockService) -> None:
@@ -82,6 +82,7 @@ class Owner(Protocol):
     """The scope that holds a lock; see `scope.LockScope`."""
 
     service: LockService
+    extending: threading.Lock
 
     @property
     def in_child(self) -> bool:
@@ -116,14 +117,20 @@ class HeldLock:
         lost: the fate of the lease, in words, once it is known to be lost; empty until then.
     """
 
-    def __init__(self, scope: Owner, lease: Lease, owner: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        scope: Owner,
+        lease: Lease,
+        owner: tuple[int, int],
+        end: weakref.ref[object] | None = None,
+    ) -> None:
         self.lock_id = lease.lock_id
         self.lost = ""
         self._scope = scope
         #: The lease that backs it now.
         self._lease = lease
         #: The thread and task that entered it; no other enters it again without waiting.
-        self._owner = running_code() if owner is None else owner
+        self._owner = owner
         #: What participants want to remember about it; dropped with the release.
         self._notes: dict[str, object] = {}
         #: The other holder, if the lock was taken while the store did not answer, and the store
@@ -135,7 +142,7 @@ class HeldLock:
         self._leaving: tuple[int, int] | None = None
         #: How often it was entered and not left: by blocks, whose ends are here, and otherwise.
         self._depth = 1
-        self._ends: list[weakref.ref[object]] = []
+        self._ends = [] if end is None else [end]
         #: The tenure of this lock whose lease ended before the lock was taken again inside.
         self._beneath: HeldLock | None = None
         self._since = lease.deadline - lease.ttl_seconds
@@ -148,8 +155,6 @@ class HeldLock:
         #: Whether the lease was given back, or is known to be over.
         self._returned = False
         self._number: int | None = None
-        #: The mutex of changes of the lease, by its owner or by the renewal thread.
-        self._extending = threading.Lock()
 
     @property
     def held(self) -> bool:
@@ -211,7 +216,7 @@ class HeldLock:
         wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
         if self._scope.in_child:  # where the mutex may be locked for ever
             raise self._cannot_extend("belongs to the process that forked this one")
-        wanted, outcome = locked(self._extending, self._extend, wanted, by)
+        wanted, outcome = locked(self._scope.extending, self._extend, wanted, by)
         match outcome:
             case Granted():
                 self._reschedule()
@@ -289,7 +294,7 @@ class HeldLock:
             )
         if self._scope.in_child:
             raise self._has_no_fence("it belongs to the process that forked this one")
-        outcome = locked(self._extending, self._ask_for_fence)
+        outcome = locked(self._scope.extending, self._ask_for_fence)
         match outcome:
             case Fenced():
                 return outcome.number

@@ -132,11 +132,6 @@ class Holder(NamedTuple):
             return f"{show_request(self.request)} ({facts}, on {self.process})"
         return f"{self.process} ({facts})"
 
-    def encode(self) -> bytes:
-        """Return the record as stored: a JSON list."""
-        head = f'["{self.token}","{self.priority}",{self.since:.3f},'
-        return (head + _tail(self.lock_timeout, self.process, self.request[:MOST_SHOWN])).encode()
-
     @classmethod
     def decode(cls, record: bytes) -> Holder:
         """Return the holder that a record names.
@@ -188,40 +183,50 @@ def _replaced(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-class Claim(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Claim:
     """A request for a lease, the same through all of its attempts.
 
     Attributes:
         lock_id: the lock.
-        holder: the requester; `holder.token` is the owner token.
-        ttl_seconds: length of the lease.
+        token: the owner token.
         priority: the priority in the queue.
+        since: the time of the request, in seconds since 1970.
+        ttl_seconds: length of the lease.
+        process: as in `Holder`.
+        request: likewise.
     """
 
     lock_id: str
-    holder: Holder
-    ttl_seconds: float
+    token: str
     priority: Priority
+    since: float
+    ttl_seconds: float
+    process: str
+    request: str
 
     @property
-    def token(self) -> str:
-        """Return the owner token."""
-        return self.holder.token
+    def holder(self) -> Holder:
+        """Return the claimant as it is shown."""
+        facts = self.token, self.priority.value, self.since, self.ttl_seconds
+        return Holder(*facts, self.process, self.request)
 
     @property
     def record(self) -> bytes:
-        """Return the holder as stored."""
-        return self.holder.encode()
+        """Return the claimant as stored: a JSON list."""
+        head = f'["{self.token}","{self.priority._value_}",{self.since:.3f},'
+        return (head + _tail(self.ttl_seconds, self.process, self.request[:MOST_SHOWN])).encode()
 
     @classmethod
     def of_lease(cls, lease: Lease) -> Claim:
         """Return the claim of a degraded lease."""
-        holder = Holder.decode(lease.record)
-        return cls(lease.lock_id, holder, lease.ttl_seconds, Priority(lease.priority))
+        token, priority, since, _, process, request = Holder.decode(lease.record)
+        ttl = lease.ttl_seconds
+        return cls(lease.lock_id, token, Priority.of(priority), since, ttl, process, request)
 
     def afresh(self) -> Claim:
         """Return the same claim with another token."""
-        return self._replace(holder=self.holder._replace(token=new_token()))
+        return dataclasses.replace(self, token=new_token())
 
 
 class Lease(NamedTuple):
@@ -365,10 +370,12 @@ def new_token() -> str:
     return f"{_nonce}{next(_count):x}"
 
 
-def new_holder(priority: Priority, since: float, lock_timeout: float, request: str) -> Holder:
-    """Return a caller of this process, with a token that no other one has."""
+def new_claim(
+    lock_id: str, priority: Priority, since: float, ttl_seconds: float, request: str
+) -> Claim:
+    """Return a claim of this process, with a token that no other one has."""
     token = f"{_nonce}{next(_count):x}"
-    return Holder(token, priority._value_, since, lock_timeout, _process_label, request)
+    return Claim(lock_id, token, priority, since, ttl_seconds, _process_label, request)
 
 
 def process_of(token: bytes) -> bytes:

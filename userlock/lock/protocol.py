@@ -37,6 +37,7 @@ other cannot keep B from the lock.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -93,9 +94,9 @@ class LeaseProtocol:
     async def take(self, claim: Claim) -> Lease | None:
         """Return the lease if the lock has no record; one round trip. None if there is one."""
         asked_at = self._clock.now()
-        record = claim.holder.encode()
+        record, ttl = claim.record, claim.ttl_seconds
         try:
-            version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
+            version = await self.store.acreate(claim.lock_id, record, ttl)
         except StoreUnavailable as trouble:
             if not trouble.in_doubt:
                 raise
@@ -107,16 +108,14 @@ class LeaseProtocol:
             return lease
         if version is None:
             return None
-        holder, ttl = claim.holder, claim.ttl_seconds
-        deadline = asked_at + ttl
         return Lease(
             claim.lock_id,
-            holder.token,
-            deadline,
+            claim.token,
+            asked_at + ttl,
             ttl,
             record=record,
             version=version,
-            priority=holder.priority,
+            priority=claim.priority._value_,
         )
 
     async def _take_after(
@@ -209,7 +208,7 @@ class LeaseProtocol:
 
     def _from_now(self, claim: Claim) -> bytes:
         """Return the claim's record with the time of the grant, which waiters poll by."""
-        return claim.holder._replace(since=self._clock.wall()).encode()
+        return dataclasses.replace(claim, since=self._clock.wall()).record
 
     @staticmethod
     def _lease(
@@ -230,7 +229,7 @@ class LeaseProtocol:
             record=record,
             version=version,
             contended=contended,
-            priority=claim.holder.priority,
+            priority=claim.priority.value,
         )
 
     # --- waiting ----------------------------------------------------------------------------

@@ -127,25 +127,23 @@ class HoldTimes:
 
     The median of the latest: one slow request among many moves it little, and
     it follows a change within a few requests.
+
+    Attributes:
+        latest: the durations of the latest holds, in seconds, by priority.
     """
 
-    __slots__ = ("_latest",)
+    __slots__ = ("latest",)
 
     _COUNT = 15
 
     def __init__(self) -> None:
-        self._latest: dict[str, collections.deque[float]] = {}
-
-    def note(self, priority: str, seconds: float) -> None:
-        """Record the duration of a hold of that priority."""
-        latest = self._latest.get(priority)
-        if latest is None:
-            latest = self._latest.setdefault(priority, collections.deque(maxlen=self._COUNT))
-        latest.append(seconds)
+        self.latest = collections.defaultdict[str, collections.deque[float]](
+            lambda: collections.deque(maxlen=self._COUNT)
+        )
 
     def typical(self, priority: str) -> float:
         """Return the expected hold of that priority, in seconds."""
-        latest = self._latest.get(priority)
+        latest = self.latest.get(priority)
         if not latest:
             return _UNKNOWN_HOLD_SECONDS
         # From one copy: other threads go on noting meanwhile.

@@ -59,14 +59,14 @@ class End:
         tenure: the holding that was entered, once it was.
         attempt: the request for the lock, once it is made.
         reference: to what lives as long as the block. The others keep nothing else.
-        thread: that has made it.
+        owner: the thread and task that has made it.
     """
 
     scope: LockScope | None = None
     tenure: HeldLock | None = None
     attempt: Attempt | None = None
     reference: weakref.ref[object]
-    thread: int
+    owner: tuple[int, int]
 
     async def left(self, *, failing: bool) -> None:
         """Leave the lock; the last block ends an implicit scope. Does nothing if that was done."""
@@ -154,6 +154,8 @@ class LockScope:
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
         self._closed = False
+        #: Held while a lease is extended, by its owner or by the renewal thread.
+        self.extending = threading.Lock()
         self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._ending = False
@@ -300,11 +302,11 @@ class LockScope:
             end.attempt = attempt
         try:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
-            tenure = HeldLock(self, lease)
             if end is None:
+                tenure = HeldLock(self, lease, running_code())
                 locked(_mutex, self._note, tenure, former)
             else:
-                tenure._ends.append(end.reference)
+                tenure = HeldLock(self, lease, end.owner, end.reference)
                 end.tenure = tenure
                 if self.implicit and end.reference not in self.ends:
                     self.ends.append(end.reference)
@@ -492,16 +494,17 @@ class LockScope:
     def _remove(self, tenure: HeldLock) -> bool:
         """End a tenure, without its lease. Return False if it has ended already."""
         tenure._released = True
-        if self.held.get(tenure.lock_id) is tenure:
-            # (On one line, as in `locked`.)
-            alone, besides = tenure._beneath is None, self._besides
-            with _mutex: self.held = {} if alone and len(self.held) < 2 else besides(tenure)  # fmt: skip  # noqa: E501, E701
+        alone, besides = {tenure.lock_id: tenure}, self._besides
+        # (On one line, as in `locked`.)
+        with _mutex: self.held = {} if self.held == alone and not tenure._beneath else besides(tenure)  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return tenure._once.pop("release", False)
 
     def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
         """Return the locks held without a tenure; the one beneath it is there again."""
+        if self.held.get(tenure.lock_id) is not tenure:
+            return self.held
         held = {**self.held}
         beneath = tenure._beneath
         while beneath is not None and not beneath.held:

@@ -19,7 +19,7 @@ from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
-    Claim,
+    RELEASED_TO_QUEUE,
     Fenced,
     Granted,
     Held,
@@ -34,7 +34,7 @@ from userlock.lock.lease import (
     check_max_waiting,
     check_wait_timeout,
     describe_loss,
-    new_holder,
+    new_claim,
     printable,
     process_label,
 )
@@ -219,7 +219,7 @@ class LockService:
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
-        claim = Claim(lock_id, new_holder(priority, self.clock.wall(), ttl, request), ttl, priority)
+        claim = new_claim(lock_id, priority, self.clock.wall(), ttl, request)
         return Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
 
     async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
@@ -359,12 +359,12 @@ class LockService:
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
-        self._hold_times.note(lease.priority, held_seconds)
+        self._hold_times.latest[lease.priority].append(held_seconds)
         if lease.fallback is None:
             ended = await self.client.give_back(lease)
         else:
             ended = await self.give_back(lease)
-        if isinstance(ended, StoreReleased) and ended.to_queue:
+        if ended is RELEASED_TO_QUEUE:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
             case Lost() as lost if not lease.degraded:

@@ -277,15 +277,14 @@ class StoreClient:
         """Release a lease now, or later if the store does not answer."""
         if lease.degraded and not lease.unsettled:
             return Lost("forgotten")  # it was never sent to the store
-        outcome: Released | Lost | Unavailable
         try:
             outcome = await self.call(lease.lock_id, self._release, lease)
-        except StoreUnavailable as trouble:
-            outcome = Unavailable(trouble.reason, trouble.sent)
-        except BaseException:  # the thread is being stopped, or the task was cancelled
+        except BaseException as error:  # also: the thread is being stopped, the task was cancelled
             self.release_later(lease)
+            if isinstance(error, StoreUnavailable):
+                return Unavailable(error.reason, error.sent)
             raise
-        if lease.unsettled or isinstance(outcome, Unavailable):
+        if lease.unsettled:
             self.release_later(lease)
         return outcome
 

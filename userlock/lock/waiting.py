@@ -153,7 +153,7 @@ class Attempt:
             degraded=True,
             unsettled=unsettled,
             record=claim.record,
-            priority=claim.holder.priority,
+            priority=claim.priority.value,
         )
 
     def lease_in_store(self) -> Lease:

@@ -57,17 +57,12 @@ class Connection(Protocol):
 
     #: In its pool, until it is closed.
     place: Place | None
+    #: Whether it is readable within so many milliseconds. An idle one has most likely ended then:
+    #: it is replaced before anything is sent and in doubt.
+    stale: Callable[[int], object]
 
     def begin(self) -> None:
         """Begin an exchange of the running caller's: its deadline and bound count from here on."""
-        ...
-
-    @property
-    def stale(self) -> bool:
-        """Return whether this idle connection is readable: most likely it has ended.
-
-        A dead connection is replaced before anything is sent and in doubt.
-        """
         ...
 
     def close(self) -> None:
@@ -184,7 +179,7 @@ class Pool(abc.ABC, Generic[_C]):
             except IndexError:
                 connection = await self._taken_in_turn()
             else:
-                if checked and connection.stale:
+                if checked and connection.stale(0):
                     stale, connection = connection, None
                     connection = await self._replaced(stale)
             connection.begin()

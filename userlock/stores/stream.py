@@ -57,6 +57,15 @@ def readable(numbers: Sequence[int], seconds: float) -> set[int]:
     return {number for number, _ in poll.poll(seconds * 1000)}
 
 
+def poll_of(sock: Any) -> Callable[[int], object]:
+    """Return what tells whether a socket can be read within so many milliseconds."""
+    if not hasattr(select, "poll"):  # Windows, eventlet
+        return lambda milliseconds: select.select([sock], [], [], milliseconds / 1000)[0]
+    poll = select.poll()  # unlike select.select, for any file number
+    poll.register(sock, select.POLLIN)
+    return poll.poll
+
+
 class Refused(Exception):
     """The server answered, but not as the protocol says, or with too much."""
 
@@ -76,6 +85,7 @@ class Stream:
     Attributes:
         plain: whether bytes go out as they are; not over TLS.
         began: the begin of the exchange.
+        stale: as `pool.Connection.stale`.
     """
 
     def __init__(
@@ -94,7 +104,7 @@ class Stream:
         self.plain = type(sock) is socket.socket and os.name == "posix"
         self._file = sock.fileno() if self.plain else None
         self._buffer = b""
-        self._poll: Callable[[int], object] | None = None
+        self.stale = poll_of(sock)
         self.begin()
 
     def begin(self) -> None:
@@ -106,20 +116,6 @@ class Stream:
         patience = self._timeout if loop is None else 0.0
         if self._patience != patience:
             self._wait_at_most(patience)
-
-    @property
-    def stale(self) -> bool:
-        """Return whether it is readable; as `pool.Connection.stale`."""
-        return bool((self._poll or self._new_poll())(0))
-
-    def _new_poll(self) -> Callable[[int], object]:
-        if hasattr(select, "poll"):
-            poll = select.poll()  # unlike select.select, for any file number
-            poll.register(self._socket, select.POLLIN)
-            self._poll = poll.poll
-        else:  # Windows, eventlet
-            self._poll = lambda seconds: select.select([self._socket], [], [], seconds)[0]
-        return self._poll
 
     def fileno(self) -> int:
         """Return the file number, for `select`."""
@@ -140,18 +136,17 @@ class Stream:
     async def send(self, wire: bytes) -> None:
         """Send commands."""
         try:
-            sent = 0 if self._file is None else os.write(self._file, wire)
+            rest = wire if self._file is None else wire[os.write(self._file, wire) :]
         except BlockingIOError:
-            sent = 0
-        if sent == len(wire):
-            return
-        if self._loop is None:
+            rest = wire
+        if rest and self._loop is None:
             self._hurry()
-            self._socket.sendall(wire[sent:])
+            self._socket.sendall(rest)
             self._hurry()
             return
-        while sent < len(wire):
-            sent += await self._in_task(self._loop, self._socket.send, wire[sent:])
+        while rest:
+            assert self._loop is not None
+            rest = rest[await self._in_task(self._loop, self._socket.send, rest) :]
 
     async def ask(self, wire: bytes) -> bytes:
         """Send a command whose reply is one line; return it without its end. With few steps."""
@@ -161,16 +156,16 @@ class Stream:
             line = await self.read_line()
         else:
             try:
-                sent = os.write(file, wire)
+                rest = wire[os.write(file, wire) :]
             except BlockingIOError:
-                sent = 0
-            if sent < len(wire):
-                await self.send(wire[sent:])
-            chunk = self._socket.recv(_SHORT)
-            self._room -= len(chunk)
-            line, end, self._buffer = chunk.partition(b"\r\n")
-            if not end:  # or the connection has ended, which the next call finds out
-                self._buffer = line
+                rest = wire
+            if rest:
+                await self.send(rest)
+            reply = self._socket.recv(_SHORT)
+            self._room -= _SHORT
+            line = reply[:-2]
+            if reply[-2:] != b"\r\n" or b"\n" in line:
+                self._buffer = reply  # nothing, if the connection has ended: found out there
                 line = await self.read_line()
         if self._buffer:
             self.finish()

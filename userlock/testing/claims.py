@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from userlock.lock.lease import Claim, Holder, Priority, new_token, process_label
+from userlock.lock.lease import Claim, Priority, new_claim
 
 
 def make_claim(
@@ -15,12 +15,4 @@ def make_claim(
     request: str = "GET /a-test",
 ) -> Claim:
     """Return a claim with a token of its own."""
-    holder = Holder(
-        token=new_token(),
-        priority=priority.value,
-        since=round(time.time(), 3),
-        lock_timeout=ttl_seconds,
-        process=process_label(),
-        request=request,
-    )
-    return Claim(lock_id, holder, ttl_seconds, priority)
+    return new_claim(lock_id, priority, round(time.time(), 3), ttl_seconds, request)

@@ -94,7 +94,7 @@ def harmless(site: Site) -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
     for record in (
         b"",
-        claim.holder.encode() + on + joining(make_claim("ann", request="/").holder),
+        claim.record + on + joining(make_claim("ann", request="/").holder),
     ):
         site.poison("ann", record)
         found |= site.elements("ann")

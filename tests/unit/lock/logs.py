@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+from tests.leases import as_stored
 from userlock.lock.lease import Holder
 from userlock.lock.record import Record, joining
 from userlock.lock.store import Stored
@@ -39,7 +40,7 @@ class Log:
     lapsed: bool = False
 
     def __post_init__(self) -> None:
-        self.stored = self.stored or self.holder.encode()
+        self.stored = self.stored or as_stored(self.holder)
 
     def add(self, *lines: bytes) -> Log:
         self.stored += b"".join(lines)
@@ -77,5 +78,5 @@ def read_again(record: bytes) -> Record:
 
 def reserved_by(log: Log, holder: Holder) -> Log:
     """Return the record after a caller that does not wait has reserved the free lock."""
-    reserved, _ = log.record.reserved_by(holder.encode(), holder.token, besides="", leaving=False)
+    reserved, _ = log.record.reserved_by(as_stored(holder), holder.token, besides="", leaving=False)
     return Log(holder, reserved, members=log.members)

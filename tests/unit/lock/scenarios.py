@@ -159,7 +159,7 @@ def release_what_was_waited_for(world: World) -> Callable[[], Outcome]:
 
 
 def release_too_late(world: World) -> Callable[[], Outcome]:
-    lease = world.take(world.mine._replace(ttl_seconds=1))
+    lease = world.take(dataclasses.replace(world.mine, ttl_seconds=1))
     successor = world.join(world.other())
     world.join(world.other())
     world.clock.advance(1)
@@ -320,7 +320,7 @@ def without_the_store(world: World) -> Lease:
         claim.ttl_seconds,
         degraded=True,
         unsettled=True,
-        record=claim.holder.encode(),
+        record=claim.record,
     )
 
 

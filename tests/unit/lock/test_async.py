@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 import threading
@@ -101,6 +102,37 @@ class TestUse:
             assert current_scope() is None
 
         run(work())
+
+    def test_a_stack_enters_a_block_for_which_another_task_waits(
+        self, service: LockService
+    ) -> None:
+        block = userlock.global_locks(["a", "b"], wait_timeout=30)
+        counts = [0]
+
+        async def count() -> None:
+            before = counts[0]
+            await asyncio.sleep(0.001)
+            counts[0] = before + 1
+
+        async def by_statement() -> None:
+            async with block:
+                await count()
+
+        async def by_stack() -> None:
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(block)
+                await count()
+
+        async def work() -> None:
+            lease = service.acquire("a")
+            tasks = [asyncio.create_task(each()) for each in (by_statement, by_stack)]
+            await until(queued(service, 2, "a"))
+            service.release(lease)
+            await asyncio.gather(*tasks)
+            assert counts == [2]
+
+        run(work())
+        assert [each for each in "ab" if service.store.read(each)] == []
 
     def test_several_locks_of_which_one_is_held(self, service: LockService) -> None:
         async def work() -> None:
@@ -314,6 +346,57 @@ class TestCancelled:
                 await asyncio.sleep(60)
 
         run(work())
+
+    @pytest.mark.parametrize("place", ["in the queue", "inside"])
+    @pytest.mark.parametrize("how", ["a group that fails", "a time limit"])
+    @pytest.mark.parametrize("works", [True, False], ids=["", "control"])
+    def test_by_structured_concurrency(
+        self,
+        service: LockService,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+        how: str,
+        works: bool,
+    ) -> None:
+        """With the negative control: nothing is undone, and nothing released."""
+        if not works:
+            monkeypatch.setattr(LockService, "undo", mock.AsyncMock())
+            monkeypatch.setattr(LockService, "released", mock.AsyncMock())
+
+        def there() -> object:
+            return service.waiters("ann") if place == "in the queue" else service.holder("ann")
+
+        async def use() -> None:
+            async with userlock.global_lock("ann", wait_timeout=30):
+                await asyncio.Event().wait()
+
+        async def fail() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(use())
+                await until(there)
+                raise KeyError
+
+        async def limit() -> None:
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                group.create_task(end(limit))
+                await use()
+
+        async def end(limit: asyncio.Timeout) -> None:
+            await until(there)
+            limit.reschedule(0)
+
+        async def work() -> None:
+            lease = service.acquire("ann") if place == "in the queue" else None
+            with pytest.raises((TimeoutError, ExceptionGroup)):
+                await (fail() if how == "a group that fails" else limit())
+            left = service.waiters("ann") if lease is not None else service.holder("ann")
+            assert bool(left) != works
+            assert current_scope() is None
+            if lease is not None and works:
+                service.release(lease)
+
+        run(work())
+        assert (service.store.read("ann") is None) == works
 
     def test_without_undoing_it_stays_in_the_queue(
         self, service: LockService, monkeypatch: pytest.MonkeyPatch

@@ -176,7 +176,7 @@ class TestExtensionByHand:
         tenure: HeldLock,
     ) -> None:
         """The negative control: neither waits for the other."""
-        tenure._extending = mock.MagicMock()
+        tenure._scope.extending = mock.MagicMock()
         clock.advance(LEASE / 2)
         tenure.extend(60)
         clock.advance(30)

@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from tests.leases import as_stored
 from tests.unit.lock.logs import Log, a_holder, new_nonce, reserved_by
 from userlock.lock.policy import LockPolicy, Polling
 from userlock.lock.queue import Decision, HoldTimes, Look, Turn, delay
@@ -105,7 +106,7 @@ class TestPatience:
         log.joined_by("a", "b", "me").lapsed = True
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
-        taken_over = log.record.succeeded_by(log["a"].encode(), log["a"].token)
+        taken_over = log.record.succeeded_by(as_stored(log["a"]), log["a"].token)
         after = Log(log["a"], taken_over, members=log.members).add(done(log["a"].token))
         assert turn.decide(after.record, 100.2) is Decision.WAIT
         assert turn.patience_ends == 100.2 + PATIENCE_SECONDS
@@ -227,46 +228,46 @@ class TestHoldTimes:
     def test_it_is_learnt_from_few(self, hold: float) -> None:
         times = HoldTimes()
         for _ in range(3):
-            times.note("interactive", hold)
+            times.latest["interactive"].append(hold)
         assert times.typical("interactive") == pytest.approx(hold)
 
     def test_one_slow_request_among_many_moves_it_little(self) -> None:
         times = HoldTimes()
         for number in range(50):
-            times.note("interactive", 10.0 if number % 10 == 0 else 0.05)
+            times.latest["interactive"].append(10.0 if number % 10 == 0 else 0.05)
         assert times.typical("interactive") == pytest.approx(0.05, rel=0.25)
 
     def test_a_change_of_habits_is_learnt(self) -> None:
         times = HoldTimes()
         for hold in [0.01] * 50 + [0.2] * 50:
-            times.note("interactive", hold)
+            times.latest["interactive"].append(hold)
         assert times.typical("interactive") == pytest.approx(0.2, rel=0.1)
 
     def test_batch_holds_are_another_matter(self) -> None:
         times = HoldTimes()
-        times.note("interactive", 0.01)
-        times.note("batch", 5.0)
+        times.latest["interactive"].append(0.01)
+        times.latest["batch"].append(5.0)
         assert times.typical("interactive") < 0.1 < times.typical("batch")
 
     def test_another_thread_may_note_one_meanwhile(self) -> None:
         """Here it happens as soon as the first has been read."""
         times = HoldTimes()
-        times.note("interactive", 0.05)
+        times.latest["interactive"].append(0.05)
 
         class Noted(collections.deque[float]):
             def copy(self) -> Noted:
                 before = Noted(self)
-                times.note("interactive", 0.07)
+                times.latest["interactive"].append(0.07)
                 return before
 
-        times._latest["interactive"] = Noted(times._latest["interactive"])
+        times.latest["interactive"] = Noted(times.latest["interactive"])
         assert times.typical("interactive") == 0.05
 
     @pytest.mark.parametrize("hold", [0.0, 1e-9, -1.0])
     def test_a_hold_of_no_time_is_no_reason_to_spin(self, hold: float) -> None:
         times = HoldTimes()
         for _ in range(5):
-            times.note("interactive", hold)
+            times.latest["interactive"].append(hold)
         assert times.typical("interactive") > 0
 
 

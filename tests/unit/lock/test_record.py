@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.leases import as_stored
 from tests.unit.lock.logs import Log, a_holder, names, new_nonce, read_again, reserved_by
 from userlock.lock.record import (
     PATIENCE_SECONDS,
@@ -168,7 +169,7 @@ class TestQueue:
         log.joined_by("d", nonce=nonce, process="web/2")
         by = a_holder()
         _, seconds = log.record.reserved_by(
-            by.encode(), by.token, besides=log[besides].token, leaving=True
+            as_stored(by), by.token, besides=log[besides].token, leaving=True
         )
         assert seconds == PATIENCE_SECONDS * (processes + 1)
 
@@ -225,9 +226,9 @@ class TestTurns:
         log.joined_by("a", "hasty", "b").add(done(log.holder.token))
         by = a_holder()
         hasty = log["hasty"].token
-        reserved, _ = log.record.reserved_by(by.encode(), by.token, besides=hasty, leaving=True)
+        reserved, _ = log.record.reserved_by(as_stored(by), by.token, besides=hasty, leaving=True)
         assert names(read_again(reserved)) == ["a", "b"]
-        reserved, _ = log.record.reserved_by(by.encode(), by.token, besides=hasty, leaving=False)
+        reserved, _ = log.record.reserved_by(as_stored(by), by.token, besides=hasty, leaving=False)
         assert names(read_again(reserved)) == ["a", "hasty", "b"]
 
     def test_a_claim_of_it_succeeds_the_last_holder(self, log: Log) -> None:
@@ -236,7 +237,7 @@ class TestTurns:
         hasty = a_holder("hasty")
         reserved = reserved_by(log, hasty).record
         assert reserved.succeeds_released(log.holder.token)
-        after = read_again(reserved.succeeded_by(log["a"].encode(), log["a"].token))
+        after = read_again(reserved.succeeded_by(as_stored(log["a"]), log["a"].token))
         assert after.succeeds_released(log.holder.token)
         assert not after.succeeds_released(hasty.token)
 
@@ -250,7 +251,7 @@ class TestSuccession:
 
     def take_over(self, log: Log, name: str, *, passing: bool = False) -> Record:
         successor = log[name]._replace(since=1_700_000_099.0)
-        record = log.record.succeeded_by(successor.encode(), successor.token, passing=passing)
+        record = log.record.succeeded_by(as_stored(successor), successor.token, passing=passing)
         after = read_again(record)
         assert after.holder == successor
         return after
@@ -339,7 +340,7 @@ class TestCompaction:
     def test_it_keeps_the_holders_predecessor(self, log: Log) -> None:
         """The last holder may still be about to check the result of its release."""
         log.joined_by("a").add(done(log.holder.token))
-        taken_over = log.record.succeeded_by(log["a"].encode(), log["a"].token)
+        taken_over = log.record.succeeded_by(as_stored(log["a"]), log["a"].token)
         compacted = read_again(taken_over).compacted()
         assert read_again(compacted).succeeds_released(log.holder.token)
 

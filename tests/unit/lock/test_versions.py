@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import userlock
+from tests.leases import as_stored
 from userlock import LockService
 from userlock.errors import LockTimeout
 from userlock.lock.lease import Holder
@@ -35,7 +36,7 @@ NEWS = b'\n% a line of a later release\n+x cccc 1763640000.150 ["web-9/1","?"]'
     ("written", "bytes_"),
     [
         (
-            Holder(TOKEN, "interactive", 1763640000.123, 60.0, "web-1/77", "POST /").encode(),
+            as_stored(Holder(TOKEN, "interactive", 1763640000.123, 60.0, "web-1/77", "POST /")),
             b'["%b","interactive",1763640000.123,60.0,"web-1/77","POST /"]' % TOKEN.encode(),
         ),
         (
@@ -127,5 +128,5 @@ def test_a_later_waiter_is_served_by_this_releases_holder(
 def test_lines_of_a_later_release_are_lost_at_a_hand_over_and_nothing_else() -> None:
     record = Record(Stored(LATER + NEWS + done(TOKEN), 1, lapsed=False))
     mine = Holder(OTHER, "interactive", 1763640001.0, 60.0, "web-3/1", "GET /")
-    succeeded = record.succeeded_by(mine.encode(), OTHER)
-    assert succeeded == mine.encode() + b"\n< %b released" % TOKEN.encode()
+    succeeded = record.succeeded_by(as_stored(mine), OTHER)
+    assert succeeded == as_stored(mine) + b"\n< %b released" % TOKEN.encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import threading
 from collections.abc import Callable
 
@@ -33,7 +34,7 @@ def in_a_thread(work: Callable[[], object]) -> None:
 def snatch(service: LockService, lock_id: str, token: str) -> None:
     """Let the interactive request take its turn after all, and keep the lock for long."""
     claim = make_claim(lock_id)
-    claim = claim._replace(holder=claim.holder._replace(token=token), ttl_seconds=1000)
+    claim = dataclasses.replace(claim, token=token, ttl_seconds=1000)
     record = service.look(lock_id)
     assert record is not None
     assert run(service.protocol.claim, claim, record, passing=False) is not None

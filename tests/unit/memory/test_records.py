@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.leases import as_stored
 from userlock.errors import LockTimeout
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock.lease import Holder, Lease
@@ -68,7 +69,7 @@ def test_the_longest_lines_of_ours_are_read(text: str) -> None:
     lock_id = text * MAX_CHARACTERS
     holder = Holder("4f01", "interactive", 1.0, 60.0, "p" * 255, text * 500)
     waiter = holder._replace(token="4f02")
-    lines = holder.encode() + joining(waiter) + blocked("4f01", BlockedOn(lock_id, 2.0, "4f03"))
+    lines = as_stored(holder) + joining(waiter) + blocked("4f01", BlockedOn(lock_id, 2.0, "4f03"))
     record = Record(Stored(lines, None, lapsed=False))
     assert record.blocked_on == BlockedOn(lock_id, 2.0, "4f03")
     assert record.holder.token == "4f01"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.connections import take
 from userlock.lock.store import StoreUnavailable
+from userlock.stores import stream
 from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.memcache.wire import Wire
 from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
 from userlock.waits import run
@@ -90,7 +90,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def _never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clients here have no sockets to look at."""
-    monkeypatch.setattr(Wire, "stale", False)
+    monkeypatch.setattr(stream, "poll_of", lambda _: lambda _: [])
 
 
 @pytest.fixture

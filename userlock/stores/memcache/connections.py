@@ -2,9 +2,8 @@
 
 They add to pymemcache's:
 
-- A connection knows *when* it was made, as a number from one sequence that
-  versions are numbered in too. A connection older than a version proves that
-  the server has not been restarted since (a restart cuts every connection),
+- Connections are numbered, and a version knows the latest one of its time. One that is not
+  later proves that the server has not been restarted since (a restart cuts every connection),
   and so that CAS numbers still mean what they meant.
 - A connection knows the time at the server (`server_time`).
 - A look-up of the server's name that does not answer cannot hang a request.
@@ -13,9 +12,8 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
-import math
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from pymemcache.client.base import Client
@@ -66,7 +64,7 @@ class Connection(Wire):
     """A connection in its pool.
 
     Attributes:
-        made: when, as a number of the pool's sequence.
+        number: the later, the higher.
         dialect: speaks the server's protocol.
         time: the time at the server.
         place: as in `pool.Connection`.
@@ -79,17 +77,14 @@ class Connection(Wire):
         now: Callable[[], float],
     ) -> None:
         super().__init__(client, timeout, now)
-        self.made = 0
+        self.number = 0
         self.dialect = _META
         self.time = ServerTime(now)
         self.place: Place | None = None
 
-    async def open(self, protocol: str | None, sequence: Iterator[int]) -> None:
+    async def open(self, protocol: str | None) -> None:
         """Find out what the server speaks."""
         version = await self.version()
-        # Only now that it stands: a version that was got while it was being made says
-        # nothing about the server at its other end.
-        self.made = next(sequence)
         if protocol == "text" or (protocol is None and not speaks_meta(version)):
             self.dialect = _TEXT
 
@@ -106,7 +101,7 @@ class Connection(Wire):
             await self._ask_for_time()
         ahead = time.ahead
         if ahead is not None:
-            date = math.ceil(self.began + ahead + ttl_seconds + self.dialect.grace_seconds)
+            date = int(self.began + ahead + ttl_seconds + self.dialect.grace_seconds) + 1
             if date <= LAST_DATE:
                 return date
         return time.without_date(ttl_seconds + self.dialect.grace_seconds)
@@ -129,8 +124,7 @@ class Connections(Pool[Connection]):
     Attributes:
         address: the server's, in full.
         tells_time: whether the server itself answers, and can be asked for its time.
-        sequence: numbers versions and connections, so that their order is known. `next` on a
-            count is atomic in CPython.
+        latest: the number of the latest connection, for versions that are got now.
     """
 
     trouble = (*TROUBLE, Refused)
@@ -157,7 +151,8 @@ class Connections(Pool[Connection]):
             host, port = server
             self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.tells_time = not via_proxy
-        self.sequence = itertools.count()
+        self._numbers = itertools.count(1)
+        self.latest = 0
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._client_factory = client_factory
@@ -194,7 +189,10 @@ class Connections(Pool[Connection]):
         try:
             # One deadline for its version and its time.
             connection = Connection(client, patience, self._clock.now)
-            await connection.open(self._protocol, self.sequence)
+            await connection.open(self._protocol)
+            # Only now that it stands: a version that was got while it was being made says
+            # nothing about the server at its other end.
+            self.latest = connection.number = next(self._numbers)
             if self.tells_time and timeout is None:
                 await connection.time.ask(connection)
             return connection

@@ -96,7 +96,7 @@ class Meta:
         if reply[:2] == b"NS" and _code(reply) == b"NS":
             return None
         digits = reply[4:]
-        if reply[:4] != b"HD c" or not digits.isdigit() or len(digits) > MOST_DIGITS:
+        if reply[:4] != b"HD c" or not digits.isdigit() or digits[MOST_DIGITS:]:
             raise unexpected(reply)
         cas = int(digits)
         if cas == 0:

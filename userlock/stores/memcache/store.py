@@ -30,9 +30,10 @@ crashed holder's lock may go to a caller that came later than those in the queue
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import ssl
-from typing import NamedTuple
+from typing import Any
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored
@@ -60,11 +61,15 @@ _TLS_FACTOR = 3
 _FENCE_EPOCH = 1_577_836_800
 
 
-class _Version(NamedTuple):
-    """A state of a record: its CAS number (0: not known), since when, its bytes, and its key."""
+@dataclasses.dataclass(slots=True)
+class _Version:
+    """A state of a record: its CAS number (0: not known), bytes, and key.
+
+    `latest`: the number of the latest connection then.
+    """
 
     cas: int
-    got: int
+    latest: int
     record: bytes
     key: bytes
 
@@ -126,7 +131,6 @@ class MemcacheStore(WaitingStore):
             clock=clock,
         )
         self.address = self.connections.address
-        self._sequence = self.connections.sequence
         self.via_proxy = via_proxy
         self.fences = not via_proxy
 
@@ -143,19 +147,18 @@ class MemcacheStore(WaitingStore):
     async def _create(
         self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
     ) -> _Version | None:
-        until = await connection.until(ttl_seconds)
+        until, latest = await connection.until(ttl_seconds), self.connections.latest
         cas = await connection.dialect.create(connection, key, record, until)
-        return None if cas is None else _Version(cas, next(self._sequence), record, key)
+        return None if cas is None else _Version(cas, latest, record, key)
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
         return self.stored(await self.connections.ask_to_read(_read, hurry, key), key)
 
     async def aswap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+        self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        own = _own(version)
-        return await self.connections.ask_in_time(self._swap, own, record, ttl_seconds)
+        return await self.connections.ask_in_time(self._swap, version, record, ttl_seconds)
 
     async def _swap(
         self, connection: Connection, own: _Version, record: bytes, ttl_seconds: float
@@ -167,13 +170,13 @@ class MemcacheStore(WaitingStore):
         new = await connection.dialect.swap(connection, Change(own.key, cas, record, until))
         return None if new is None else self._version(new, record, own.key)
 
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
+    async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
         """Replace the record by the meta protocol only: the other tells no times to live.
 
         memcached counts in whole seconds of its own: if one ends between read
         and change, the record stays for that second longer.
         """
-        return await self.connections.ask(self._rewrite, _own(version), record)
+        return await self.connections.ask(self._rewrite, version, record)
 
     async def _rewrite(
         self, connection: Connection, own: _Version, record: bytes
@@ -185,13 +188,12 @@ class MemcacheStore(WaitingStore):
         new = await connection.dialect.swap(connection, change)
         return None if new is None else self._version(new, record, own.key)
 
-    async def aremove(self, lock_id: str, version: object) -> bool:
-        assert isinstance(version, _Version), "a version of another store"
+    async def aremove(self, lock_id: str, version: Any) -> bool:
         return await self.connections.exchange(True, self._remove, version)
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
         cas: int | None = own.cas
-        if not (connection.made < own.got and own.cas > 0) or self.via_proxy:
+        if not (connection.number <= own.latest and own.cas > 0) or self.via_proxy:
             cas = await self._number(connection, own)
         return cas is not None and await connection.dialect.remove(connection, own.key, cas)
 
@@ -241,7 +243,7 @@ class MemcacheStore(WaitingStore):
         return Stored(item.record, version, left <= 0, left)
 
     def _version(self, cas: int, record: bytes, key: bytes) -> _Version:
-        return _Version(cas, next(self._sequence), record, key)
+        return _Version(cas, self.connections.latest, record, key)
 
     async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
@@ -249,7 +251,7 @@ class MemcacheStore(WaitingStore):
         Where the version cannot be trusted, the record is read. Read and change
         go over one connection, which a restart in between would break.
         """
-        if connection.made < version.got and version.cas > 0 and not self.via_proxy:
+        if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
         (item,) = await connection.dialect.read(connection, [version.key])
         return item.cas if item is not None and _is_of(item, version) else None
@@ -276,8 +278,3 @@ def _is_of(item: Item, version: _Version) -> bool:
     # number tells where it is known. After a restart the same record cannot be
     # there by chance: it carries the random token of its owner.
     return item.record == version.record and version.cas in (0, item.cas)
-
-
-def _own(version: object) -> _Version:
-    assert isinstance(version, _Version), "a version of another store"
-    return version

@@ -80,12 +80,8 @@ class Connection:
         self._replies = replies
         self._stream = stream
         self.begin = stream.begin
+        self.stale = stream.stale
         self.place: Place | None = None
-
-    @property
-    def stale(self) -> bool:
-        """Return whether it is readable; as `pool.Connection.stale`."""
-        return self._stream.stale
 
     def close(self) -> None:
         """Close it. It cannot be used again."""

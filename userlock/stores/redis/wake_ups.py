@@ -70,7 +70,7 @@ class _Line:
         number = self.connection.fileno()
         if bell.loop is not None:
             await bell.sleep_or_read(number, seconds)
-            return self.connection.stale
+            return bool(self.connection.stale(0))
         ready = readable([number, self.interrupts.fileno()], seconds)
         if self.interrupts.fileno() in ready:
             self.interrupts.recv(4096)

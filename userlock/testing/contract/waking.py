@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from userlock.lock.lease import Holder, Priority, new_token
+from userlock.lock.lease import Claim, Priority, new_claim
 from userlock.lock.record import aged, done, joining
 from userlock.lock.store import LeaseStore, WakeUps
 from userlock.testing.contract.base import StoreContract, created, found
@@ -88,7 +88,7 @@ class _Crowd:
         self.bells: dict[str, Bell] = {}
         holder = _claim(Priority.INTERACTIVE)
         self.holder = holder.token
-        created(store.create("ann", holder.encode(), 60))
+        created(store.create("ann", holder.record, 60))
 
     def joins(self, priority: Priority = Priority.INTERACTIVE) -> str:
         """Add a waiter; return its token."""
@@ -96,7 +96,7 @@ class _Crowd:
         bell = self.bells[claim.token] = Bell()
         bell.listen = self.wake_ups.wait
         run(self.wake_ups.begin, "ann", claim.token, bell)
-        found(self._store.append("ann", joining(claim)))
+        found(self._store.append("ann", joining(claim.holder)))
         return claim.token
 
     def ends(self, token: str) -> None:
@@ -114,5 +114,5 @@ class _Crowd:
         assert not self.bells[token].rung, "another waiter than the first one was woken"
 
 
-def _claim(priority: Priority) -> Holder:
-    return Holder(new_token(), priority.value, 1_700_000_000.0, 60.0, "web/1", "GET /")
+def _claim(priority: Priority) -> Claim:
+    return new_claim("ann", priority, 1_700_000_000.0, 60.0, "GET /")
