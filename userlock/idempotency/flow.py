@@ -40,6 +40,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
+from userlock.ndb.patches import look_up
 from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
@@ -442,8 +443,8 @@ class Flow:
         """
         if self._surely_new and current_settings().fencing:
             return lambda: self._mine(None)
-        row = self._row_key.get_async()
-        return lambda: self._mine(row.result())
+        row = look_up(self._row_key)
+        return lambda: self._mine(row())
 
     def _mine(self, row: Any) -> Any:
         """Return the row as it was read, or a copy of the new one, with values of its own.
@@ -478,10 +479,11 @@ class Flow:
                 key=self.key,
             )
         now = round(self._clock.wall() * 1e6)
-        row.status, row.headers, row.body = answer.status, list(answer.headers), answer.body
-        row.finished_at = now
+        row.fields.update(
+            status=answer.status, headers=answer.headers, body=answer.body, finished_at=now
+        )
+        row.fields.update(token="", claimed_until=0, claimed_locked=False, calling=False)
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
-        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStorable
@@ -78,16 +79,14 @@ def checked(request: Request, key_length: tuple[int, int]) -> Request:
     return request._replace(user_id=user_id, digest=digest)
 
 
-def check_same(row: Any, request: Request) -> None:
-    """Refuse a request if the row of its key is another one's.
+def check_same(fields: Mapping[str, Any], request: Request) -> None:
+    """Refuse a request if the row of its key, with these fields, is another one's.
 
     Raises:
         IdempotencyKeyReused: it is.
     """
-    if row is None:
-        return
-    stored = row.flow, row.method, row.path, row.digest
-    if stored != (request.flow, request.method, request.path, request.digest):
+    sent = (request.flow, request.method, request.path, request.digest)
+    if tuple(map(fields.get, ("flow", "method", "path", "digest"))) != sent:
         raise IdempotencyKeyReused(
             "the idempotency key belongs to a request with other parameters. To fix it: send "
             "each request with a key of its own",

@@ -9,6 +9,7 @@
 - A read while the first one is under way waits for that one's answer.
 - A commit without any read before it is two RPCs, as ever: BeginTransaction, Commit.
   So a commit that is sent again has the same id, and Datastore applies it at most once.
+  It is one RPC if its own mutations let it land only once (`Call.lands_once`).
 - If the answer to a read that begins a transaction is lost, the read is sent again and
   begins another one. The first one ends by itself, within a minute.
 - Without any answer there is nothing to roll back.
@@ -95,12 +96,15 @@ def begin_late(*, read_only: bool) -> LateId:
     return late
 
 
-def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> Any:
+def begin_call(
+    stub: Any, name: str, request: Any, args: Any, options: Any, *, lands_once: bool = False
+) -> Any:
     """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future."""
     method, transaction = getattr(stub, name), _named_in(name, request)
     if transaction is None:
         return method.future(request, *args, **options)
-    return _Late(name, method, stub, transaction).begin(request, args, options)
+    late = _Late(name, method, stub, transaction)
+    return late.begin(request, args, options, lands_once=lands_once)
 
 
 def _named_in(name: str, request: Any) -> _Transaction | None:
@@ -144,7 +148,7 @@ class _Late:
         self._stub = stub
         self._transaction = transaction
 
-    def begin(self, request: Any, args: Any, options: Any) -> Any:
+    def begin(self, request: Any, args: Any, options: Any, *, lands_once: bool = False) -> Any:
         """Begin the call. Returns a gRPC future."""
         transaction, sent = self._transaction, raw(request)
 
@@ -157,6 +161,8 @@ class _Late:
 
         if transaction.id:
             return send(self._within(transaction))
+        if lands_once and transaction.call is None and not transaction.over:
+            return send(lambda commit: transaction.put_options(commit.single_use_transaction))
         if self._name in _READS:
             with transaction.mutex:
                 first = transaction.call is None and not transaction.id and not transaction.over

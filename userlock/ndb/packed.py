@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import functools
 import json
+import zlib
 from typing import Any, ClassVar
 
+from userlock.datastore_rpc import Endpoint
+from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
+from userlock.ndb.patches import raw_key_of
 from userlock.ndb.policies import WritePolicy
+from userlock.waits import run
+
+#: As ndb's.
+_LOOKUP_SECONDS = 60.0
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -57,15 +65,35 @@ class PackedModel(Model):
         Raises:
             ValueError: the row is malformed.
         """
-        if self.data is None:
-            return {}
-        head, has_payload, payload = self.data.partition(b"\n")
+        return {} if self.data is None else self._fields_in(self.data)
+
+    @classmethod
+    def _fields_in(cls, data: bytes) -> dict[str, Any]:
+        head, has_payload, payload = data.partition(b"\n")
         fields = json.loads(head)
         if type(fields) is not dict:
             raise ValueError("the row's data is no JSON object")
         if has_payload:
-            fields[self._payload] = payload
+            fields[cls._payload] = payload
         return fields
+
+    @classmethod
+    def stored(cls, key: Any) -> tuple[dict[str, Any], Any] | None:
+        """Return the fields of a row and its (raw) properties; None if it is missing.
+
+        Past ndb, which makes six times the calls for an entity: for a reader that writes nothing.
+
+        Raises:
+            grpc.RpcError: Datastore does not answer. It is not asked again, as it is by ndb.
+            ValueError: the row is malformed.
+        """
+        endpoint = Endpoint(current_context().client)
+        found = run(endpoint.lookup, [raw_key_of(key)], _LOOKUP_SECONDS).found
+        if not found:
+            return None
+        properties = found[0].entity.properties
+        data = properties["data"].blob_value
+        return cls._fields_in(data if data[:1] == b"{" else zlib.decompress(data)), properties
 
     def _prepare_for_put(self) -> None:
         fields = dict(self.fields)

@@ -71,6 +71,17 @@ def test_a_call_and_an_answer_are_a_commit_each(flows: Flows, wire: Wire) -> Non
     assert counted(wire, lambda: flows.run(request(), calls)) == [*["commit"] * 4, "lookup"]
 
 
+def test_a_phase_without_a_read_is_one_commit(flows: Flows, wire: Wire) -> None:
+    """It inserts the row, so a second copy of it would be refused: it needs no begin."""
+
+    def phases(flow: Flow) -> int:
+        done: int = flow.phase("change", lambda: 1)
+        return done
+
+    run = request()._replace(completable=False)
+    assert counted(wire, lambda: flows.run(run, phases)) == [*["commit"] * 2, "lookup"]
+
+
 def test_a_phase_looks_up_with_its_function(flows: Flows, wire: Wire) -> None:
     without = counted(wire, bare)
 

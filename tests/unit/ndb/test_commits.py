@@ -33,6 +33,7 @@ class Write:
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
+    stays: bool = False
     rows: Any = None
     further: Any = claim_rows
     guarded: bool = True
