@@ -149,21 +149,23 @@ def _bound(most: int) -> None:
 
 def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
     asked = flask.request
-    is_form = asked.mimetype in FORMS
-    # The files of a form are not in memory, as its bytes would be.
-    body = b"" if is_form else asked.get_data(cache=True, parse_form_data=False)
-    found = parameters_of(
-        asked.query_string,
-        asked.mimetype,
-        body,
-        form=list(asked.form.items(multi=True)) if is_form else (),
-        files=[
-            (field, file.filename or "", digest_of(file.read))
-            for field, file in asked.files.items(multi=True)
-        ],
-    )
-    for file in asked.files.values():
-        file.seek(0)
+    if asked.mimetype in FORMS:
+        # The files of a form are not in memory, as its bytes would be.
+        found = parameters_of(
+            asked.query_string,
+            asked.mimetype,
+            b"",
+            form=list(asked.form.items(multi=True)),
+            files=[
+                (field, file.filename or "", digest_of(file.read))
+                for field, file in asked.files.items(multi=True)
+            ],
+        )
+        for file in asked.files.values():
+            file.seek(0)
+    else:
+        body = asked.get_data(cache=True, parse_form_data=False)
+        found = parameters_of(asked.query_string, asked.mimetype, body)
     return view.request(user_id, key, asked.method, asked.path, found, arguments)
 
 
