@@ -176,12 +176,7 @@ class Run:
     def _take(self, tenure: HeldLock, ended: str) -> Any:
         """Take an unfinished request over, in a transaction; return its row, or a finished one.
 
-        Args:
-            tenure: the user's lock.
-            ended: the token of an attempt that was in a call, and is not any more.
-
-        Raises:
-            RequestRunning: another attempt may be running.
+        `ended`: the token of an attempt that was in a call, and is not any more.
         """
         row = self._key.get(use_cache=False, use_global_cache=False)
         now = self._now()
@@ -236,18 +231,16 @@ class Run:
         try:
             return json_answer(value)
         except ValueError as error:
-            raise NotStorable(
+            raise self._request.error(
+                NotStorable,
                 f"the answer of {self._request.flow} cannot be stored: {error}. To fix it: return "
                 f"strings, numbers, lists and dicts",
-                user_id=self._request.user_id,
-                key=self._request.key,
             ) from None
 
     def _running(self, retry_after: int) -> RequestRunning:
-        return RequestRunning(
+        return self._request.error(
+            RequestRunning,
             "the same request is running",
-            user_id=self._request.user_id,
-            key=self._request.key,
             retry_after=max(retry_after, 1),
         )
 

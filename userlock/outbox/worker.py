@@ -283,13 +283,9 @@ class Worker:
     def _run_owner(
         self, until: Any, opened: LockScope, tenure: HeldLock, rows: list[Any] | None
     ) -> Outcome:
-        """Run the jobs before that one, that one, and some of those after it that may run now.
+        """Run the jobs until that one, and some later ones that may run now.
 
-        Args:
-            until: the key of that one.
-            opened: the scope.
-            tenure: the owner's lock.
-            rows: the owner's ordered jobs, as they were read before the lock; None: not read.
+        `rows`: the owner's ordered jobs as they were read before the lock; None: not read.
         """
         ran = Outcome.NOTHING
         queue = Queue(self._outbox, until.root(), rows)
@@ -331,10 +327,7 @@ class Worker:
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
         """Claim a job by compare-and-swap, unless another worker has it, or it has changed.
 
-        Args:
-            key: of the job.
-            tenure: the owner's lock.
-            row: as it was read before. If it is as it was, the claim is one commit.
+        If it is as `row`, which was read before, the claim is one commit.
         """
         token = secrets.token_hex(12)
         locked = tenure is not None and not tenure.degraded
@@ -473,10 +466,7 @@ class Worker:
     def _insist(self, by_version: Callable[[], Any], work: Callable[[], Any], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 
-        Args:
-            by_version: writes it in one commit, if it is as it was claimed.
-            work: reads and writes it in a transaction.
-            claim: the claim.
+        `by_version`: in one commit, if it is as it was claimed; `work`: in a transaction.
         """
         until = claim.row.claimed_until
         if current_settings().fencing:
