@@ -122,7 +122,7 @@ class PackedModel(Model):
         equal.property.name, equal.op = name, _EQUAL
         equal.value.string_value = value
         asked = origin(None)
-        endpoint = Endpoint(current_context().client, root.namespace())
+        endpoint = Endpoint(current_context().client, root.namespace() or "")
         batch = run(endpoint.run_query, query, _READ_SECONDS)
         found = batch.entity_results
         if batch.more_results == _NOT_FINISHED or len(found) > most:

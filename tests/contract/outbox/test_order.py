@@ -10,6 +10,7 @@ from google.cloud import ndb
 
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Box
+from userlock.ndb.owners import in_namespace
 from userlock.outbox import worker
 from userlock.outbox.rows import JobRow
 
@@ -55,6 +56,18 @@ def test_a_job_is_three_rpcs(
         ndb_client.stub = stub
     assert ran == ["ann"]
     assert wire.names == ["run_query", "lookup" if transactional else "commit", "commit"]
+
+
+@pytest.mark.parametrize("namespace", ["", "mine", "tenant"])
+def test_a_client_with_a_namespace_of_its_own(
+    box: Box, note: Any, ran: list[Any], namespace: str
+) -> None:
+    """Its owner's jobs are read in the namespace of the job."""
+    ndb.get_context().client.namespace = "mine"
+    with in_namespace(namespace):
+        staged = note.stage_now("ann", 1)
+    box.outbox.run(staged.key)
+    assert ran == [1]
 
 
 @pytest.mark.parametrize("control", [False, True])

@@ -18,7 +18,6 @@ from userlock.contrib.idempotent_requests.views import (
     IdempotentView,
     ViewOptions,
     check_length,
-    check_options,
     digest_of,
     headers_of,
     key_of,
@@ -85,11 +84,10 @@ class Flows(idempotency.Flows):
             RequestRunning: the same request is running (409). In the request.
             NotStorable: the answer is a stream, or too long (500). In the request.
         """
-        checked = check_options(**options)
         refusals: tuple[type[Exception], ...] = (HTTPException, *_checked_final(final))
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, checked)
+            known = IdempotentView(view, **options)
             if known.completable and final:
                 raise ConfigurationError(
                     f"flow {known.name} is completable, and the handlers of its final errors need "
