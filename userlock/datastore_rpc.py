@@ -9,6 +9,7 @@ Sources: google.datastore.v1 datastore.proto (`Mutation`, `MutationResult`).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 from urllib.parse import urlencode
 
@@ -55,9 +56,7 @@ class Endpoint:
             namespace = getattr(client, "namespace", None)
         self.namespace = namespace or ""
         self.name = f"datastore {self.project}/{self.database or '(default)'}"
-        # Without it, requests for a named database do not find their way.
-        routing = urlencode({"project_id": self.project, "database_id": self.database})
-        self._metadata = (("x-goog-request-params", routing),)
+        self._metadata = _routing(self.project, self.database)
 
     def key(self, kind: str, name: str) -> Any:
         """Return the key of an entity."""
@@ -113,3 +112,10 @@ class Endpoint:
             future.cancel()
             raise
         return future.result()
+
+
+@functools.cache
+def _routing(project: str, database: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata without which requests for a named database do not find their way."""
+    routing = urlencode({"project_id": project, "database_id": database})
+    return (("x-goog-request-params", routing),)

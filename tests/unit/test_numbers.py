@@ -10,7 +10,7 @@ import pytest
 
 import userlock
 from userlock.constraints import Quota
-from userlock.contrib.idempotent_requests.views import check_options
+from userlock.contrib.idempotent_requests.views import IdempotentView
 from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.deletion import Tree
 from userlock.idempotency import Flows
@@ -65,7 +65,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "seconds": (lambda given: Outbox("inline://").relay(seconds=given), (), (-1, 1e6)),
     "claim_seconds ": (lambda given: Flows(claim_seconds=given), (0.5,), (0, 1e6)),
     "keep_hours": (lambda given: Flows(keep_hours=given), (0.5, 24), (0, 24 * 366)),
-    "max_bytes": (lambda given: check_options(max_bytes=given), (0, 10**9), (-1, 1.5)),
+    "max_bytes": (lambda given: IdempotentView(len, max_bytes=given), (0, 10**9), (-1, 1.5)),
     "hours": (lambda given: quota().owners(given), (), (-1, 1e7)),
     "batch": (lambda given: tree(batch=given), (1, 500), (0, 501, 1.5)),
     "keep_days": (lambda given: tree(keep_days=given), (0, 0.5), (-1,)),

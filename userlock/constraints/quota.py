@@ -258,11 +258,7 @@ class Quota:
         return limit, differing, len(seen)
 
     def _write(self, flags: dict[Any, bool], seen: Any) -> int:
-        """Write flags, of each entity as it is now.
-
-        Raises:
-            _Outdated: the owner's row has changed since it was seen.
-        """
+        """Write flags, of each entity as it is now. `_Outdated`: the owner's row has changed."""
         written = 0
         left = iter(flags.items())
         while batch := dict(itertools.islice(left, _BATCH)):
@@ -396,12 +392,5 @@ VARIABLE = "USERLOCK_QUOTA"
 
 
 def find_quota(name: str) -> Quota:
-    """Import an app's quota, for the command line.
-
-    Args:
-        name: `module:attribute`; both may have dots.
-
-    Raises:
-        ConfigurationError: there is none of that name, or its module cannot be imported.
-    """
+    """Import an app's quota, `module:attribute`; as `find_object`."""
     return find_object(name, Quota, "quota", "main:quota")

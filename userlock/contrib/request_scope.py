@@ -165,18 +165,15 @@ class RequestScope:
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
         self.hooks = hooks_of(outbox=outbox)
 
-    def priority_of(self, path: str, has_header: Callable[[str], bool]) -> Priority:
-        """Return a request's rank. Any client may send the headers: they only let others pass."""
-        if self.is_batch_work(path, has_header) or any(map(has_header, BATCH_HEADERS)):
-            return Priority.BATCH
-        return Priority.INTERACTIVE
+    def priority_of(self, path: str, has_header: Callable[[str], bool]) -> tuple[Priority, bool]:
+        """Return a request's rank, and whether it is proven to be batch work.
 
-    def is_batch_work(self, path: str, has_header: Callable[[str], bool]) -> bool:
-        """Return whether a request is proven to be batch work: by its path, or a trusted header.
-
-        It may write batch-only models, and has the wait and the lease of batch.
+        Proven by its path, or a trusted header: it may write batch-only models, and has the wait
+        and the lease of batch. Any client may send the others: they only let others pass.
         """
-        return path in self._batch_paths or any(map(has_header, self._trusted_headers))
+        proven = path in self._batch_paths or any(map(has_header, self._trusted_headers))
+        batch = proven or any(map(has_header, BATCH_HEADERS))
+        return Priority.BATCH if batch else Priority.INTERACTIVE, proven
 
     def open(
         self, method: str, path: str, has_header: Callable[[str], bool], *, with_ndb: bool = True
@@ -190,12 +187,8 @@ class RequestScope:
             has_header: returns whether the request has a header.
             with_ndb: whether to open an ndb context; not in an event loop.
         """
-        return self._open(
-            f"{method} {path}",
-            self.priority_of(path, has_header),
-            batch_work=self.is_batch_work(path, has_header),
-            with_ndb=with_ndb,
-        )
+        priority, proven = self.priority_of(path, has_header)
+        return self._open(f"{method} {path}", priority, batch_work=proven, with_ndb=with_ndb)
 
     def open_for_jobs(self, request: str) -> ExitStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""

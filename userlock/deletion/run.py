@@ -195,11 +195,7 @@ class Run:
             return _PASSES_PAUSE
 
     def _pass(self) -> bool:
-        """Delete what is there now. Returns whether there may be more.
-
-        Raises:
-            _Over: the run is to end before that.
-        """
+        """Delete what is there now. Returns whether there may be more."""
         found = 0
         self._left_some = False
         for batch in self._batches(self._walk.below(self._root)):

@@ -10,12 +10,5 @@ VARIABLE = "USERLOCK_FLOWS"
 
 
 def find_flows(name: str) -> Flows:
-    """Import an app's flows. Modules of the current directory are found.
-
-    Args:
-        name: `module:attribute`; both may have dots.
-
-    Raises:
-        ConfigurationError: there are none of that name, or their module cannot be imported.
-    """
+    """Import an app's flows, `module:attribute`; as `find_object`."""
     return find_object(name, Flows, "flows", "main:flows")

@@ -40,6 +40,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
+from userlock.ndb.patches import look_up
 from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class Flow:
         self._new: Any = None if stored else row
         #: Whether it is certain that nothing is stored: no commit has failed.
         self._surely_new = not stored
+        self._request = request
         self._row_key = row.key
         self._token: str = row.token
         self._begun_at: int = row.begun_at
@@ -278,11 +280,10 @@ class Flow:
                 row = self._read()
                 yield end
                 if end.answer is None:
-                    raise NotStorable(
+                    raise self._request.error(
+                        NotStorable,
                         "the last block of the request gives no answer. To fix it: call "
                         "end.respond() in it",
-                        user_id=self.user_id,
-                        key=self.key,
                     )
                 self._put_answer(row(), end.answer)
         except BaseException as error:
@@ -339,10 +340,9 @@ class Flow:
                 if not isinstance(error, (TimeoutError, *errors.transient)):
                     raise
                 if attempts <= 0:
-                    raise ExternalUnavailable(
+                    raise self._request.error(
+                        ExternalUnavailable,
                         f"the call {name} has failed for now ({type(error).__name__})",
-                        user_id=self.user_id,
-                        key=self.key,
                         retry_after=_RETRY_AFTER,
                     ) from error
             self._clock.sleep(pause * random.uniform(0.5, 1))
@@ -376,12 +376,11 @@ class Flow:
 
     def _changed(self, what: str) -> NoReturn:
         stored = self._points[self._position]["name"]
-        raise FlowChanged(
+        raise self._request.error(
+            FlowChanged,
             f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "
             f"give phases and calls their old names, in their old order, until all unfinished "
             f"requests are complete",
-            user_id=self.user_id,
-            key=self.key,
         )
 
     def _storable(self, name: str, value: Any) -> Any:
@@ -389,11 +388,10 @@ class Flow:
         try:
             check(value, "it")
         except ValueError as error:
-            raise NotStorable(
+            raise self._request.error(
+                NotStorable,
                 f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
                 f"numbers, lists and dicts (of an entity its id)",
-                user_id=self.user_id,
-                key=self.key,
             ) from None
         return json.loads(written(value))
 
@@ -442,15 +440,11 @@ class Flow:
         """
         if self._surely_new and current_settings().fencing:
             return lambda: self._mine(None)
-        row = self._row_key.get_async()
-        return lambda: self._mine(row.result())
+        row = look_up(self._row_key)
+        return lambda: self._mine(row())
 
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read, or a copy of the new one, with values of its own.
-
-        Raises:
-            FlowTakenOver: it names another attempt, or is gone.
-        """
+        """Return the row as it was read, or a copy of the new one, with values of its own."""
         if row is None and self._new is not None:
             return copy.copy(self._new)
         if row is None or row.token != self._token:
@@ -460,11 +454,10 @@ class Flow:
     def _put(self, row: Any, points: list[dict[str, Any]], *, calling: bool = False) -> None:
         encoded = written(points)
         if len(encoded) > MOST_BYTES:
-            raise NotStorable(
+            raise self._request.error(
+                NotStorable,
                 f"the outputs of the request have {len(encoded):,} bytes as JSON; the most is "
                 f"{MOST_BYTES:,}. To fix it: store data in entities, and return their ids",
-                user_id=self.user_id,
-                key=self.key,
             )
         row.points, row.calling = encoded.decode(), calling
         row.put(use_cache=False, use_global_cache=False)
@@ -472,16 +465,16 @@ class Flow:
 
     def _put_answer(self, row: Any, answer: Answer) -> None:
         if len(answer.body) > MOST_BYTES:
-            raise NotStorable(
+            raise self._request.error(
+                NotStorable,
                 f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
-                user_id=self.user_id,
-                key=self.key,
             )
         now = round(self._clock.wall() * 1e6)
-        row.status, row.headers, row.body = answer.status, list(answer.headers), answer.body
-        row.finished_at = now
+        row.fields.update(
+            status=answer.status, headers=answer.headers, body=answer.body, finished_at=now
+        )
+        row.fields.update(token="", claimed_until=0, claimed_locked=False, calling=False)
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
-        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points
 
@@ -516,10 +509,9 @@ class Flow:
         raise error
 
     def _taken_over(self) -> FlowTakenOver:
-        return FlowTakenOver(
+        return self._request.error(
+            FlowTakenOver,
             "another attempt has taken this request over; this one has committed nothing since",
-            user_id=self.user_id,
-            key=self.key,
         )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStorable
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id
 
+_E = TypeVar("_E", bound=Exception)
 _VISIBLE = re.compile(r"[!-~]*")
 
 
@@ -40,6 +42,10 @@ class Request(NamedTuple):
     completable: bool = True
     namespace: str = ""
 
+    def error(self, kind: Callable[..., _E], text: str, **facts: Any) -> _E:
+        """Return an error of the request."""
+        return kind(text, user_id=self.user_id, key=self.key, **facts)
+
 
 def checked(request: Request, key_length: tuple[int, int]) -> Request:
     """Return a request with its digest.
@@ -52,7 +58,7 @@ def checked(request: Request, key_length: tuple[int, int]) -> Request:
         IdempotencyKeyRefused: the key is malformed.
         NotStorable: the parameters are no JSON.
     """
-    user_id = check_lock_id(request.user_id)
+    request = request._replace(user_id=check_lock_id(request.user_id))
     least, most = key_length
     least = least if request.method else 1  # the app's own keys are as long as it likes
     key = request.key
@@ -61,38 +67,32 @@ def checked(request: Request, key_length: tuple[int, int]) -> Request:
         raise IdempotencyKeyRefused(
             f"an idempotency key has {least} to {most} visible ASCII characters, for example "
             f"those of a random UUID",
-            user_id=user_id,
+            user_id=request.user_id,
             key=str(key)[:most],
         )
     try:
         check([request.params, request.arguments], "the parameters")
     except ValueError as error:
-        raise NotStorable(
-            f"the parameters of {request.flow} cannot be stored: {error}",
-            user_id=user_id,
-            key=key,
-        ) from None
+        text = f"the parameters of {request.flow} cannot be stored: {error}"
+        raise request.error(NotStorable, text) from None
     digest = request.digest
     if not digest:
         digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
-    return request._replace(user_id=user_id, digest=digest)
+    return request._replace(digest=digest)
 
 
-def check_same(row: Any, request: Request) -> None:
-    """Refuse a request if the row of its key is another one's.
+def check_same(fields: Mapping[str, Any], request: Request) -> None:
+    """Refuse a request if the row of its key, with these fields, is another one's.
 
     Raises:
         IdempotencyKeyReused: it is.
     """
-    if row is None:
-        return
-    stored = row.flow, row.method, row.path, row.digest
-    if stored != (request.flow, request.method, request.path, request.digest):
-        raise IdempotencyKeyReused(
+    sent = (request.flow, request.method, request.path, request.digest)
+    if tuple(map(fields.get, ("flow", "method", "path", "digest"))) != sent:
+        raise request.error(
+            IdempotencyKeyReused,
             "the idempotency key belongs to a request with other parameters. To fix it: send "
             "each request with a key of its own",
-            user_id=request.user_id,
-            key=request.key,
         )
 
 

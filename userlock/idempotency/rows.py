@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 from google.cloud import ndb
 
 from userlock.ndb.model import WriteIdProperty
@@ -64,6 +65,7 @@ class RequestRow(PackedModel):
         "each write is fenced, or in a transaction that has read the row; attempts have tokens"
     )
     _userlock_expects_conflicts = True
+    _userlock_stays = True
     _payload = "body"
     write_id = WriteIdProperty()
 
@@ -103,6 +105,21 @@ class RequestRow(PackedModel):
         """Return whether its answer is no longer kept. Datastore's own expiry may be a day late."""
         expire_at = self.expire_at
         return expire_at is not None and micros_of(expire_at) <= now
+
+    @classmethod
+    def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
+        """Return the fields of a row, for a reader; None if it is missing, or has expired."""
+        try:
+            found = cls.stored(key)
+        except grpc.RpcError:  # ndb asks several times
+            row = key.get(use_cache=False, use_global_cache=False)
+            return None if row is None or row.has_expired(now) else dict(row.fields)
+        if found is None:
+            return None
+        fields, properties = found
+        expire_at = properties["expire_at"]
+        expires = expire_at.HasField("timestamp_value")
+        return None if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
 
 
 #: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, one

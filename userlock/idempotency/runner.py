@@ -87,33 +87,32 @@ class Run:
             raise RuntimeError(
                 f"{self._request.flow} has transactions of its own, and is called in one"
             )
-        row = self._look_up()
-        if row is not None and row.is_finished:
-            return self._replay(row)
-        check_same(row, self._request)
-        refuse = self._refuse and row is not None
+        seen = self._look_up()
+        if seen is not None and "status" in seen:
+            return _replay(seen)
+        refuse = self._refuse and seen is not None
         waits = 0 if refuse else self._wait_timeout
         with self._scope() as opened:
             try:
                 with UserLock(opened, self._key, self._request.user_id, waits) as lock:
-                    return self._run(row, lock)
+                    return self._run(seen, lock)
             except LockTimeout:
                 if refuse:
                     raise self._running(1) from None
                 raise
 
-    def _run(self, row: Any, lock: UserLock) -> Answer:
+    def _run(self, seen: dict[str, Any] | None, lock: UserLock) -> Answer:
         """Begin or resume it, under the user's lock."""
         if was_contended(lock.held):
-            row = self._look_up()  # the same request may have had the lock
-            if row is not None and row.is_finished:
-                return self._replay(row)
-        begun = self._begin(lock.held) if row is None else None
+            seen = self._look_up()  # the same request may have had the lock
+            if seen is not None and "status" in seen:
+                return _replay(seen)
+        begun = self._begin(lock.held) if seen is None else None
         stored = begun is None or self._is_seen
         if begun is None:
             begun = self._resume(lock)
             if begun.is_finished:
-                return self._replay(begun)
+                return _replay(begun.fields)
         self.attempt = begun.attempts
         flow = Flow(begun, self._clock, self._keep_seconds, self._request, lock, stored=stored)
         try:
@@ -164,12 +163,12 @@ class Run:
 
     def _resume(self, lock: UserLock) -> Any:
         """Take an unfinished request over, after the attempt that is in a call; return its row."""
-        row = self._look_up()
+        seen = self._look_up() or {}
         ended = ""
-        if row is not None and row.token and row.calling and row.claimed_locked:
+        if seen.get("calling") and seen.get("claimed_locked"):
             try:
                 if not lock.is_calling(0 if self._refuse else self._wait_timeout):
-                    ended = row.token
+                    ended = seen["token"]
             except LockTimeout:
                 raise self._running(1) from None
         return ndb.transaction(lambda: self._take(lock.held, ended))
@@ -177,12 +176,7 @@ class Run:
     def _take(self, tenure: HeldLock, ended: str) -> Any:
         """Take an unfinished request over, in a transaction; return its row, or a finished one.
 
-        Args:
-            tenure: the user's lock.
-            ended: the token of an attempt that was in a call, and is not any more.
-
-        Raises:
-            RequestRunning: another attempt may be running.
+        `ended`: the token of an attempt that was in a call, and is not any more.
         """
         row = self._key.get(use_cache=False, use_global_cache=False)
         now = self._now()
@@ -190,10 +184,10 @@ class Run:
             if row is not None:
                 self._key.delete(use_cache=False, use_global_cache=False)
             row = self._new()
-        elif row.is_finished:
-            return row
         else:
-            check_same(row, self._request)
+            check_same(row.fields, self._request)
+            if row.is_finished:
+                return row
             has_lost = row.token == ended if row.calling else row.claimed_locked
             if row.token and row.claimed_until > now and not (has_lost and not tenure.degraded):
                 left = math.ceil((row.claimed_until - now) / 1e6)
@@ -226,33 +220,27 @@ class Run:
 
     # --- answers ----------------------------------------------------------------------------
 
-    def _look_up(self) -> Any:
-        row = self._key.get(use_cache=False, use_global_cache=False)
-        if row is not None and row.has_expired(self._now()):
-            return None
-        return row
-
-    def _replay(self, row: Any) -> Answer:
-        check_same(row, self._request)
-        headers = tuple((str(name), str(value)) for name, value in row.headers)
-        return Answer(row.status, headers, row.body, replayed=True)
+    def _look_up(self) -> dict[str, Any] | None:
+        """Return the fields of its row; None if there is none."""
+        seen = RequestRow.fields_of(self._key, self._now())
+        if seen is not None:
+            check_same(seen, self._request)
+        return seen
 
     def _answer(self, value: Any) -> Answer:
         try:
             return json_answer(value)
         except ValueError as error:
-            raise NotStorable(
+            raise self._request.error(
+                NotStorable,
                 f"the answer of {self._request.flow} cannot be stored: {error}. To fix it: return "
                 f"strings, numbers, lists and dicts",
-                user_id=self._request.user_id,
-                key=self._request.key,
             ) from None
 
     def _running(self, retry_after: int) -> RequestRunning:
-        return RequestRunning(
+        return self._request.error(
+            RequestRunning,
             "the same request is running",
-            user_id=self._request.user_id,
-            key=self._request.key,
             retry_after=max(retry_after, 1),
         )
 
@@ -263,3 +251,9 @@ class Run:
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
+
+
+def _replay(fields: dict[str, Any]) -> Answer:
+    """Return the answer in a finished row."""
+    headers = tuple(map(tuple, fields["headers"]))
+    return Answer(fields["status"], headers, fields["body"], replayed=True)

@@ -81,14 +81,7 @@ class UserLock:
 
     @contextlib.contextmanager
     def _counted(self, *, more: int = 0) -> Iterator[None]:
-        """Count a wait for something else among those for the user's lock.
-
-        Args:
-            more: how many more of this kind may wait than for the lock.
-
-        Raises:
-            TooManyWaiting: enough requests of the user wait.
-        """
+        """Count a wait for something else among those for the user's lock: so many more may."""
         opened, place = self._opened, _Place()
         admission = opened.service.admission
         said = opened.defaults_of(opened.priority).max_waiting

@@ -54,6 +54,7 @@ class Write(Protocol):
     write_id: tuple[str, int] | None  # the property that recognises the write, and its value
     new_id: bool  # Datastore allocates the id of the entity
     doubtful: bool  # an earlier attempt of the write may have been applied
+    stays: bool  # its entity is not deleted while a copy of its commit may be under way
     rows: Any  # the rows that change with it, for `further`; None if there are none
     further: Any  # looks after them: a `further.Further`
 
@@ -63,10 +64,14 @@ class Write(Protocol):
 
 
 class Call(NamedTuple):
-    """One RPC: its name in snake case, and the (raw) request."""
+    """One RPC: its name in snake case, and the (raw) request.
+
+    `lands_once`: of a commit, whether Datastore refuses a second copy of it.
+    """
 
     rpc: str
     request: Any
+    lands_once: bool = False
 
 
 class Wait(NamedTuple):

@@ -9,6 +9,7 @@
 - A read while the first one is under way waits for that one's answer.
 - A commit without any read before it is two RPCs, as ever: BeginTransaction, Commit.
   So a commit that is sent again has the same id, and Datastore applies it at most once.
+  It is one RPC if its own mutations let it land only once (`Call.lands_once`).
 - If the answer to a read that begins a transaction is lost, the read is sent again and
   begins another one. The first one ends by itself, within a minute.
 - Without any answer there is nothing to roll back.
@@ -95,7 +96,9 @@ def begin_late(*, read_only: bool) -> LateId:
     return late
 
 
-def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> Any:
+def begin_call(
+    stub: Any, name: str, request: Any, args: Any, options: Any, *, lands_once: bool = False
+) -> Any:
     """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future."""
     method, sent, named = getattr(stub, name), raw(request), b""
     if name in _READS:
@@ -105,7 +108,8 @@ def begin_call(stub: Any, name: str, request: Any, args: Any, options: Any) -> A
     transaction = _transactions.get(named) if named else None
     if transaction is None:
         return method.future(request, *args, **options)
-    return _Late(name, method, stub, transaction).begin(request, sent, args, options)
+    late = _Late(name, method, stub, transaction)
+    return late.begin(request, sent, args, options, lands_once=lands_once)
 
 
 class _Late:
@@ -117,7 +121,9 @@ class _Late:
         self._stub = stub
         self._transaction = transaction
 
-    def begin(self, request: Any, sent: Any, args: Any, options: Any) -> Any:
+    def begin(
+        self, request: Any, sent: Any, args: Any, options: Any, *, lands_once: bool = False
+    ) -> Any:
         """Begin the call. Returns a gRPC future."""
         name, transaction = self._name, self._transaction
 
@@ -127,13 +133,16 @@ class _Late:
             part = changed.read_options if name in _READS else changed
             if transaction.id:
                 part.transaction = transaction.id
-            else:  # a read that begins it
-                part.ClearField("transaction")
+            elif name in _READS:  # begins it
                 transaction.put_options(part.new_transaction)
+            else:  # a commit that is all of it
+                transaction.put_options(part.single_use_transaction)
             wrapped = changed if sent is request else type(request).wrap(changed)
             return self._method.future(wrapped, *args, **options)
 
         if transaction.id:
+            return send()
+        if lands_once and transaction.call is None and not transaction.over:
             return send()
         if name in _READS:
             with transaction.mutex:

@@ -102,6 +102,8 @@ class Model(Stamped, ndb.Model):
 
     #: Whether its code meets refused writes as a matter of course, so that listeners hear of none.
     _userlock_expects_conflicts: ClassVar[bool] = False
+    #: Whether its entities stay for longer than a commit may be under way.
+    _userlock_stays: ClassVar[bool] = False
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None

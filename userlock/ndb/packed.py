@@ -8,10 +8,28 @@ from __future__ import annotations
 
 import functools
 import json
+import zlib
 from typing import Any, ClassVar
 
+from google.cloud.datastore_v1.types import query as query_types
+from google.cloud.ndb import model as ndb_model
+
+from userlock.datastore_rpc import Endpoint, Query
+from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
+from userlock.ndb.patches import raw_key_of
 from userlock.ndb.policies import WritePolicy
+from userlock.ndb.provenance import origin
+from userlock.ndb.stub import stamped_message
+from userlock.waits import run
+
+#: As ndb's.
+_READ_SECONDS = 60.0
+
+_AND: Any = query_types.CompositeFilter.Operator.AND
+_EQUAL: Any = query_types.PropertyFilter.Operator.EQUAL
+_HAS_ANCESTOR: Any = query_types.PropertyFilter.Operator.HAS_ANCESTOR
+_NOT_FINISHED: Any = query_types.QueryResultBatch.MoreResultsType.NOT_FINISHED
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -57,15 +75,60 @@ class PackedModel(Model):
         Raises:
             ValueError: the row is malformed.
         """
-        if self.data is None:
-            return {}
-        head, has_payload, payload = self.data.partition(b"\n")
+        return {} if self.data is None else self._fields_in(self.data)
+
+    @classmethod
+    def _fields_in(cls, data: bytes) -> dict[str, Any]:
+        head, has_payload, payload = data.partition(b"\n")
         fields = json.loads(head)
         if type(fields) is not dict:
             raise ValueError("the row's data is no JSON object")
         if has_payload:
-            fields[self._payload] = payload
+            fields[cls._payload] = payload
         return fields
+
+    @classmethod
+    def stored(cls, key: Any) -> tuple[dict[str, Any], Any] | None:
+        """Return the fields of a row and its (raw) properties; None if it is missing.
+
+        Past ndb, which makes six times the calls for an entity: for a reader that writes nothing.
+
+        Raises:
+            grpc.RpcError: Datastore does not answer. It is not asked again, as it is by ndb.
+            ValueError: the row is malformed.
+        """
+        endpoint = Endpoint(current_context().client)
+        found = run(endpoint.lookup, [raw_key_of(key)], _READ_SECONDS).found
+        if not found:
+            return None
+        properties = found[0].entity.properties
+        data = properties["data"].blob_value
+        return cls._fields_in(data if data[:1] == b"{" else zlib.decompress(data)), properties
+
+    @classmethod
+    def all_below(cls, root: Any, name: str, value: str, most: int) -> list[Any] | None:
+        """Return the rows of a group by a property, in one RPC past ndb; None if there are more.
+
+        Raises:
+            grpc.RpcError: as `stored` does.
+        """
+        query = Query(limit={"value": most + 1})
+        query.kind.add(name=cls._get_kind())
+        both = query.filter.composite_filter
+        both.op = _AND
+        group, equal = both.filters.add().property_filter, both.filters.add().property_filter
+        group.property.name, group.op = "__key__", _HAS_ANCESTOR
+        group.value.key_value.CopyFrom(raw_key_of(root))
+        equal.property.name, equal.op = name, _EQUAL
+        equal.value.string_value = value
+        asked = origin(None)
+        endpoint = Endpoint(current_context().client, root.namespace() or "")
+        batch = run(endpoint.run_query, query, _READ_SECONDS)
+        found = batch.entity_results
+        if batch.more_results == _NOT_FINISHED or len(found) > most:
+            return None
+        messages = (stamped_message(each.entity, (each.version, asked, None)) for each in found)
+        return list(map(ndb_model._entity_from_protobuf, messages))
 
     def _prepare_for_put(self) -> None:
         fields = dict(self.fields)

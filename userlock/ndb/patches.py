@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import google.cloud.ndb as ndb_package
-from google.cloud.datastore import Key
+from google.cloud.ndb import _datastore_api, _options
+from google.cloud.ndb import model as ndb_model
 
 from userlock.ndb.capabilities import installed_release
 from userlock.ndb.commits import path_of as path_of_message
@@ -102,6 +103,20 @@ def name_of(ndb_key: Any) -> tuple[Any, ...]:
     return ndb_key.project(), ndb_key.namespace() or "", ndb_key.flat()
 
 
+def look_up(ndb_key: Any) -> Callable[[], Any]:
+    """Begin a look-up, in one RPC with those of this turn; return a function that waits for it.
+
+    As `ndb_key.get_async()` without caches, in two thirds of its calls.
+    """
+    message = _datastore_api.lookup(ndb_key._key, _options.ReadOptions())
+
+    def entity() -> Any:
+        found = message.result()
+        return ndb_model._entity_from_protobuf(found) if hasattr(found, "_pb") else None
+
+    return entity
+
+
 def name_in(raw_key: Any) -> tuple[Any, ...]:
     """Return the same for a (raw) key."""
     partition = raw_key.partition_id
@@ -115,12 +130,18 @@ def is_complete(ndb_key: Any) -> bool:
 
 def raw_key_of(ndb_key: Any) -> Any:
     """Return the (raw) message of a key."""
-    partition = {
-        "project": ndb_key.project(),
-        "database": ndb_key.database(),
-        "namespace": ndb_key.namespace(),
-    }
-    return message_of(Key(*path_of(ndb_key), **partition))
+    return message_of(
+        _Parts(ndb_key.project(), ndb_key.database(), ndb_key.namespace(), path_of(ndb_key))
+    )
+
+
+class _Parts(NamedTuple):
+    """The parts of a key, as google-cloud-datastore's own names them."""
+
+    project: str
+    database: str | None
+    namespace: str | None
+    flat_path: tuple[Any, ...]
 
 
 def ndb_key_of(raw_key: Any) -> Any:

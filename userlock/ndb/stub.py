@@ -337,7 +337,9 @@ class _Commit(_Method):
         if hasattr(kind, "wrap"):
             request = kind.wrap(request)
         try:
-            return begin_call(self._stub, self._name, request, args, options)
+            return begin_call(
+                self._stub, self._name, request, args, options, lands_once=call.lands_once
+            )
         except (core_exceptions.GoogleAPIError, grpc.RpcError, UserLockError):
             raise
         except BaseException as error:

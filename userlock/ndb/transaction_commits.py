@@ -70,7 +70,7 @@ class _RowWrite:
     """The write of a claim's row. Implements `commits.Write`."""
 
     base_version = 0
-    must_be_new = new_id = doubtful = False
+    must_be_new = new_id = doubtful = stays = False
     guarded = True
     rows = further = None
 
@@ -131,7 +131,7 @@ class TransactionCommit:
         refused = self._find_refused(looked)
         if refused is not None:
             return _failed(*refused)
-        commit = Call("commit", self._commit(looked))
+        commit = Call("commit", self._commit(looked), self._lands_once())
         ((response, error),) = yield [commit]
         if may_have_landed(error):
             assert error is not None
@@ -170,6 +170,16 @@ class TransactionCommit:
                 write = _RowWrite(change.version, change.write_id)
                 self._rows[name] = _Watched(-1, change.mutation, write, name)
         return self._request
+
+    def _lands_once(self) -> bool:
+        """Return whether a second copy is refused: it inserts what is still there by then."""
+        return any(
+            each.write.must_be_new
+            and each.write.stays
+            and each.write.write_id is not None
+            and self._lasts[each.name] is each
+            for each in self._firsts.values()
+        )
 
     def _look_up(self, watched: Iterable[_Watched]) -> Steps:
         looked: Looked = yield from look_up(

@@ -167,6 +167,7 @@ class Write(PendingWrite, abc.ABC):
         self.at = at
         self.entity = entity
         self._model = model
+        self.stays: bool = model._userlock_stays
         self._key = key
         self._inserts = inserts
         self._notes = request_notes()

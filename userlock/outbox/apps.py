@@ -32,12 +32,5 @@ def outbox_of_environment() -> Outbox:
 
 
 def find_outbox(name: str) -> Outbox:
-    """Import an app's outbox. Modules of the current directory are found.
-
-    Args:
-        name: `module:attribute`; both may have dots.
-
-    Raises:
-        ConfigurationError: there is none of that name, or its module cannot be imported.
-    """
+    """Import an app's outbox, `module:attribute`; as `find_object`."""
     return find_object(name, Outbox, "outbox", "main:outbox")

@@ -407,13 +407,7 @@ class DeadLetters:
 
 
 class _Pace:
-    """Keeps work to a rate.
-
-    Args:
-        clock: for pauses.
-        rate: how many a second.
-        stopped: asked before each piece of work, and in pauses.
-    """
+    """Keeps work to a rate, so many a second, until it is stopped."""
 
     def __init__(self, clock: Clock, rate: float, stopped: Callable[[], bool]) -> None:
         self._clock = clock

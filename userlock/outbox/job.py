@@ -251,7 +251,7 @@ class Job(Generic[_P, _R]):
         now = round(self._clock.wall() * 1e6)
         ready_at = now + self._delay(delay, at)
         row = JobRow(
-            key=new_key(owner, now),
+            key=new_key(owner, now, ordered=self.ordered),
             outbox=self._outbox,
             owner=owner,
             job=self.name,

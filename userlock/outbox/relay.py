@@ -81,12 +81,7 @@ class _LeaseLost(Exception):
 
 
 class _Turn(NamedTuple):
-    """The work of a turn of a shard.
-
-    Attributes:
-        woken, refused: as `Relayed` has them.
-        cursor: behind the jobs that were looked at; None if there are no more.
-    """
+    """The work of a turn of a shard. `cursor`: behind what was looked at; None at the end."""
 
     woken: int = 0
     refused: int = 0

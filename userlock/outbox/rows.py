@@ -219,18 +219,24 @@ def dead_jobs(outbox: str, namespace: str, cause: str = "") -> Any:
 _numbers = itertools.count(1)
 
 
-def new_key(owner: str | None, micros: int) -> Any:
+def new_key(owner: str | None, micros: int, *, ordered: bool = True) -> Any:
     """Return a key for a new job of an owner, staged then by the clock here.
 
-    Those of one process are ascending, even if its clock stands still.
+    Those of one process are ascending, even if its clock stands still. It tells whether the job
+    waits for earlier ones.
     """
     name = f"{micros:016x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
-    return key_below(owner, JobRow, name)
+    return key_below(owner, JobRow, name if ordered else f"{name}u")
 
 
 def is_name(name: object) -> bool:
     """Return whether a key of `new_key` could end with that."""
-    return isinstance(name, str) and re.fullmatch("[0-9a-f]{32}", name) is not None
+    return isinstance(name, str) and re.fullmatch("[0-9a-f]{32}u?", name) is not None
+
+
+def is_ordered(key: Any) -> bool:
+    """Return whether the job of a key waits for its owner's earlier ones."""
+    return not key.id().endswith("u")
 
 
 def name_of_job(outbox: str, job: str, dedupe: str) -> str:

@@ -21,9 +21,10 @@ import math
 import random
 import secrets
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import grpc
 from google.cloud import ndb
 
 from userlock.clock import Clock
@@ -46,6 +47,7 @@ from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.enforcement import current_settings
 from userlock.ndb.owners import in_namespace_of
+from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.numbers import check_seconds
 from userlock.outbox import arguments
@@ -54,6 +56,8 @@ from userlock.outbox.job import Job
 from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
+    JobRow,
+    is_ordered,
     queued_jobs,
 )
 from userlock.outbox.waking import Due, Waker, text_of
@@ -63,6 +67,8 @@ log = logging.getLogger(__name__)
 
 #: The most jobs that one message runs.
 _MOST_RUNS = 100
+#: The ordered jobs of an owner that are read with one of them.
+_FEW = 8
 #: The length of arguments that are kept while a job waits for its turn, in bytes.
 _SHORT = 2_000
 #: How long the first message of a job waits for a busy owner, and later ones, in seconds. The
@@ -123,7 +129,10 @@ class _Claim:
         Raises:
             ClaimLost: it has another token, or is gone. Without a token: it has been run.
         """
-        row = self.key.get()
+        return self.check(self.key.get())
+
+    def check(self, row: Any) -> Any:
+        """Return the row, as it is now, if it is still this worker's. Errors: of `current`."""
         if row is None or not _is_mine(row, self):
             raise ClaimLost(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
@@ -154,8 +163,9 @@ class Queue:
     read may be out of date by the time a job is claimed: the claim looks again.
     """
 
-    def __init__(self, outbox: str, root: Any) -> None:
-        rows = queued_jobs(outbox, root).iter(use_cache=False, use_global_cache=False)
+    def __init__(self, outbox: str, root: Any, rows: Iterable[Any] | None = None) -> None:
+        if rows is None:
+            rows = queued_jobs(outbox, root).iter(use_cache=False, use_global_cache=False)
         self._jobs = sorted(map(_waiting, rows))
 
     def remove(self, job: _Waiting) -> None:
@@ -227,8 +237,17 @@ class Worker:
         with in_namespace_of(key):
             return self._run_job(key)
 
+    def _look(self, key: Any) -> tuple[Any, list[Any] | None]:
+        """Return the row of a job, or None; and its owner's ordered ones, if they are few."""
+        if is_ordered(key):
+            with contextlib.suppress(grpc.RpcError):  # ndb asks several times
+                rows = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
+                if rows is not None:
+                    return next((each for each in rows if each.key == key), None), rows
+        return key.get(use_cache=False, use_global_cache=False), None
+
     def _run_job(self, key: Any) -> Outcome:
-        row = key.get(use_cache=False, use_global_cache=False)
+        row, few = self._look(key)
         if row is None or row.dead is not None or row.outbox != self._outbox:
             return Outcome.NOTHING
         with batch_scope(self._service, f"job {row.job}") as opened:
@@ -241,9 +260,10 @@ class Worker:
                     max_waiting=_MOST_WAITING,
                     heartbeat=not opened.service.requests_only,
                 ) as tenure:
+                    contended = was_contended(tenure)
                     if row.ordered:
-                        return self._run_owner(key, opened, tenure)
-                    if was_contended(tenure):
+                        return self._run_owner(key, opened, tenure, None if contended else few)
+                    if contended:
                         row = key.get(use_cache=False, use_global_cache=False)
                         if row is None:
                             return Outcome.NOTHING
@@ -260,10 +280,15 @@ class Worker:
         self._run(claim, opened)
         return Outcome.RAN
 
-    def _run_owner(self, until: Any, opened: LockScope, tenure: HeldLock) -> Outcome:
-        """Run the jobs before that one, that one, and some of those after it that may run now."""
+    def _run_owner(
+        self, until: Any, opened: LockScope, tenure: HeldLock, rows: list[Any] | None
+    ) -> Outcome:
+        """Run the jobs until that one, and some later ones that may run now.
+
+        `rows`: the owner's ordered jobs as they were read before the lock; None: not read.
+        """
         ran = Outcome.NOTHING
-        queue = Queue(self._outbox, until.root())
+        queue = Queue(self._outbox, until.root(), rows)
         ends = math.inf
         for _ in range(_MOST_RUNS):
             job = queue.first(self._now())
@@ -274,6 +299,9 @@ class Worker:
                 ran = Outcome.RAN
                 if self._run(claim, opened) != "done":
                     return ran  # it holds up the others
+            elif claim is _Refused.TAKEN and rows is not None:  # before the lock: look again
+                queue, rows = Queue(self._outbox, until.root()), None
+                continue
             elif claim is _Refused.TAKEN:
                 return ran
             if job.key == until:
@@ -299,10 +327,7 @@ class Worker:
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
         """Claim a job by compare-and-swap, unless another worker has it, or it has changed.
 
-        Args:
-            key: of the job.
-            tenure: the owner's lock.
-            row: as it was read before. If it is as it was, the claim is one commit.
+        If it is as `row`, which was read before, the claim is one commit.
         """
         token = secrets.token_hex(12)
         locked = tenure is not None and not tenure.degraded
@@ -419,8 +444,9 @@ class Worker:
         job: Job[..., Any], claim: _Claim, args: list[Any], kwargs: dict[str, Any]
     ) -> None:
         """Run a job in the transaction that removes it."""
-        claim.current()
+        row = look_up(claim.key)  # with the function's own first look-up
         job.function(*args, **kwargs)
+        claim.check(row())
         claim.key.delete()
 
     def _remove(self, claim: _Claim) -> tuple[str, str]:
@@ -440,10 +466,7 @@ class Worker:
     def _insist(self, by_version: Callable[[], Any], work: Callable[[], Any], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 
-        Args:
-            by_version: writes it in one commit, if it is as it was claimed.
-            work: reads and writes it in a transaction.
-            claim: the claim.
+        `by_version`: in one commit, if it is as it was claimed; `work`: in a transaction.
         """
         until = claim.row.claimed_until
         if current_settings().fencing:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
+from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Box
+from userlock.ndb.owners import in_namespace
+from userlock.outbox import worker
 from userlock.outbox.rows import JobRow
 
 
@@ -35,6 +39,63 @@ def test_any_message_runs_the_earlier_ones_first(
     assert ran == list(range(5)), "and those after it, while it has time"
     box.mailbox.deliver_all()
     assert ran == list(range(5))
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_job_is_three_rpcs(
+    box: Box, ran: list[Any], ndb_client: ndb.Client, transactional: bool
+) -> None:
+    """One reads it and the owner's others; claim and removal, or the check and one commit."""
+    job = box.outbox.job(name="one", transactional=transactional)(ran.append)
+    staged = job.stage_now("ann")
+    stub = ndb_client.stub
+    wire = Wire(ndb_client)
+    try:
+        box.outbox.run(staged.key)
+    finally:
+        ndb_client.stub = stub
+    assert ran == ["ann"]
+    assert wire.names == ["run_query", "lookup" if transactional else "commit", "commit"]
+
+
+@pytest.mark.parametrize("namespace", ["", "mine", "tenant"])
+def test_a_client_with_a_namespace_of_its_own(
+    box: Box, note: Any, ran: list[Any], namespace: str
+) -> None:
+    """Its owner's jobs are read in the namespace of the job."""
+    ndb.get_context().client.namespace = "mine"
+    with in_namespace(namespace):
+        staged = note.stage_now("ann", 1)
+    box.outbox.run(staged.key)
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_what_was_read_before_the_lock_is_read_again(
+    box: Box, note: Any, ran: list[Any], monkeypatch: pytest.MonkeyPatch, control: bool
+) -> None:
+    """The first job is put off after the look, and before the lock: the second one is free."""
+    first = note.stage_now("ann", 1)
+    second = note.stage_now("ann", 2)
+    take = worker.global_lock
+
+    def put_off_first(*args: Any, **options: Any) -> Any:
+        row = ndb.Key(urlsafe=first.key.encode()).get()
+        row.put_off_until(row.ready_at + 10**9)
+        row.put()
+        return take(*args, **options)
+
+    monkeypatch.setattr(worker, "global_lock", put_off_first)
+    if control:
+        monkeypatch.setattr(worker, "Queue", functools.partial(_outdated, worker.Queue, {}))
+    box.outbox.run(second.key)
+    assert ran == ([] if control else [2])
+
+
+def _outdated(make: Any, made: dict[Any, Any], outbox: str, root: Any, rows: Any = None) -> Any:
+    """Read the jobs of an owner once."""
+    rows = made.setdefault(root, rows)
+    return make(outbox, root, rows)
 
 
 def test_a_message_does_not_run_for_long(box: Box, ran: list[Any]) -> None:

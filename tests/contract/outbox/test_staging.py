@@ -273,7 +273,7 @@ class TestBadInput:
         """The engine then comes again."""
         staged = note.stage_now("ann")
         with (
-            datastore.faults.unavailable(None, rpc="Lookup"),
+            datastore.faults.unavailable(None),
             pytest.raises(google_errors.GoogleAPIError),
         ):
             outbox.run(staged.key)

@@ -36,19 +36,15 @@ REQUEST_SCOPE = RequestScope(batch_prefixes=["/tasks/"])
 
 @given(headers)
 def test_no_header_makes_batch_work_interactive(sent: Headers) -> None:
-    assert REQUEST_SCOPE.priority_of("/tasks/nightly", sent.__contains__) is Priority.BATCH
+    assert REQUEST_SCOPE.priority_of("/tasks/nightly", sent.__contains__) == (Priority.BATCH, True)
 
 
 @given(headers)
 def test_only_headers_of_task_queues_give_batch_priority(sent: Headers) -> None:
     known = any(name in sent for name in BATCH_HEADERS)
-    found = REQUEST_SCOPE.priority_of("/answers", sent.__contains__)
+    found, is_batch_work = REQUEST_SCOPE.priority_of("/answers", sent.__contains__)
     assert found is (Priority.BATCH if known else Priority.INTERACTIVE)
-
-
-@given(headers)
-def test_no_header_makes_a_request_batch_work(sent: Headers) -> None:
-    assert not REQUEST_SCOPE.is_batch_work("/answers", sent.__contains__)
+    assert not is_batch_work
 
 
 class Tally(userlock.UserModel):
@@ -92,7 +88,7 @@ def test_with_one_nothing_is_let_pass_that_was_not(
 
 def test_a_header_of_the_apps_own_that_is_trusted_makes_it_wait_as_well() -> None:
     request_scope = RequestScope(trusted_headers=["X-Points-Nightly"])
-    found = request_scope.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
+    found, _ = request_scope.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
     assert found is Priority.BATCH
 
 

@@ -33,6 +33,7 @@ class Write:
     write_id: tuple[str, int] | None = None
     new_id: bool = False
     doubtful: bool = False
+    stays: bool = False
     rows: Any = None
     further: Any = claim_rows
     guarded: bool = True
@@ -110,7 +111,7 @@ def play(plan: Any, *answers: Any) -> tuple[Result, list[Call]]:
         for call in step:
             copied = type(call.request)()
             copied.CopyFrom(call.request)
-            calls.append(Call(call.rpc, copied))
+            calls.append(call._replace(request=copied))
             answer = left.pop(0)
             is_error = isinstance(answer, Exception)
             sent.append(Answer(None if is_error else answer, answer if is_error else None))
@@ -152,6 +153,29 @@ class TestLostReplies:
 
 def transaction(*mutations: Any, writes: Sequence[Write | None]) -> TransactionCommit:
     return TransactionCommit(request(*mutations, transaction=b"t"), writes)
+
+
+_INSERT = Write(must_be_new=True, stays=True, write_id=("w", 1))
+
+
+@pytest.mark.parametrize(
+    ("write", "more", "once"),
+    [
+        (_INSERT, [], True),
+        (dataclasses.replace(_INSERT, stays=False), [], False),
+        (dataclasses.replace(_INSERT, must_be_new=False), [], False),
+        (dataclasses.replace(_INSERT, write_id=None), [], False),
+        (_INSERT, [delete("ann")], False),
+    ],
+)
+def test_a_commit_that_a_second_copy_of_is_refused(
+    write: Write, more: list[Any], once: bool
+) -> None:
+    """Only that begins its transaction itself: a copy that comes late must change nothing."""
+    mutations = [upsert("ann"), upsert("bob"), *more]
+    writes = [write, Write(), *(Write() for _ in more)]
+    _, (commit,) = play(transaction(*mutations, writes=writes), committed(*[7] * len(mutations)))
+    assert commit.lands_once is once
 
 
 class TestLocksThatAreLost:

@@ -15,7 +15,6 @@ from userlock.contrib.idempotent_requests.views import (
     IdempotentView,
     ViewOptions,
     check_length,
-    check_options,
     digest_of,
     headers_of,
     key_of,
@@ -45,10 +44,9 @@ class Flows(idempotency.Flows):
         Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`. A
         completable view gets an empty `HttpRequest` when the server completes it.
         """
-        checked = check_options(**options)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
-            known = IdempotentView(view, checked)
+            known = IdempotentView(view, **options)
 
             if known.completable:
                 self.register(

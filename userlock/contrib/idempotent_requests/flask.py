@@ -18,7 +18,6 @@ from userlock.contrib.idempotent_requests.views import (
     IdempotentView,
     ViewOptions,
     check_length,
-    check_options,
     digest_of,
     headers_of,
     key_of,
@@ -85,11 +84,10 @@ class Flows(idempotency.Flows):
             RequestRunning: the same request is running (409). In the request.
             NotStorable: the answer is a stream, or too long (500). In the request.
         """
-        checked = check_options(**options)
         refusals: tuple[type[Exception], ...] = (HTTPException, *_checked_final(final))
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, checked)
+            known = IdempotentView(view, **options)
             if known.completable and final:
                 raise ConfigurationError(
                     f"flow {known.name} is completable, and the handlers of its final errors need "
@@ -149,21 +147,23 @@ def _bound(most: int) -> None:
 
 def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
     asked = flask.request
-    is_form = asked.mimetype in FORMS
-    # The files of a form are not in memory, as its bytes would be.
-    body = b"" if is_form else asked.get_data(cache=True, parse_form_data=False)
-    found = parameters_of(
-        asked.query_string,
-        asked.mimetype,
-        body,
-        form=list(asked.form.items(multi=True)) if is_form else (),
-        files=[
-            (field, file.filename or "", digest_of(file.read))
-            for field, file in asked.files.items(multi=True)
-        ],
-    )
-    for file in asked.files.values():
-        file.seek(0)
+    if asked.mimetype in FORMS:
+        # The files of a form are not in memory, as its bytes would be.
+        found = parameters_of(
+            asked.query_string,
+            asked.mimetype,
+            b"",
+            form=list(asked.form.items(multi=True)),
+            files=[
+                (field, file.filename or "", digest_of(file.read))
+                for field, file in asked.files.items(multi=True)
+            ],
+        )
+        for file in asked.files.values():
+            file.seek(0)
+    else:
+        body = asked.get_data(cache=True, parse_form_data=False)
+        found = parameters_of(asked.query_string, asked.mimetype, body)
     return view.request(user_id, key, asked.method, asked.path, found, arguments)
 
 

@@ -25,7 +25,6 @@ from userlock.contrib.idempotent_requests.views import (
     Parameters,
     ViewOptions,
     check_length,
-    check_options,
     headers_of,
     key_of,
     parameters_of,
@@ -67,10 +66,9 @@ class Flows(idempotency.Flows):
         Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`. A
         completable view takes its flow and the parameters of the path only.
         """
-        checked = check_options(**options)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
-            known = IdempotentView(view, checked)
+            known = IdempotentView(view, **options)
             parameters = inspect.signature(view).parameters
             if "flow" not in parameters:
                 raise ConfigurationError(

@@ -148,65 +148,39 @@ class ViewOptions(TypedDict, total=False):
     max_bytes: int
 
 
-class CheckedOptions(NamedTuple):
-    """`ViewOptions`, checked."""
-
-    refuse: bool
-    wait_timeout: float | None
-    keep_hours: float | None
-    methods: tuple[str, ...]
-    completable: bool
-    name: str | None
-    max_bytes: int
-
-
-def check_options(
-    on_busy: OnBusy = "wait",
-    wait_timeout: float | None = None,
-    keep_hours: float | None = None,
-    methods: Iterable[str] = METHODS,
-    completable: bool = False,
-    name: str | None = None,
-    max_bytes: int = MOST_BYTES,
-) -> CheckedOptions:
-    """Return the options of a view, checked.
-
-    Raises:
-        TypeError: there is no such option.
-        ValueError: an option has another value.
-    """
-    if on_busy not in ("wait", "refuse"):
-        raise ValueError(f"on_busy is 'wait' or 'refuse', not {on_busy!r:.80}")
-    if keep_hours is not None:
-        check_keep_hours(keep_hours)
-    if wait_timeout is not None:
-        check_wait_timeout(wait_timeout)
-    check_count("max_bytes", max_bytes, least=0)
-    found = _checked_methods(methods)
-    return CheckedOptions(
-        on_busy == "refuse", wait_timeout, keep_hours, found, completable, name, max_bytes
-    )
-
-
 class IdempotentView:
-    """A view that runs once for each key.
-
-    Args:
-        view: the view.
-        options: its options.
+    """A view that runs once for each key. Options: `ViewOptions`.
 
     Raises:
         ConfigurationError: its answers cannot be stored.
+        TypeError, ValueError: there is no such option, or it has another value.
     """
 
-    def __init__(self, view: Callable[..., Any], options: CheckedOptions) -> None:
-        self.name = options.name or name_of_function(view)
-        self.methods = options.methods
-        self.completable = options.completable
-        self.keep_hours = options.keep_hours
-        self.max_bytes = options.max_bytes
-        self._refuse = options.refuse
-        self._wait_timeout = options.wait_timeout
+    def __init__(
+        self,
+        view: Callable[..., Any],
+        *,
+        on_busy: OnBusy = "wait",
+        wait_timeout: float | None = None,
+        keep_hours: float | None = None,
+        methods: Iterable[str] = METHODS,
+        completable: bool = False,
+        name: str | None = None,
+        max_bytes: int = MOST_BYTES,
+    ) -> None:
+        if on_busy not in ("wait", "refuse"):
+            raise ValueError(f"on_busy is 'wait' or 'refuse', not {on_busy!r:.80}")
+        if keep_hours is not None:
+            check_keep_hours(keep_hours)
+        if wait_timeout is not None:
+            check_wait_timeout(wait_timeout)
+        self.max_bytes = check_count("max_bytes", max_bytes, least=0)
+        self.methods = _checked_methods(methods)
+        self.name = name or name_of_function(view)
+        self.completable = completable
+        self.keep_hours = keep_hours
+        self._refuse = on_busy == "refuse"
+        self._wait_timeout = wait_timeout
         check_function(self.name, view)
 
     def run(self, flows: Flows, request: Request, function: Callable[[Flow], Any]) -> Answer:

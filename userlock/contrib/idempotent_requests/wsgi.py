@@ -14,7 +14,6 @@ from userlock.contrib.idempotent_requests.views import (
     IdempotentView,
     ViewOptions,
     check_length,
-    check_options,
     headers_of,
     key_of,
     parameters_of,
@@ -54,10 +53,9 @@ class Flows(idempotency.Flows):
         and errors: as in `userlock.contrib.flask.Flows.idempotent`. No app is `completable`:
         it would need its environment.
         """
-        checked = check_options(**options)
 
         def decorate(app: WSGIApplication) -> WSGIApplication:
-            known = IdempotentView(app, checked)
+            known = IdempotentView(app, **options)
             if known.completable:
                 raise ConfigurationError(
                     f"flow {known.name} cannot be completable: a WSGI app needs its environment. "

@@ -202,12 +202,7 @@ class Job(rq.job.Job):
 
 
 def _run_job(key: str) -> None:
-    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names.
-
-    Raises:
-        ConfigurationError: the environment names no outbox.
-        GoogleAPIError: Datastore does not answer. The relay sends the job again.
-    """
+    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names."""
     outbox_of_environment().run(key)
 
 
