@@ -58,7 +58,7 @@ def main() -> int:
         else:
             shutil.rmtree(folder)
     print(report.brief())
-    print(f"The whole report: {options.out}/report.md")
+    print(f"The whole report: {options.out}/report.json")
     return 1 if report.findings else 0
 
 

@@ -15,13 +15,7 @@ from tests.chaos.history import History
 def check_answers(
     history: History, entries: Sequence[str], unfinished: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield the errors, except those that `writes` finds.
-
-    Args:
-        history: the records.
-        entries: the writes of the entries at the end.
-        unfinished: the requests that are not finished at the end.
-    """
+    """Yield the errors, except those that `writes` finds."""
     stored = frozenset(entries)
     done = Counter(request for entry, request in history.entered.items() if entry in stored)
     for request, count in done.items():

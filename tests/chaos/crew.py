@@ -131,8 +131,6 @@ class Crew:
 
         Args:
             whom: the process, as a share of all, from 0 to below 1.
-            recorder: records the event.
-            until: the end of the replacement.
         """
         with self._mutex:
             member = self._members.pop(1 + int(whom * (len(self._members) - 1)))
@@ -155,9 +153,6 @@ class Crew:
     def finish(self, patience: float) -> list[Finding]:
         """Wait for the remaining processes, then for the one that runs the jobs that are left.
         Return those with a wrong end.
-
-        Args:
-            patience: the longest wait for either, in seconds.
         """
         findings = self._ends(self._members, patience)
         if self._settler is not None:
@@ -178,12 +173,7 @@ class Crew:
 
 
 def how_it_ended(process: subprocess.Popen[str], patience: float) -> tuple[Kind, str] | None:
-    """Wait for the end of a process and return what is wrong with it, if anything.
-
-    Args:
-        process: should end by itself, with exit code 0.
-        patience: the longest wait for that, in seconds; a moment at least.
-    """
+    """Wait for the end of a process and return what is wrong with it, if anything."""
     try:
         code = process.wait(max(0.1, patience))
     except subprocess.TimeoutExpired:
@@ -199,7 +189,6 @@ def gathered(config: Config, members: Sequence[tuple[str, int, str]]) -> Iterato
 
     Args:
         config: the common part of all configurations. Its `out` is the folder for the records.
-        members: of each process the mix of its programs, its threads and its outage policy.
     """
     with ExitStack() as stack:
         crew = Crew(config, stack)

@@ -51,15 +51,7 @@ _MOST_ROUNDS = 5
 
 
 class Desk:
-    """The requests of a process.
-
-    Args:
-        client: the Datastore client.
-        service: the lock service, outside of operations.
-        recorder: records the entries and the answers.
-        jobs: has the clock.
-        name: the unique name of the process.
-    """
+    """The requests of a process."""
 
     def __init__(
         self,

@@ -37,9 +37,7 @@ class Finding:
     """One error.
 
     Attributes:
-        kind: its kind.
         about: the id of the write, the attempt or the process.
-        detail: an explanation.
         place: the lock or the entity, if any, whose history is relevant.
         at: its time in seconds on the machine's clock, if known.
     """

@@ -13,12 +13,7 @@ _BATCH = 5
 
 
 class Garden:
-    """The trees of a process, and the files of their leaves.
-
-    Args:
-        outbox: runs the jobs that delete them.
-        folder: of the run.
-    """
+    """The trees of a process, and the files of their leaves."""
 
     def __init__(self, outbox: Outbox, folder: Path) -> None:
         self._files = files_of(folder)

@@ -56,11 +56,8 @@ class Deed:
     """One fault.
 
     Attributes:
-        what: its name, also in the records.
-        pause: the time before it, in seconds.
         seconds: its duration; of a double fault, the time between the two.
         whom: the process, as a share of all, from 0 to below 1.
-        weather: the network's behaviour.
         cuts: whether all connections also break at once.
         offset: the error of the wall clock meanwhile, in seconds.
     """
@@ -75,13 +72,7 @@ class Deed:
 
 
 def deeds(seed: str, harm: Harm, faults: Mapping[str, int]) -> Iterator[Deed]:
-    """Yield the faults of one source, without end.
-
-    Args:
-        seed: the seed.
-        harm: the source.
-        faults: the frequency of each of its faults; see `stores`.
-    """
+    """Yield the faults of one source, without end."""
     random = Random(f"{seed}/{harm.name}")
     while True:
         pause = random.uniform(*harm.value)

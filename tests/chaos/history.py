@@ -21,8 +21,6 @@ class Asked(Attempt):
     """One attempt at a lock, with the lease that it got.
 
     Attributes:
-        id: unique.
-        token: the lease's token.
         degraded: whether the lease was degraded at first.
         confirmed: the time when the store confirmed a degraded lease.
         deadline: the known end of the lease, by the holder's clock.
@@ -61,11 +59,7 @@ class LockedRead:
     """A read under a lock.
 
     Attributes:
-        entity: the entity.
         found: the id of the write that had produced the state; None: the entity was missing.
-        token: the lease's token.
-        began: the start of the read.
-        ended: the end of the read.
     """
 
     entity: str
@@ -80,8 +74,6 @@ class Staging:
     """A job of the outbox that was staged in a transaction.
 
     Attributes:
-        id: the id of the write.
-        user: its owner.
         kind: one of `jobs.KINDS`.
         key: of its row. Of a duplicate, of the other job's row.
         duplicate: whether a job of that name was there already.
@@ -105,10 +97,6 @@ class Run:
     """A run of a job.
 
     Attributes:
-        number: unique.
-        id: the id of its staging.
-        who: the process.
-        began: the start.
         wall: the same by the worker's wall clock.
         claimed_after: a moment before the claim, by both clocks.
         locked: whether the worker had the confirmed lock of its owner.
@@ -129,13 +117,7 @@ class Run:
 
 @dataclasses.dataclass
 class Felling:
-    """A deletion of a tree.
-
-    Attributes:
-        tree: the id of its root.
-        forbidden: whether it must be refused.
-        outcome: the reported outcome.
-    """
+    """A deletion of a tree."""
 
     tree: str
     forbidden: bool
@@ -147,9 +129,6 @@ class Span:
     """An event with a duration, usually a fault.
 
     Attributes:
-        kind: its kind.
-        began: its start, in seconds.
-        ended: its end.
         locks: the affected locks; None: all.
         who: the affected process; None: all.
     """

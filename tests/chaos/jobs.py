@@ -87,11 +87,6 @@ class Jobs:
     """The outbox of a process.
 
     Args:
-        client: the Datastore client.
-        service: the lock service of the workers.
-        recorder: records the runs.
-        folder: of the run.
-        name: the unique name of the process.
         ahead: how far the wall clock is ahead of the service's, in seconds.
         random: the faults of its mailbox; None: there are none.
     """

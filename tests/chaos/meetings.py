@@ -16,12 +16,7 @@ OUTLIVED = "leases outlived by their holders"
 
 
 def meetings(history: History, losses: Sequence[Span]) -> Counter[str]:
-    """Count the leases, waits and writes that met each fault.
-
-    Args:
-        history: the records.
-        losses: times at which the store lost records: all, or that of one lock.
-    """
+    """Count the leases, waits and writes that met each fault."""
     attempts = list(history.attempts.values())
     tenures = [asked for asked in attempts if asked.granted is not None]
     met = Counter(_of_processes(history.spans, attempts))

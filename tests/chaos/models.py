@@ -217,11 +217,7 @@ def stored_jobs() -> StoredJobs:
 
 
 def stored_trees(files: Path) -> StoredTrees:
-    """Return the trees and titles as now stored in Datastore.
-
-    Args:
-        files: the folder of the leaves' files.
-    """
+    """Return the trees and titles as now stored in Datastore."""
     roots, titled = _all(Root), _all(TitledCounter)
     return StoredTrees(
         roots=frozenset(each.key.id() for each in roots),

@@ -32,16 +32,7 @@ _STAYS_FULL_SECONDS = 2.5
 
 
 class Nemesis:
-    """The source of faults for a given time.
-
-    Args:
-        stage: the servers.
-        crew: the processes.
-        offset: the error of their wall clock.
-        out: the folder for records.
-        seed: the seed of the faults.
-        kind: the lease store, and so the faults that apply.
-    """
+    """The source of faults for a given time."""
 
     def __init__(
         self,

@@ -48,7 +48,6 @@ class Weather:
     """The state of the network.
 
     Attributes:
-        trouble: the fault.
         share: the share of affected packets, from 0 to 1.
         seconds: the delay of late packets.
     """
@@ -66,7 +65,6 @@ class Network:
         random: selects the affected packets.
 
     Attributes:
-        port: the port that it listens on.
         hit: number of affected packets by fault.
     """
 

@@ -48,16 +48,8 @@ class Worker:
     """The executor of operations, one after the other. Implements `request.RequestScope`.
 
     Args:
-        client: the Datastore client.
-        service: the lock service.
         memcached: two clients of ndb's global cache: for this thread, and for a concurrent one.
-        recorder: records each write, and each read under a lock.
-        jobs: the outbox.
-        garden: the trees.
-        desk: the requests with idempotency keys.
         homes: the port of each lock's lease server. Empty: Datastore has the leases.
-        flush: the command that makes a lease server lose its data.
-        fencing: whether writes are fenced.
     """
 
     def __init__(

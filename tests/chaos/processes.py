@@ -36,14 +36,7 @@ _PATIENCE = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result of a run.
-
-    Attributes:
-        history: the records.
-        verdict: the result of the checks.
-        notes: the files with the records.
-        seconds: the duration.
-    """
+    """The result of a run."""
 
     history: History
     verdict: Verdict
@@ -65,17 +58,9 @@ def run(
     """Run random programs, and compare the reported outcomes with the final state.
 
     Args:
-        folder: an empty folder for records, logs and data.
-        seed: the seed of the programs and the faults.
         seconds: the time during which operations are begun.
-        store: the kind of lease store, one of `STORES`.
         members: the processes; by default the kind's.
-        concurrency_mode: the emulator's mode.
         harms: the sources of faults, of which those apply that the kind has.
-        mutation: the disabled rule of the library.
-
-    Raises:
-        Exception: the run itself has failed.
     """
     began = time.monotonic()
     kind = STORES[store]

@@ -103,7 +103,6 @@ class Operation:
         entities: the entities that it writes: "user/counter", with its namespace.
         pause: time between the read and the write, in seconds.
         wait: the longest wait for each lock, in seconds.
-        batch: whether it is batch work.
         in_transaction: whether it runs in one, if its way allows that.
         variant: the number of its variant, below `VARIANTS`.
         lengthy: whether its jobs may take longer than their claims.
@@ -142,7 +141,6 @@ class Mix:
         waits: the wait timeouts, equally frequent.
         longest_pause: the longest time between a read and a write, in seconds.
         users, counters: those of the entities.
-        batch: the priority.
         lengthy: whether jobs may take longer than their claims.
         runs_jobs: whether the process also runs jobs of the outbox, relays, and completes requests.
         locks: whether its jobs run under locks; otherwise their lease store never answers.
@@ -307,13 +305,7 @@ def namespace_of(name: str) -> str:
 
 
 def program(seed: str, performer: str, mix: Mix) -> Iterator[Operation]:
-    """Yield the operations of one thread, without end.
-
-    Args:
-        seed: the seed of the run.
-        performer: the unique name of the thread.
-        mix: the frequencies.
-    """
+    """Yield the operations of one thread, without end."""
     random = Random(f"{seed}/{performer}")
     number = 0
     while True:

@@ -39,12 +39,9 @@ class Write:
         operation: its operation. A repeated operation makes writes with new ids.
         entity: the entity; None for a new entity that is never changed.
         before: the id of the previous write, which was read; None: the entity was missing.
-        deletes: whether it deletes the entity.
         together: writes with the same value land all or none.
         token: the token of its lease; None: there is none.
         forbidden: whether it must be refused before it is sent.
-        outcome: the reported outcome.
-        error: the error that reported it, if any.
         made: the time just before it was sent.
         reported: the time when its outcome was known, if it was.
     """
@@ -94,10 +91,8 @@ class StoredTrees:
     """The trees and titles at the end.
 
     Attributes:
-        roots: the ids of the roots.
         leaves: the ids of the leaves, each with its root's.
         files: the leaves that have a file.
-        unfinished: the deletions that are not finished.
         titles: user and title of all entities that have a unique one.
         problems: the entities and claims that disagree.
     """

@@ -1,4 +1,4 @@
-"""The report of several rounds, as Markdown and as JSON."""
+"""The report of several rounds, as JSON and in a few lines."""
 
 from __future__ import annotations
 
@@ -22,28 +22,12 @@ from userlock.words import counted
 #: The excerpt around a finding: seconds before and after it, and the number of records.
 _AROUND_SECONDS = 3.0
 _MOST_NOTES = 60
-_TABLES = (
-    "found",
-    "figures",
-    "faults",
-    "effects of the faults",
-    "legitimate overlaps",
-    "errors of writes",
-)
 _MAXIMA = ("longest delay after a timeout, s",)
 
 
 @dataclasses.dataclass
 class Report:
-    """The results of all rounds.
-
-    Attributes:
-        seed: the seed of the run.
-        store: the kind of lease store.
-        seconds: total duration of the rounds.
-        rounds: number of rounds.
-        findings: the errors, each with its round.
-    """
+    """The results of all rounds."""
 
     seed: str
     store: str = "memcached"
@@ -81,7 +65,7 @@ class Report:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return all results, for JSON."""
+        """Return all results."""
         return {
             "seed": self.seed,
             "store": self.store,
@@ -101,31 +85,6 @@ class Report:
     def _count(self, kind: Kind) -> int:
         return sum(finding.kind is kind for _, finding in self.findings)
 
-    def markdown(self) -> str:
-        """Return all results as Markdown."""
-        facts = self.facts()
-        found = len(self.findings)
-        verdict = counted(found, "finding") if found else "no findings"
-        lines = [
-            f"# Chaos run of {self.store} with seed {self.seed}: {verdict}",
-            "",
-            f"{facts['hours']} hours in {counted(self.rounds, 'round')}.",
-        ]
-        for title in _TABLES:
-            lines += _table(title, facts[title])
-        lines += _table(
-            "operations",
-            {
-                kind: ", ".join(f"{count} {ended}" for ended, count in endings.items())
-                for kind, endings in facts["operations"].items()
-            },
-        )
-        lines += _table("versions", facts["versions"])
-        if self.findings:
-            lines += ["", "## Findings", ""]
-            lines += [f"- {line}" for line in facts["findings"]]
-        return "\n".join(lines) + "\n"
-
     def brief(self) -> str:
         """Return the most important results in a few lines."""
         figures = self.figures
@@ -143,8 +102,7 @@ class Report:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `report.md` and `report.json` into the folder."""
-        (folder / "report.md").write_text(self.markdown())
+        """Write `report.json` into the folder."""
         (folder / "report.json").write_text(json.dumps(self.facts(), indent=2) + "\n")
 
 
@@ -153,11 +111,6 @@ def _nested(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
     for (kind, ended), count in sorted(counts.items()):
         nested.setdefault(kind.lower(), {})[ended] = count
     return nested
-
-
-def _table(title: str, rows: Mapping[str, Any]) -> list[str]:
-    lines = ["", f"## {title.capitalize()}", "", "| | |", "|---|---:|"]
-    return lines + [f"| {name} | {value} |" for name, value in rows.items()]
 
 
 def versions() -> dict[str, str]:

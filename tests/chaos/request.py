@@ -90,13 +90,7 @@ def _tenure_of(user: str) -> userlock.HeldLock | None:
 
 
 class RequestScope(Protocol):
-    """The parts of its worker that a request needs.
-
-    Attributes:
-        jobs: the outbox.
-        garden: the trees.
-        desk: the requests with idempotency keys.
-    """
+    """The parts of its worker that a request needs."""
 
     jobs: Jobs
     garden: Garden
@@ -110,17 +104,7 @@ class RequestScope(Protocol):
 
 
 class Request:
-    """One operation in progress: see the module.
-
-    Args:
-        operation: the operation.
-        recorder: records each write, and each read under a lock.
-        surroundings: the worker that executes it.
-
-    Attributes:
-        operation, recorder, surroundings: as above.
-        tenures: the tenures of the acquired locks.
-    """
+    """One operation in progress: see the module."""
 
     def __init__(
         self, operation: Operation, recorder: Recorder, surroundings: RequestScope
@@ -228,8 +212,6 @@ class Request:
 
         Args:
             name: the entity; None for a new one.
-            before: the previous write.
-            deletes: whether it deletes the entity.
             unguarded: whether it is not checked.
             past: whether it bypasses the library.
         """
@@ -282,8 +264,6 @@ class Request:
 
         Args:
             kind: one of `jobs.KINDS`.
-            user: its owner.
-            lasts: the time that it takes, in seconds.
             failures: the number of its first runs that fail.
             dedupe, delay: as in `Job.stage`.
         """
@@ -384,8 +364,6 @@ class Changes:
     if any put that carried it is accepted, whatever the other outcomes.
 
     Args:
-        request: the request that makes them.
-        name: the entity's name.
         entity: the entity as read; None if it is missing.
 
     Attributes:

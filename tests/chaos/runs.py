@@ -36,10 +36,6 @@ _SET_SECONDS = 0.02
 class Runs:
     """The jobs of a run.
 
-    Args:
-        history: the records.
-        stored: the jobs at the end.
-
     Attributes:
         writes: all writes but duplicates, which make no job.
         landed: the ids of the jobs with an effect, each as often as it matters, and of the dead.

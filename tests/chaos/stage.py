@@ -215,14 +215,7 @@ def _lease_server(kind: StoreKind, folder: Path, number: int, seed: str) -> Leas
 
 @contextlib.contextmanager
 def set_up(kind: StoreKind, folder: Path, concurrency_mode: str, seed: str) -> Iterator[Stage]:
-    """Start the servers for the clients of this process and its children; stop them afterwards.
-
-    Args:
-        kind: the lease store.
-        folder: the folder for logs and data.
-        concurrency_mode: the emulator's mode.
-        seed: selects the affected packets.
-    """
+    """Start the servers for the clients of this process and its children; stop them afterwards."""
     stage = Stage(kind, folder, concurrency_mode, seed)
     environment = {
         "DATASTORE_EMULATOR_HOST": f"{LOOPBACK}:{stage._port}",

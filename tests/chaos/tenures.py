@@ -40,7 +40,6 @@ class Exclusion:
     """The tenures of all locks, and their checks.
 
     Args:
-        history: the records.
         losses: times at which the store lost records: all, or those of some locks.
         fallback_losses: the same of the fallback store.
 

@@ -17,10 +17,6 @@ from tests.chaos.record import Outcome, StoredTrees
 class Trees:
     """The trees of a run.
 
-    Args:
-        history: the records.
-        stored: the trees at the end.
-
     Attributes:
         landed: the ids of the roots and leaves that are stored, or were deleted rightly.
         figures: amounts of checked data, by name.

@@ -42,7 +42,6 @@ class Verdict:
     """The result of all checks.
 
     Attributes:
-        findings: the errors.
         overlaps: number of legitimate overlaps of tenures, by their explanation.
         figures: amounts of checked data, by name.
         met: the effects of the faults, by name: a fault without an effect proves nothing.
@@ -72,15 +71,9 @@ def judge(
     """Run all checks.
 
     Args:
-        history: the records.
-        stored: the counters at the end, by name.
         single: the writes of the entries at the end.
-        jobs: the jobs of the outbox at the end.
-        trees: the trees and titles at the end.
         strays: the writes in another namespace than their operation's at the end, and where.
-        unfinished: the requests with idempotency keys that are not finished at the end.
         members: errors of processes at their end.
-        kind: the store, and so what is demanded of it.
     """
     losses = [each for each in history.spans if each.kind in kind.loses | _LOST_BY_PROGRAMS]
     troubles = [
@@ -136,7 +129,6 @@ def unprovoked(attempts: Iterable[Asked], faults: Sequence[Span]) -> int:
     On a busy machine there may be an unrecorded cause, so they are no findings.
 
     Args:
-        attempts: the attempts at all locks.
         faults: times at which the store was hard to reach, or a process was stopped.
     """
     return sum(

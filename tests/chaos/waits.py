@@ -19,7 +19,6 @@ class Waits:
     """The attempts at all locks.
 
     Args:
-        attempts: all of them.
         troubles: times at which the store lost data, or was hard to reach. Order is not kept then.
         stops: times at which processes were stopped or killed.
         late_seconds: the delay of an attempt beyond its timeout that the store's timeouts may

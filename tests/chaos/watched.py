@@ -35,7 +35,6 @@ class WallClockOffset:
     """The error of the wall clock in seconds: one number that processes share.
 
     Args:
-        path: its file, created if missing.
         skew: the factor for this process. No two machines have the same error.
     """
 
@@ -122,12 +121,7 @@ class WatchedService(LockService):
     """A lock service that records its requests and results.
 
     Args:
-        url: the store's URL.
         fallback: the URL of the fallback store; empty if there is none.
-        outage: the policy for outages.
-        name: the unique name of the process.
-        recorder: the writer of records.
-        offset: the error of the wall clock.
     """
 
     def __init__(

@@ -57,19 +57,12 @@ class Config:
     """The configuration of a process.
 
     Attributes:
-        seed: the seed of all programs.
-        name: the unique name of the process.
         mix: its programs' mix, one of `MIXES`, or `SETTLER`.
-        threads: number of threads, each with a program of its own.
-        url: URL of the lease store.
         fallback: URL of the fallback store; empty if there is none.
-        outage: the policy for outages.
         memcached: host and port of ndb's global cache.
         ports: the ports whose connections are counted: of the servers and the networks.
         homes: the port of each lock's lease server. Empty: Datastore has the leases.
         flush: the command that makes a lease server lose its data.
-        out: the folder for records.
-        mutation: the disabled rule of the library.
         skew: the factor for the error of its wall clock.
         ahead: how far the wall clock of its outbox is ahead besides, in seconds.
     """

@@ -43,8 +43,6 @@ def check(writes: Sequence[Write], stored: Mapping[str, Stored], single: Iterabl
     """Compare the reported outcomes with the final state.
 
     Args:
-        writes: all writes.
-        stored: the entities at the end, by name.
         single: the stored ids of the writes of single entities.
     """
     by_id = {write.id: write for write in writes}

@@ -38,11 +38,7 @@ _skews = st.sampled_from([0.0, 0.0, 0.0005, -0.3, 86400.0])
 
 
 class Game:
-    """One run of five requests, and its cycles.
-
-    Attributes:
-        cycles: the cycles that ended by a `DeadlockDetected`.
-    """
+    """One run of five requests, and its cycles."""
 
     def __init__(self, plans: Sequence[Sequence[Step]], skews: Sequence[float], seed: int) -> None:
         random = Random(seed)

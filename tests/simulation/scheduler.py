@@ -34,12 +34,8 @@ class Actor:
     """One thread of a simulated process.
 
     Attributes:
-        name: for messages.
         at: its present point.
         wake_at: the end of its sleep (in the scheduler's time); 0 if it does not sleep.
-        finished: it has ended, or was killed.
-        killed: it was killed.
-        result: the return value of its function.
     """
 
     def __init__(

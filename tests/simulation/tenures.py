@@ -35,11 +35,7 @@ class HeldLock:
 
 
 class Tenures:
-    """All tenures of a world.
-
-    Attributes:
-        violations: the violated invariants.
-    """
+    """All tenures of a world."""
 
     def __init__(self, watch: Watch) -> None:
         self.all: list[HeldLock] = []

@@ -61,7 +61,6 @@ class Watch:
     """A memory store with a check of each write. Its verbs also take the calling process.
 
     Attributes:
-        violations: the violated invariants.
         endings: the end of each lease, by token: only the first event.
         owners: the process of each token.
         queued_at: the begin of each token's queueing, as a number in the order of writes.

@@ -35,14 +35,7 @@ _new_claim = lease_module.new_claim
 
 
 class ProcessClock:
-    """The clocks of one process: they run at the common rate, with offsets.
-
-    Args:
-        scheduler: the scheduler of its sleeps.
-        clock: the common time.
-        ahead: the offset of its monotonic clock, in seconds.
-        wall_ahead: the offset of its wall clock.
-    """
+    """The clocks of one process: they run at the common rate, with offsets."""
 
     def __init__(
         self, scheduler: Scheduler, clock: ManualClock, ahead: float, wall_ahead: float
@@ -71,10 +64,8 @@ class Process:
     """One simulated process.
 
     Attributes:
-        name: for messages.
         label: its label in records; others may have the same.
         paused: it does not run (SIGSTOP, a long garbage collection).
-        dead: it was killed.
     """
 
     def __init__(

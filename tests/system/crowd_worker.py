@@ -33,9 +33,6 @@ class Config:
     """The configuration of a process. Times are in seconds.
 
     Attributes:
-        url: URL of the store.
-        lock_id: the lock.
-        name: its name in the history.
         out: the file of the history.
         threads: number of threads, each with one attempt.
         holds: work time under the lock.

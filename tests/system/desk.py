@@ -21,11 +21,7 @@ _PORTS = ("8081", "11211", "5001", "8123")
 
 
 class Desk:
-    """The terminals of a user.
-
-    Args:
-        folder: their working directory.
-    """
+    """The terminals of a user."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -20,7 +20,6 @@ class Rival:
     """One process.
 
     Args:
-        url: URL of the lease store.
         name: its name; one that begins with "batch" is a batch job.
     """
 

@@ -38,7 +38,6 @@ class Image:
     """An image under construction.
 
     Args:
-        context: the folder of the Dockerfile.
         root: stands for the root folder of the image.
     """
 
