@@ -540,7 +540,8 @@ def acquire_lock(
         raise NoScope(
             "acquire_lock() needs a scope that releases the lock at its end, and there is "
             "none here. To fix it: use `with userlock.global_lock(lock_id):`, or open a scope with "
-            "`with userlock.scope():` (the Flask extension opens one for each request)"
+            "`with userlock.scope():`. Web integrations open one for each request; those of Flask "
+            "and Django end it, and ndb's context, before a streamed response runs"
         )
     tenure = scope.acquire(
         lock_id,

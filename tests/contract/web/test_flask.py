@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -193,3 +194,17 @@ def test_an_address_is_no_service() -> None:
     """The error comes when the app starts, not in its first request."""
     with pytest.raises(TypeError, match="must be a LockService"):
         UserLock(service="memcache://127.0.0.1:11211")  # type: ignore[arg-type]
+
+
+def test_a_stream_that_needs_a_scope_is_told_where_it_is(app: flask.Flask) -> None:
+    @app.get("/stream")
+    def stream() -> Any:
+        def steps() -> Iterator[bytes]:
+            yield b"begin"
+            userlock.acquire_lock("ann")
+
+        return flask.Response(flask.stream_with_context(steps()))
+
+    answer = app.test_client().get("/stream")
+    with pytest.raises(userlock.NoScope, match="Flask and Django end it"):
+        answer.get_data()
