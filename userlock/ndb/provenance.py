@@ -63,10 +63,6 @@ class Stamp(NamedTuple):
     #: The keys of its claims in Datastore, at that version; None if they are not known.
     claims: tuple[Any, ...] | None = None
 
-    def is_of(self, transaction: bytes | None) -> bool:
-        """Return whether it is of a read in this transaction, which guards the entity itself."""
-        return transaction is not None and self.transaction == transaction
-
 
 class Stamped:
     """Base of the models: an entity object with a stamp."""
