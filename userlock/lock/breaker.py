@@ -25,6 +25,11 @@ class CircuitBreaker:
         clock: for the time.
         pause_factor: how many times the cost of a failure to stay open.
         most_pause_seconds: longest pause after one failure.
+
+    Attributes:
+        closed: the common case, to be read without the lock.
+        reason: the last failure, in words.
+        answered_one_of: when the latest request was sent that has been answered.
     """
 
     def __init__(
@@ -34,22 +39,15 @@ class CircuitBreaker:
         self._pause_factor = pause_factor
         self._most_pause_seconds = most_pause_seconds
         self._lock = threading.Lock()
-        #: The common case, to be read without the lock.
         self.closed = True
-        #: When the latest request was sent that has been answered.
         self.answered_one_of = -math.inf
         self._open_until: float | None = None
-        self._reason = ""
+        self.reason = ""
         reset_in_child(self._new_lock)
 
     def _new_lock(self) -> None:
         """Replace the lock: another thread may have held it at the fork."""
         self._lock = threading.Lock()
-
-    @property
-    def reason(self) -> str:
-        """Return the last failure."""
-        return self._reason
 
     def allows(self) -> bool:
         """Return whether the store may be asked now. In an outage: one caller at a time."""
@@ -81,6 +79,6 @@ class CircuitBreaker:
         locked(self._lock, self._open, pause, reason)
 
     def _open(self, pause: float, reason: str) -> None:
-        self._reason = reason
+        self.reason = reason
         self.closed = False
         self._open_until = self._clock.now() + pause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
 from userlock.lock import service as service_module
-from userlock.lock.lease import Holder, Lease, process_label
+from userlock.lock.lease import Claim, Holder, Lease, process_label
 from userlock.lock.record import joining
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
@@ -101,11 +102,11 @@ class Terminal:
         """Take the lock, as this process or as another one."""
         label = process or process_label()
 
-        def new_holder(*facts: Any) -> Holder:
-            return lease_module.new_holder(*facts)._replace(process=label)
+        def new_claim(*facts: Any) -> Claim:
+            return dataclasses.replace(lease_module.new_claim(*facts), process=label)
 
         with (
-            mock.patch.object(service_module, "new_holder", new_holder),
+            mock.patch.object(service_module, "new_claim", new_claim),
             mock.patch.object(service_module, "process_label", return_value=label),
         ):
             return self.service.acquire(lock_id, wait_timeout=0, request=request)

@@ -285,9 +285,9 @@ class RedisStore(WaitingStore):
         return await self.connections.ask_to_read(_stored, hurry, self.key(lock_id), _READ)
 
     async def aswap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+        self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        key, (head, length) = self.key(lock_id), _own(version)
+        key, (head, length) = self.key(lock_id), version
         value, new = _fresh(record)
         lifetime = b"%d" % _lifetime(ttl_seconds)
         done = await self.connections.ask(
@@ -295,14 +295,14 @@ class RedisStore(WaitingStore):
         )
         return new if done else None
 
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        key, (head, length) = self.key(lock_id), _own(version)
+    async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
+        key, (head, length) = self.key(lock_id), version
         value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)
         done = await self.connections.ask(_changed, key, _REWRITE, head, b"%d" % length, value)
         return new if done else None
 
-    async def aremove(self, lock_id: str, version: object) -> bool:
-        key, (head, length) = self.key(lock_id), _own(version)
+    async def aremove(self, lock_id: str, version: Any) -> bool:
+        key, (head, length) = self.key(lock_id), version
         return await self.connections.ask(_changed, key, _REMOVE, head, b"%d" % length)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
@@ -407,11 +407,6 @@ def read_commands(keys: Sequence[bytes]) -> list[Command]:
         ("EVALSHA", _READ.sha, 1, key) if number else ("EVAL", _READ.body, 1, key)
         for number, key in enumerate(keys)
     ]
-
-
-def _own(version: object) -> _Version:
-    assert isinstance(version, _Version), "a version of another store"
-    return version
 
 
 def _fresh(record: bytes) -> tuple[bytes, _Version]:
