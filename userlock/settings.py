@@ -77,4 +77,6 @@ class Settings:
     def changed(self, **changes: Enforcement | Reaction | str | bool | None) -> Settings:
         """Return a copy with some settings changed. None leaves a setting as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
+        if not given:
+            return self
         return dataclasses.replace(self, **given)  # type: ignore[arg-type]  # checked above

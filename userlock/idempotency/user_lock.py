@@ -54,7 +54,7 @@ class UserLock:
         self._opened = opened
         self._user_id = user_id
         self._wait_timeout = wait_timeout
-        self._call_id = call_lock_id(row_key)
+        self._row_key = row_key
         self._stack = contextlib.ExitStack()
         #: Whether code around has the lock, which is not ours to leave.
         self._is_others = user_id in opened.held
@@ -118,7 +118,7 @@ class UserLock:
         if self._is_others:
             yield Call(self, self.held, leaves=False)
             return
-        with self._lock(self._call_id, 0) as own:
+        with self._lock(call_lock_id(self._row_key), 0) as own:
             with self._counted(more=1):  # this one: it had the lock, and no other one has it now
                 yield Call(self, own, leaves=True)
             # It had the lock, and must get it back.
@@ -139,7 +139,7 @@ class UserLock:
         """
         self._stack.close()
         waits = contextlib.nullcontext() if wait_timeout == 0 else self._counted()
-        with waits, self._lock(self._call_id, wait_timeout) as own:
+        with waits, self._lock(call_lock_id(self._row_key), wait_timeout) as own:
             calling = own.degraded
         self._take(self._wait_timeout)
         return calling

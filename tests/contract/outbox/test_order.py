@@ -10,6 +10,7 @@ from google.cloud import ndb
 
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Box
+from userlock.lock.api import global_lock
 from userlock.ndb.owners import in_namespace
 from userlock.outbox import worker
 from userlock.outbox.rows import JobRow
@@ -77,15 +78,14 @@ def test_what_was_read_before_the_lock_is_read_again(
     """The first job is put off after the look, and before the lock: the second one is free."""
     first = note.stage_now("ann", 1)
     second = note.stage_now("ann", 2)
-    take = worker.global_lock
 
     def put_off_first(*args: Any, **options: Any) -> Any:
         row = ndb.Key(urlsafe=first.key.encode()).get()
         row.put_off_until(row.ready_at + 10**9)
         row.put()
-        return take(*args, **options)
+        return global_lock(*args, **options)
 
-    monkeypatch.setattr(worker, "global_lock", put_off_first)
+    monkeypatch.setattr("userlock.outbox.worker.global_lock", put_off_first)
     if control:
         monkeypatch.setattr(worker, "Queue", functools.partial(_outdated, worker.Queue, {}))
     box.outbox.run(second.key)
