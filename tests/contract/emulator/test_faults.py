@@ -9,8 +9,6 @@ from typing import Any
 
 import google.cloud.ndb as ndb
 import pytest
-from google.api_core import exceptions
-from google.cloud import datastore
 
 import userlock_emulator
 
@@ -21,52 +19,6 @@ class Score(ndb.Model):
     @classmethod
     def _get_kind(cls) -> str:
         return "FaultyScore"
-
-
-@pytest.fixture
-def client(server: userlock_emulator.Emulator) -> datastore.Client:
-    # Over gRPC: over HTTP the client has no names of its own for these errors.
-    return datastore.Client()
-
-
-def put(client: datastore.Client, points: int, kind: str = "Score") -> None:
-    entity = datastore.Entity(client.key(kind, "ann"))
-    entity["points"] = points
-    client.put(entity)
-
-
-def points(client: datastore.Client, kind: str = "Score") -> int | None:
-    entity = client.get(client.key(kind, "ann"))
-    return None if entity is None else entity["points"]
-
-
-class TestDatastoreClient:
-    @pytest.mark.parametrize(
-        ("plant", "error", "stored"),
-        [
-            (lambda faults: faults.abort(kind="Score"), exceptions.Aborted, None),
-            (lambda faults: faults.drop_reply(), exceptions.ServiceUnavailable, 1),
-            (lambda faults: faults.deadline_exceeded(), exceptions.DeadlineExceeded, None),
-            (lambda faults: faults.deadline_exceeded(applied=True), exceptions.DeadlineExceeded, 1),
-        ],
-    )
-    def test_errors(
-        self,
-        client: datastore.Client,
-        server: userlock_emulator.Emulator,
-        plant: Any,
-        error: type[Exception],
-        stored: int | None,
-    ) -> None:
-        plant(server.faults)
-        with pytest.raises(error):
-            put(client, 1)
-        assert points(client) == stored
-        put(client, 2)
-        assert points(client) == 2
-        server.faults.abort(None)
-        server.reset()
-        put(client, 3)
 
 
 class TestNdb:
@@ -138,6 +90,9 @@ class TestHttp:
         assert ask(f"{faults}/{first['id']}")[0] == 404
         assert ask(f"{faults}/{second['id']}") == (200, second)
         assert ask(faults, "DELETE") == (200, {"faults": []})
+        assert not server.faults.planted
+        server.faults.abort(None)
+        server.reset()
         assert not server.faults.planted
         assert ask(faults, "PUT", b"{}")[0] == 405
         assert ask(f"http://{server.host}/nothing")[0] == 404

@@ -66,12 +66,6 @@ def call(
     return post(connection, path, request.SerializeToString(), PROTOBUF)
 
 
-def call_json(connection: Connection, rpc: str, document: object) -> tuple[int, Any]:
-    path = f"/v1/projects/{PROJECT}:{rpc}"
-    status, body = post(connection, path, json.dumps(document).encode(), "application/json")
-    return status, json.loads(body)
-
-
 def commit_request(*mutations: Message) -> Message:
     return CommitRequest(mode=CommitRequest.NON_TRANSACTIONAL, mutations=mutations)
 
@@ -238,34 +232,6 @@ def test_bodies_in_chunks_by_half_and_too_long(
 
 
 class TestJson:
-    def test_commit_and_query(self, connection: Connection) -> None:
-        path = [{"kind": "Task", "id": "9007199254740993"}]
-        properties = {
-            "n": {"integerValue": "9223372036854775807"},
-            "x": {"doubleValue": 2.5},
-            "at": {"timestampValue": "2024-01-02T03:04:05.678901Z"},
-            "b": {"blobValue": "AAE=", "excludeFromIndexes": True},
-            "none": {"nullValue": None},
-        }
-        mutation = {"insert": {"key": {"path": path}, "properties": properties}}
-        status, committed = call_json(
-            connection, "commit", {"mode": "NON_TRANSACTIONAL", "mutations": [mutation]}
-        )
-        assert status == 200
-        assert int(committed["mutationResults"][0]["version"]) > 0
-        ordered = {"kind": [{"name": "Task"}], "order": [{"property": {"name": "n"}}]}
-        status, answer = call_json(connection, "runQuery", {"query": ordered})
-        (found,) = answer["batch"]["entityResults"]
-        assert status == 200
-        assert found["entity"]["key"]["path"] == path
-        assert found["entity"]["properties"] == properties
-        wrong: list[tuple[dict[str, Any], str]] = [({}, "at least one"), ({"kyes": []}, "kyes")]
-        for document, text in wrong:
-            status, answer = call_json(connection, "lookup", document)
-            assert status == answer["error"]["code"] == 400
-            assert answer["error"]["status"] == "INVALID_ARGUMENT"
-            assert text in answer["error"]["message"]
-
     def test_the_official_client_that_speaks_json(self, server: userlock_emulator.Emulator) -> None:
         transport = DatastoreRestTransport(
             host=server.host, url_scheme="http", credentials=AnonymousCredentials()

@@ -136,17 +136,6 @@ def test_an_end_that_cannot_be_stored_is_stored_later(
 
 
 class TestRates:
-    def test_bursts_and_the_rate(self, bench: Bench) -> None:
-        queue = f"{LOCATION}/queues/slow"
-        bench.create_queue(queue, rate_limits={"max_dispatches_per_second": 2})
-        for number in range(8):
-            bench.create(f"t{number}", queue=queue)
-        sent = [len(bench.settle())]
-        for _ in range(3):
-            bench.clock.advance(1)
-            sent.append(len(bench.settle()))
-        assert sent == [2, 4, 6, 8]
-
     def test_503_slows_the_whole_queue(self, bench: Bench) -> None:
         queue = f"{LOCATION}/queues/slow"
         bench.create_queue(
