@@ -80,7 +80,7 @@ def completion(options: argparse.Namespace, invocation: Invocation) -> int:
         known = ", ".join(shtab.SUPPORTED_SHELLS)
         raise CommandError(f"there is no shell {options.shell!r}. Choose from: {known}")
     script = shtab.complete(parser().filled(), options.shell)
-    return invocation.answer({"script": script}, [script])
+    return invocation.answer({"script": script}, script)
 
 
 def main(
@@ -89,13 +89,7 @@ def main(
     console: Console | None = None,
     connect: Connect = connect,
 ) -> int:
-    """Run one command. Return the exit code.
-
-    Args:
-        arguments: the arguments after the program's name; by default those of the process.
-        console: the console; by default that of the process.
-        connect: makes the lock service from the store's address.
-    """
+    """Run one command, by default of this process's arguments. Return the exit code."""
     console = console or Console.of_process()
     _silence_libraries()
     environ = console.environ

@@ -15,8 +15,10 @@ from typing import Any, Generic, TypeVar
 import userlock.apps as apps
 import userlock.ids as ids
 from userlock.admin.command import (
+    FINE,
     UNREACHABLE,
     Argument,
+    Command,
     CommandError,
     Invocation,
     argument,
@@ -35,17 +37,20 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class AppObject(Generic[_T]):
-    """An object of the app that a command works with.
+    """An object of the app that commands work with.
 
     Attributes:
         noun: the object, in a word.
+        title: its class, for people.
         variable: the environment variable with its name, if the option is not given.
         kind: its class.
         find: finds the object by its name.
         context: opens an ndb context for it.
+        same: what two names of one object have in common.
     """
 
     noun: str
+    title: str
     variable: str
     kind: type[_T]
     find: Callable[[str], _T]
@@ -63,8 +68,28 @@ class AppObject(Generic[_T]):
             f"environment, or the only one of the app in {apps.VARIABLE})",
         )
 
+    def command(self, action: Command) -> Command:
+        """Return a command that is given the object too."""
+
+        def run(options: argparse.Namespace, invocation: Invocation) -> int:
+            with self._opened(options, invocation) as found:
+                return action.run(options, invocation, found) if action.run else FINE
+
+        return dataclasses.replace(action, run=run, arguments=(*action.arguments, self.argument))
+
+    def group(self, name: str, summary: str, more: str, no: str, *actions: Command) -> Command:
+        """Return a command with actions, each of which is given the object."""
+        doc = f"""{summary}
+
+The app's {self.title} is named by --app MODULE:ATTRIBUTE or
+{self.variable} of the environment, or is the only one of the app in {apps.VARIABLE};
+its module is imported from the current directory. {more}
+
+Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides ids, keys and values."""
+        return Command(name, None, doc, no, (self.argument,), tuple(map(self.command, actions)))
+
     @contextlib.contextmanager
-    def opened(self, options: argparse.Namespace, invocation: Invocation) -> Iterator[_T]:
+    def _opened(self, options: argparse.Namespace, invocation: Invocation) -> Iterator[_T]:
         """Give the object, in an ndb context. Errors end the command with a line."""
         console = invocation.console
         name = getattr(options, "app", "") or console.environ.get(self.variable, "")
@@ -77,16 +102,17 @@ class AppObject(Generic[_T]):
         form = ids.in_use()
         # The app may print while it is imported or runs jobs: not between the lines of the answer.
         with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-            found = self.find(name) if name else self._of_app(app)
+            found = (
+                self.find(name)
+                if name
+                else apps.find_in_app(app, self.kind, self.noun, self.variable, self.same)
+            )
             if console.environ.get("USERLOCK_SHOW_IDS"):
                 ids.use(form)  # the operator's word counts, not the app's
             if defaults.service is None and invocation.names_store:
                 configure(service=invocation.service())
             with self.context(found):
                 yield found
-
-    def _of_app(self, name: str) -> _T:
-        return apps.find_in_app(name, self.kind, self.noun, self.variable, self.same)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,7 @@ def examine(store: AppEngineStore) -> list[Finding]:
         age = store.oldest_item_age()
     except StoreUnavailable as trouble:
         advice = "It answers only within a request of an App Engine app: call this there."
-        found.unreachable(trouble.reason, advice)
-        return found
+        return found.unreachable(trouble.reason, advice)
     found.reachable(took)
     if age is not None:
         says = f"the oldest item was last asked for {age:,} s ago"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.admin.command import CommandError, Invocation, argument, command
+from userlock.admin.command import CommandError, Invocation, argument, command, flag, option
 from userlock.admin.console import Console
 from userlock.sites import (
     DEFAULT_NAME,
@@ -34,17 +35,10 @@ _DEEPEST = 6
         help="write the file from the logs, or compare it with them",
     ),
     argument("logs", metavar="LOG", nargs="+", help="a log or report with put sites"),
-    argument(
-        "--file", metavar="FILE", default=DEFAULT_NAME, help="the baseline (default: %(default)s)"
-    ),
-    argument(
-        "--root",
-        metavar="DIR",
-        default=".",
-        help="the project's folder, from which files are named (default: the current one)",
-    ),
-    argument("--add", action="store_true", help="write: keep the lines that are not in the logs"),
-    argument("--strict", action="store_true", help="check: a stale line is an error too"),
+    option("--file", "FILE", "the baseline (default: %(default)s)", str, DEFAULT_NAME),
+    option("--root", "DIR", "the project's folder, for the names of files (default: .)", str, "."),
+    flag("--add", "write: keep the lines that are not in the logs"),
+    flag("--strict", "check: a stale line is an error too"),
     no="a put site is not in the baseline, or (with --strict) a line of it is stale",
 )
 def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
@@ -93,7 +87,7 @@ def _write(path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *,
         "added": list(map(str, update.added)),
         "removed": list(map(str, update.removed)),
     }
-    return invocation.answer(document, list(map(escaped, update.lines(str(path)))))
+    return invocation.answer(document, *map(escaped, update.lines(str(path))))
 
 
 def _check(
@@ -122,7 +116,7 @@ def _check(
         f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
     )
     wrong = bool(new or (strict and stale))
-    return invocation.answer(document, list(map(escaped, lines)), no=wrong)
+    return invocation.answer(document, *map(escaped, lines), no=wrong)
 
 
 def _places(sighting: Sighting) -> list[str]:
@@ -139,14 +133,9 @@ def _places(sighting: Sighting) -> list[str]:
 
 
 class SiteLog:
-    """The put sites in logs and reports.
+    """The put sites in logs and reports of a project.
 
-    Args:
-        project: names their files.
-
-    Attributes:
-        sites: the sites.
-        unreadable: the number of records that should have a site but cannot be read.
+    `unreadable` counts the records that should have a site but cannot be read.
     """
 
     def __init__(self, project: Project) -> None:
@@ -155,11 +144,7 @@ class SiteLog:
         self._project = project
 
     def read(self, name: str, console: Console) -> None:
-        """Add the sites in a file, or those in standard input if the name is `-`.
-
-        Raises:
-            CommandError: the file cannot be read.
-        """
+        """Add the sites in a file, or those in standard input if the name is `-`."""
         if name == "-":
             self._add(console.stdin)
             return
@@ -184,14 +169,13 @@ class SiteLog:
         """Give the document of each line, or the one array that all lines are."""
         lines = iter(lines)
         first = next((line for line in lines if line.strip()), "")
+        lines = itertools.chain([first], lines)
         if first.lstrip().startswith("["):
-            every = [first, *lines]
-            try:
-                yield json.loads("".join(every))
+            lines = list(lines)
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads("".join(lines))
                 return
-            except (ValueError, RecursionError):
-                first, lines = "", iter(every)  # a plain line that begins like an array
-        for line in itertools.chain([first], lines):
+        for line in lines:  # one of them may begin like an array
             if FACTS_KEY in line:
                 try:
                     yield json.loads(line)

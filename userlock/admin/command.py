@@ -122,11 +122,7 @@ class Parser(argparse.ArgumentParser):
 class Invocation:
     """The common options and the console of one command.
 
-    Attributes:
-        console: the console.
-        url: what may be shown of the store's URL.
-        names_store: whether a store is named.
-        json: whether to answer in JSON.
+    `url` is what may be shown of the store's; `names_store`: whether there is one.
     """
 
     def __init__(self, options: argparse.Namespace, console: Console, connect: Connect) -> None:
@@ -151,27 +147,16 @@ class Invocation:
             example = "" if "://" in self._url else f" (as in {_EXAMPLE})"
             raise CommandError(f"{error}{example}") from error
 
-    def answer(
-        self,
-        document: Mapping[str, Any],
-        lines: Sequence[str],
-        *,
-        no: bool = False,
-        interrupted: bool = False,
-    ) -> int:
+    def answer(self, document: Mapping[str, Any], *lines: str, no: bool = False) -> int:
         """Write the answer: the document if JSON is wished, else the lines. Return the exit code.
 
-        Args:
-            document: for programs.
-            lines: for people.
-            no: whether the answer is no.
-            interrupted: whether the work was interrupted, which counts more.
+        `no`: whether the answer is no. That the document says `interrupted` counts more.
         """
         if self.json:
             self.console.document(document)
         elif lines:
             self.console.say("\n".join(lines))
-        if interrupted:
+        if document.get("interrupted"):
             return INTERRUPTED
         return NO if no else FINE
 
@@ -183,9 +168,8 @@ class Invocation:
 
 # --- commands -----------------------------------------------------------------------------------
 
-Run = Callable[[argparse.Namespace, Invocation], int]
-
-
+#: Runs a command with its options and its invocation; with an app's object, if it is about one.
+Run = Callable[..., int]
 #: The names of an argument of a command, and the keywords with which argparse takes it.
 Argument = tuple[tuple[str, ...], Mapping[str, Any]]
 #: Arguments; a list of them excludes each other.
@@ -197,17 +181,24 @@ def argument(*names: str, **options: Any) -> Argument:
     return names, options
 
 
+def option(
+    name: str, metavar: str, meaning: str, convert: Callable[[str], Any] = str, default: Any = None
+) -> Argument:
+    """Return an option with a value; without a default, that of a text is empty."""
+    default = "" if convert is str and default is None else default
+    return argument(name, metavar=metavar, help=meaning, type=convert, default=default)
+
+
+def flag(name: str, meaning: str) -> Argument:
+    """Return an option without a value."""
+    return argument(name, action="store_true", help=meaning)
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command, or an action of one, such as `list`.
+    """A command, or an action of one, such as `list`; `actions`: the commands below it.
 
-    Attributes:
-        name: its name.
-        run: runs it; returns the exit code.
-        doc: the help; its first line is the summary.
-        no: the meaning of exit code 1; empty if it has none.
-        arguments: its arguments.
-        actions: the commands below it.
+    The first line of `doc`, its help, is the summary. `no`: the meaning of exit code 1, if any.
     """
 
     name: str
@@ -255,12 +246,6 @@ def command(*arguments: Argument | list[Argument], no: str = "") -> Callable[[Ru
         return Command(name, run, inspect.cleandoc(run.__doc__ or name), no, arguments)
 
     return make
-
-
-def group(name: str, doc: str, no: str, app: Argument, *actions: Command) -> Command:
-    """Return a command with actions, each of which takes the option that names an app's object."""
-    below = (dataclasses.replace(each, arguments=(*each.arguments, app)) for each in actions)
-    return Command(name, None, doc, no, (app,), tuple(below))
 
 
 def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary: str) -> Parser:
@@ -354,15 +339,10 @@ def of_namespace(meaning: str) -> Argument:
             )
         return text
 
-    return argument("--namespace", type=checked, metavar="NAME", help=meaning)
+    return option("--namespace", "NAME", meaning, checked)
 
 
 def most(noun: str) -> Argument:
     """Return the option that bounds a list."""
-    return argument(
-        "--most",
-        type=number("number", 1, 1000, whole=True),
-        default=100,
-        metavar="N",
-        help=f"at most N {noun} (default: 100)",
-    )
+    number_of = number("number", 1, 1000, whole=True)
+    return option("--most", "N", f"at most N {noun} (default: 100)", number_of, 100)

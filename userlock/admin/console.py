@@ -15,13 +15,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 
 @dataclasses.dataclass
 class Console:
-    """The streams that a command reads and writes.
-
-    Attributes:
-        stdin, stdout, stderr: as in `sys`.
-        environ: the environment.
-        clock: for the time, and for waiting between samples.
-    """
+    """The streams of a command, as in `sys`; the environment; the clock, also for waiting."""
 
     stdin: TextIO
     stdout: TextIO

@@ -31,8 +31,7 @@ def examine(store: DatastoreStore) -> list[Finding]:
         store.read(new_lock_id())
         took = time.monotonic() - began
     except StoreUnavailable as trouble:
-        found.unreachable(trouble.reason, ADVICE)
-        return found
+        return found.unreachable(trouble.reason, ADVICE)
     found.reachable(took)
     emulated = os.environ.get("DATASTORE_EMULATOR_HOST")
     if emulated:

@@ -11,6 +11,7 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
+    flag,
     plain_reason,
 )
 from userlock.admin.health import Finding, Findings, Verdict, examine
@@ -27,7 +28,7 @@ _ORDER = (Verdict.OK, Verdict.WARNING, Verdict.WRONG)
         metavar="PROJECT/DATABASE",
         help="check Datastore instead: that of the environment, or the one named",
     ),
-    argument("--quiet", action="store_true", help="show only warnings and errors"),
+    flag("--quiet", "show only warnings and errors"),
     no="something is wrong (a warning is none)",
 )
 def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
@@ -47,7 +48,7 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     worst = max((each.verdict for each in findings), key=_ORDER.index, default=Verdict.OK)
     document = {"store": place, "verdict": worst.value, "findings": list(map(_facts, findings))}
     lines = _lines(findings, quiet=options.quiet)
-    code = invocation.answer(document, lines, no=worst is Verdict.WRONG)
+    code = invocation.answer(document, *lines, no=worst is Verdict.WRONG)
     return UNREACHABLE if _all_down(findings) else code
 
 

@@ -11,6 +11,7 @@ import contextlib
 import enum
 import importlib
 import math
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
+from userlock.words import counted
 
 Fact = str | float | bool | None
 
@@ -95,9 +97,11 @@ class Findings(list[Finding]):
         """Add that the server answers, the first time after so many seconds."""
         self.ok("reachable", f"it answers; the first answer took {milliseconds(seconds)}", up=True)
 
-    def unreachable(self, reason: str, advice: str) -> None:
-        """Add that the server does not answer, so nothing else can be found out."""
+    def unreachable(self, reason: str, advice: str) -> Findings:
+        """Take that the server does not answer, so nothing else is known, for the only finding."""
+        self.clear()
         self.wrong("reachable", f"it does not answer: {reason}", advice, up=False)
+        return self
 
 
 def milliseconds(seconds: float) -> str:
@@ -105,6 +109,18 @@ def milliseconds(seconds: float) -> str:
     ms = seconds * 1000
     digits = 2 if ms < 1 else 1 if ms < 10 else 0
     return f"{ms:,.{digits}f} ms"
+
+
+def number_in(answers: Mapping[str, str], name: str) -> int | None:
+    """Return a number of a server's statistics; None if it gives none."""
+    text = answers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else None
+
+
+def evicted(noun: str, count: int, now: int) -> str:
+    """Return in words how much a server has evicted, and how much of it while this ran."""
+    says = f"{counted(count, noun)} evicted since it was started" if count else "none"
+    return f"{says}, {now:,} more while this ran" if now else says
 
 
 # --- kinds of stores ----------------------------------------------------------------------------
@@ -209,17 +225,17 @@ def try_out(
         says = f"a lock could not be taken for the test: {trouble.reason}"
         found.wrong("records", says, "", survives=False)
         return
+    says = (
+        "a lease record was created, read, appended to, swapped and removed; changes by an "
+        "outdated version were refused"
+    )
+    advice = (
+        "Something that is not this store alone answers here, or it is broken: until that is "
+        "found, two can hold one lock."
+    )
     if faults:
-        advice = (
-            "Something that is not this store alone answers here, or it is broken: until that is "
-            "found, two can hold one lock."
-        )
         found.wrong("records", "; ".join(faults), advice, survives=False)
     else:
-        says = (
-            "a lease record was created, read, appended to, swapped and removed; changes by an "
-            "outdated version were refused"
-        )
         found.ok("records", says, survives=True)
     judge_latency(found, times, patience)
 
@@ -283,15 +299,9 @@ def judge_latency(found: Findings, times: list[float], patience: float) -> None:
     """Add the finding about round trips of these durations, the shortest first."""
     # Nearest rank.
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
-    says = (
-        f"a round trip takes {milliseconds(p50)} (median), {milliseconds(p99)} "
-        f"(99 % are faster), of {len(times)}"
-    )
-    facts: dict[str, Fact] = {
-        "p50_ms": p50 * 1000,
-        "p99_ms": p99 * 1000,
-        "round_trips": len(times),
-    }
+    says = f"a round trip takes {milliseconds(p50)} (median), {milliseconds(p99)} "
+    says += f"(99 % are faster), of {len(times)}"
+    facts = {"p50_ms": p50 * 1000, "p99_ms": p99 * 1000, "round_trips": len(times)}
     slow = p99 > patience / 2
     advice = "A lock costs two of these; a server in the same zone answers within 1 ms."
     if slow:

@@ -24,9 +24,10 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
-    group,
+    flag,
     most,
     number,
+    option,
     seconds,
 )
 from userlock.admin.console import Console
@@ -91,14 +92,9 @@ CAUSES = (
 
 
 def key_of(text: str, owner: str = "") -> Any:
-    """Return the key of a job, in an ndb context.
+    """Return the key of a job, in an ndb context. ValueError: the text names none.
 
-    Args:
-        text: the key as text; or, with its owner, the job's part of it (`reference`).
-        owner: the owner's id.
-
-    Raises:
-        ValueError: the text names no job.
+    With the owner's id, it may be the job's part of the key alone (`reference`).
     """
     if is_name(text):
         if not owner:
@@ -116,11 +112,7 @@ def reference(letter: Letter) -> str:
 
 
 def read(key: Any) -> Letter | None:
-    """Return a job, or None if there is none. In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
+    """Return a job, or None if there is none. In an ndb context."""
     row = key.get(use_cache=False, use_global_cache=False)
     return None if row is None else letter_of(row)
 
@@ -136,11 +128,7 @@ class Why(NamedTuple):
 
 
 def explain(letter: Letter, wall: float) -> Why:
-    """Return why a job does not run at this moment, or that it does. In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
+    """Return why a job does not run at this moment, or that it does. In an ndb context."""
     if letter.dead:
         return Why("It is dead: it runs again if it is redriven.")
     if letter.running:
@@ -206,10 +194,8 @@ class Chosen(NamedTuple):
     ) -> Iterator[bool]:
         """Redrive them; yield for each whether it was.
 
-        Args:
-            wait_timeout: the longest wait for the owner of one.
-            stamp: of one, as in `DeadLetters.redrive`.
-            options: of many, as in `DeadLetters.redrive_all`.
+        `wait_timeout`, `stamp`: of one, as in `DeadLetters.redrive`; `options`: of many, as in
+        `redrive_all`.
         """
         if self.key is None:
             for _, redriven in self.outbox.dead.redrive_all(self.cause, **options):
@@ -347,16 +333,16 @@ def causes(status: Status) -> list[Facts]:
 
 # --- commands -----------------------------------------------------------------------------------
 
-_OWNER = argument(
-    "--owner", metavar="ID", default="", help="its owner, if KEY is only its part of the key"
-)
+_OWNER = option("--owner", "ID", "its owner, if KEY is only its part of the key")
 _KEY = argument("key", metavar="KEY", help="the job, as in list")
 #: The dead jobs that are meant: one, those of a cause, or all.
 _CHOICE = (
-    argument("key", metavar="KEY", nargs="?", help="the job, as in list"),
+    [
+        argument("key", metavar="KEY", nargs="?", help="the job, as in list"),
+        argument("--cause", metavar="TEXT", help="all of that cause, as in status"),
+        flag("--all", "all"),
+    ],
     _OWNER,
-    argument("--cause", metavar="TEXT", help="all of that cause, as in status"),
-    argument("--all", action="store_true", help="all"),
 )
 
 
@@ -366,7 +352,7 @@ def _context(outbox: Outbox) -> Iterator[None]:
         yield
 
 
-_APP = AppObject("outbox", VARIABLE, Outbox, find_outbox, _context)
+_APP = AppObject("outbox", "userlock.outbox.Outbox", VARIABLE, Outbox, find_outbox, _context)
 
 
 def _usable_key(options: argparse.Namespace) -> Any:
@@ -377,13 +363,19 @@ def _usable_key(options: argparse.Namespace) -> Any:
         raise CommandError(f"{error}. To fix it: take KEY from `userlock outbox list`") from error
 
 
+def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
+    if options.key:
+        return Chosen(outbox, _usable_key(options))
+    if not (options.cause or options.all):
+        raise CommandError("name the dead jobs: by KEY, by --cause TEXT, or by --all")
+    return Chosen(outbox, cause=options.cause or "")
+
+
 @command(
-    argument(
-        "--late", type=seconds, metavar="S", help="exit with 1 if a job is late by more than S s"
-    ),
+    option("--late", "S", "exit with 1 if a job is late by more than S s", seconds),
     no="jobs are late (with --late)",
 )
-def status(options: argparse.Namespace, invocation: Invocation) -> int:
+def status(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Show how many jobs wait, run and are dead.
 
     Waiting jobs are due, or have a later time; blocked ones wait behind a dead job of their
@@ -391,65 +383,53 @@ def status(options: argparse.Namespace, invocation: Invocation) -> int:
     it is above --late. The JSON document has at, due, later, running, blocked, dead,
     lag_seconds, oldest (as in show), causes (cause, dead, blocking), complete and notes.
     """
-    console = invocation.console
-    with _APP.opened(options, invocation) as outbox:
-        found = listing.take_status(outbox, console.clock.wall())
-        oldest = found.oldest
-        why = "" if oldest is None else str(explain(oldest, found.wall))
+    found = listing.take_status(outbox, invocation.console.clock.wall())
     lines = [", ".join(f"{number:,} {state}" for state, number in found.counts.items())]
-    if oldest is not None:
+    if found.oldest is not None:
         lines += [
-            f"  oldest  has been due for {span(found.lag)}: {call_of(oldest)[:_SHOWN_NAME]} "
-            f"of {ids.show(oldest.owner)}",
-            f"          {reference(oldest)}",
-            f"          {why}",
+            f"  oldest  has been due for {span(found.lag)}: {call_of(found.oldest)[:_SHOWN_NAME]} "
+            f"of {ids.show(found.oldest.owner)}",
+            f"          {reference(found.oldest)}",
+            f"          {explain(found.oldest, found.wall)}",
         ]
     lines += [f"  not complete: {note}" for note in found.notes]
     if found.causes:
-        rows = table(CAUSES, causes(found))
-        lines += [f"  {line}" for line in rows]
+        lines += [f"  {line}" for line in table(CAUSES, causes(found))]
     late = options.late is not None and found.lag > options.late
     if late:
         lines.append(f"late: the oldest job is due for more than {span(options.late)}")
-    return invocation.answer(status_facts(found), lines, no=late)
+    return invocation.answer(status_facts(found), *lines, no=late)
 
 
 @command(
-    argument("--dead", action="store_true", help="only dead jobs"),
-    argument(
-        "--cause", metavar="TEXT", default="", help="only dead jobs of that cause, as in status"
-    ),
-    argument("--job", metavar="NAME", default="", help="only jobs of that name"),
-    argument("--owner", metavar="ID", default="", help="only jobs of that owner"),
+    flag("--dead", "only dead jobs"),
+    option("--cause", "TEXT", "only dead jobs of that cause, as in status"),
+    option("--job", "NAME", "only jobs of that name"),
+    option("--owner", "ID", "only jobs of that owner"),
     most("jobs"),
 )
-def list_(options: argparse.Namespace, invocation: Invocation) -> int:
+def list_(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """List jobs.
 
     Jobs that run come first, then waiting ones by their time; dead ones are sorted by cause,
     those of one owner by their order. The JSON document has jobs (as in show), complete and
     note.
     """
-    console = invocation.console
     wanted = listing.Search(options.dead, options.cause, options.job, options.owner)
-    with _APP.opened(options, invocation) as outbox:
-        found = listing.search(outbox, wanted, most=options.most)
-    wall = console.clock.wall()
+    found = listing.search(outbox, wanted, most=options.most)
+    wall = invocation.console.clock.wall()
     lines = ["no jobs"]
     if found.letters:
         lines = table(COLUMNS, [row(each, wall) for each in found.letters])
     if found.note:
         lines.append(f"… {found.note}")
-    document = {
-        "jobs": [facts(each, wall) for each in found.letters],
-        "complete": not found.note,
-        "note": found.note,
-    }
-    return invocation.answer(document, lines)
+    jobs = [facts(each, wall) for each in found.letters]
+    document = {"jobs": jobs, "complete": not found.note, "note": found.note}
+    return invocation.answer(document, *lines)
 
 
 @command(_KEY, _OWNER, no="there is no such job")
-def show(options: argparse.Namespace, invocation: Invocation) -> int:
+def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Show all about one job.
 
     The JSON document has key, name (the part of the key without the owner), namespace, owner,
@@ -457,28 +437,23 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     late_seconds, cause, died, blocks (dead, it holds up its owner's later jobs), first_error
     and last_error (text, at) and why (it does not run).
     """
-    console = invocation.console
-    wall = console.clock.wall()
-    with _APP.opened(options, invocation):
-        letter = read(_usable_key(options))
-        if letter is None:
-            raise CommandError(_NO_JOB, NO)
-        why = str(explain(letter, wall))
+    wall = invocation.console.clock.wall()
+    letter = read(_usable_key(options))
+    if letter is None:
+        raise CommandError(_NO_JOB, NO)
+    why = str(explain(letter, wall))
     shown = details(letter, wall, local(wall))
     lines = [shown.pop("call"), *fields(shown), f"  {why}"]
-    return invocation.answer({**facts(letter, wall), "why": why}, lines)
-
-
-# --- relay and run ------------------------------------------------------------------------------
+    return invocation.answer({**facts(letter, wall), "why": why}, *lines)
 
 
 @command(
     [
-        argument("--once", action="store_true", help="one round"),
-        argument("--seconds", type=seconds, metavar="S", help="end after S seconds"),
+        flag("--once", "one round"),
+        option("--seconds", "S", "end after S seconds", seconds),
     ]
 )
-def relay(options: argparse.Namespace, invocation: Invocation) -> int:
+def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Ask the engine again for due jobs.
 
     Asks for jobs that are due and still there. Runs until Ctrl-C or SIGTERM, and then exits
@@ -486,167 +461,130 @@ def relay(options: argparse.Namespace, invocation: Invocation) -> int:
     (--once), or stopped.
     """
     clock = invocation.console.clock
-    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
+    with Stop().listening() as stop:
         if options.once:
             done = outbox.relay()
             text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
             document = {"woken": done.woken, "refused": done.refused, "shards": done.shards}
-            return invocation.answer(document, [text])
+            return invocation.answer(document, text)
         ends = None if options.seconds is None else clock.now() + options.seconds
         outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
-    return invocation.answer({"stopped": stop()}, ["the relay has ended"])
+    return invocation.answer({"stopped": stop()}, "the relay has ended")
 
 
 @command(_KEY, _OWNER, no="the job was not run, or has failed")
-def run(options: argparse.Namespace, invocation: Invocation) -> int:
+def run(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Run a job, and its owner's before it, here and now.
 
     Runs some of the owner's later jobs too. Exits with 0 if that job is done. The JSON
     document has outcome (ran, nothing, busy), done, jobs (job, outcome, attempt, seconds,
     error) and why (the job is still there).
     """
-    with _APP.opened(options, invocation) as outbox:
-        key = _usable_key(options)
-        there = read(key) is not None
-        with heard(JobRan) as jobs:
-            outcome = outbox.run(key.urlsafe().decode()) if there else Outcome.NOTHING
-        left = read(key)
-        why = ""
-        if not there:
-            why = _NO_JOB
-        elif outcome is Outcome.BUSY:
-            why = "its owner is busy: another request has the lock"
-        elif left is not None:
-            why = str(explain(left, invocation.console.clock.wall()))
-    done = there and left is None
+    key = _usable_key(options)
+    there = read(key) is not None
+    with heard(JobRan) as jobs:
+        outcome = outbox.run(key.urlsafe().decode()) if there else Outcome.NOTHING
+    left = read(key)
+    why = "" if there else _NO_JOB
+    if outcome is Outcome.BUSY:
+        why = "its owner is busy: another request has the lock"
+    elif left is not None:
+        why = str(explain(left, invocation.console.clock.wall()))
     ran, lines = [], []
     for each in jobs:
         error = without_owner(each.lock_id or "", each.error)
-        job = legible(each.job, _SHOWN_NAME)
-        ran.append(
-            {
-                "job": job,
-                "outcome": each.outcome,
-                "attempt": each.attempt,
-                "seconds": each.seconds,
-                "error": legible(error, MOST_ERROR),
-            }
-        )
+        facts = {
+            "job": legible(each.job, _SHOWN_NAME),
+            "outcome": each.outcome,
+            "attempt": each.attempt,
+            "seconds": each.seconds,
+            "error": legible(error, MOST_ERROR),
+        }
+        ran.append(facts)
         says = f": {legible(error, _SHOWN_NAME)}" if error else ""
-        took = span(each.seconds)
-        lines.append(f"{job}: {each.outcome} after {took} (attempt {each.attempt}){says}")
+        took = f"{each.outcome} after {span(each.seconds)} (attempt {each.attempt})"
+        lines.append(f"{facts['job']}: {took}{says}")
     if why:
         lines.append(f"{outcome.value}: {why}")
+    done = there and left is None
     document = {"outcome": outcome.value, "done": done, "jobs": ran, "why": why}
-    return invocation.answer(document, lines, no=not done)
-
-
-# --- redrive ------------------------------------------------------------------------------------
+    return invocation.answer(document, *lines, no=not done)
 
 
 @command(
     *_CHOICE,
-    argument(
-        "--rate",
-        type=number("rate", 0.01, 10_000),
-        default=50.0,
-        metavar="N",
-        help="at most N a second (default: 50)",
-    ),
+    option("--rate", "N", "at most N a second (default: 50)", number("rate", 0.01, 10_000), 50.0),
     no="some dead jobs are left",
 )
-def redrive(options: argparse.Namespace, invocation: Invocation) -> int:
+def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Let dead jobs run again.
 
     They run with all their attempts, each under its owner's lock. They go in batches of up to
     25. Ctrl-C or SIGTERM ends it after the current batch; the same command goes on with those
     that are left. Busy owners are tried once more at the end. Exits with 1 if any are left.
-    The JSON document has redriven, skipped, left and interrupted.
+    The JSON document has redriven, skipped, left and interrupted (some are left).
     """
-    _check_choice(options)
-    done = skipped = 0
-    with _APP.opened(options, invocation) as outbox, Stop().listening() as stop:
-        chosen = _chosen(options, outbox)
-        for redriven in chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop):
-            done, skipped = done + redriven, skipped + (not redriven)
+    chosen = _chosen(options, outbox)
+    with Stop().listening() as stop:
+        redriven = chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop)
+        changed = list(redriven)
+        done, skipped = sum(changed), changed.count(False)
         left = skipped if options.key else chosen.count()
     remark = ""
     if skipped and options.key:
         remark = ": it is not dead"
     elif skipped:
-        remark = (
-            f" ({skipped:,} skipped: their owners are busy, others have redriven them, or the log "
-            f"says why)"
-        )
+        why = "their owners are busy, others have redriven them, or the log says why"
+        remark = f" ({skipped:,} skipped: {why})"
     lines = [f"{counted(done, 'job')} redriven, {left:,} left{remark}"]
-    if stop.requested and left:
-        lines.append("Interrupted. The same command goes on with those that are left.")
-    document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": stop.requested}
     interrupted = stop.requested and left > 0
-    return invocation.answer(document, lines, no=left > 0, interrupted=interrupted)
+    if interrupted:
+        lines.append("Interrupted. The same command goes on with those that are left.")
+    document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": interrupted}
+    return invocation.answer(document, *lines, no=left > 0)
 
 
-def _check_choice(options: argparse.Namespace) -> None:
-    given = [options.key is not None, options.cause is not None, options.all]
-    if sum(given) != 1 or options.cause == "" or options.key == "":
-        raise CommandError("name the dead jobs: by KEY, by --cause TEXT, or by --all")
-
-
-def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
-    key = _usable_key(options) if options.key else None
-    return Chosen(outbox, key, options.cause or "")
-
-
-# --- purge --------------------------------------------------------------------------------------
+_YES = number("number of jobs", 0, 999_999_999, whole=True)
 
 
 @command(
     *_CHOICE,
-    argument(
-        "--yes",
-        type=number("number of jobs", 0, 999_999_999, whole=True),
-        metavar="N",
-        help="do not ask: there are N of them",
-    ),
+    option("--yes", "N", "do not ask: there are N of them", _YES),
     no="nothing was purged",
 )
-def purge(options: argparse.Namespace, invocation: Invocation) -> int:
+def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Delete dead jobs for good.
 
     Deletes those that were dead when they were counted, and no others. Jobs that they held up
     go on. Asks twice on a terminal; otherwise it needs --yes with their number. The JSON
-    document has purged, left, interrupted and why (nothing was purged).
+    document has purged, left, interrupted (some are left) and why (nothing was purged).
     """
     console = invocation.console
-    _check_choice(options)
+    began, chosen = console.clock.wall(), _chosen(options, outbox)
     if options.yes is None and not console.can_ask:
         raise CommandError(
             "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
             "number of the jobs"
         )
-    done = 0
-    with _APP.opened(options, invocation) as outbox:
-        began, chosen = console.clock.wall(), _chosen(options, outbox)
-        shown, total = chosen.first(), chosen.count(_MOST_PURGED)
-        if not (shown and total):
-            why = "no dead job is meant"
-        elif total >= _MOST_PURGED:
-            why = f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
-        else:
-            why = _refusal(options, console, chosen, total)
-        with Stop().listening() as stop:
-            if not why:
-                for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
-                    done += deleted
-                    if stop():
-                        break
-            left = total - done if options.key else chosen.count()
-    document = {"purged": done, "left": left, "interrupted": stop.requested, "why": why}
+    shown, total, done = chosen.first(), chosen.count(_MOST_PURGED), 0
+    if not (shown and total):
+        why = "no dead job is meant"
+    elif total >= _MOST_PURGED:
+        why = f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
+    else:
+        why = _refusal(options, console, chosen, total)
+    with Stop().listening() as stop:
+        if not why:
+            for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
+                done += deleted
+                if stop():
+                    break
+        left = total - done if options.key else chosen.count()
+    interrupted = stop.requested and left > 0
+    document = {"purged": done, "left": left, "interrupted": interrupted, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
     # A script that purges all of a cause may find none.
-    fine = done or not (options.key or total)
-    interrupted = stop.requested and left > 0
-    return invocation.answer(document, [text], no=not fine, interrupted=interrupted)
+    return invocation.answer(document, text, no=not done and bool(options.key or total))
 
 
 def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, total: int) -> str:
@@ -666,26 +604,11 @@ def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, tota
     return ""
 
 
-outbox = group(
+outbox = _APP.group(
     "outbox",
-    """\
-Show jobs of the outbox, relay and run them, redrive and purge dead ones.
-
-The app's userlock.outbox.Outbox is named by --app MODULE:ATTRIBUTE or USERLOCK_OUTBOX of the
-environment, or is the only one of the app in USERLOCK_APP, and is imported from the current
-directory. An outbox without service=, in an app that calls no userlock.configure(service=…),
-takes locks from --store.
-
-Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners, the first
-argument of calls, and keys: name a job then by its part of the key, and --owner ID.
-""",
+    "Show jobs of the outbox, relay and run them, redrive and purge dead ones.",
+    "An outbox without service=, in an app\nthat calls no userlock.configure(service=…), takes "
+    "locks from --store. Where ids are hidden,\nname a job by its part of the key, and --owner ID.",
     "jobs are late or left, nothing was run, redriven or purged",
-    _APP.argument,
-    status,
-    list_,
-    show,
-    relay,
-    run,
-    redrive,
-    purge,
+    *(status, list_, show, relay, run, redrive, purge),
 )

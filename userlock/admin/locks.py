@@ -9,7 +9,7 @@ import argparse
 import collections
 import getpass
 import socket
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import userlock.ids as ids
 from userlock.admin.command import (
@@ -19,6 +19,8 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
+    flag,
+    option,
     plain_reason,
     seconds,
     unreachable,
@@ -67,6 +69,10 @@ QUEUE = (
 )
 
 
+def _shown_hash(name: str) -> str:
+    return ids.show_digest(name.removeprefix("sha256:"))
+
+
 class LockState(NamedTuple):
     """A lock, and its record if it has one."""
 
@@ -77,7 +83,7 @@ class LockState(NamedTuple):
     @property
     def shown(self) -> str:
         """Return the name for people."""
-        return _shown(self.name) if self.hashed else ids.show(self.name)
+        return _shown_hash(self.name) if self.hashed else ids.show(self.name)
 
     @property
     def held(self) -> bool:
@@ -139,15 +145,8 @@ def take(
 ) -> Snapshot:
     """Take a snapshot of the named locks; of all if none are named, which costs the store work.
 
-    Args:
-        service: the service.
-        lock_ids: the named locks.
-        wall: the time.
-        most: how many locks to list, or a few more.
-        after: `more` of the page before.
-
-    Raises:
-        StoreUnavailable: the store did not answer.
+    Of all, at most `most` or a few more, after those of the page whose `more` is `after`. Raises
+    StoreUnavailable.
     """
     if lock_ids:
         return _take_named(service, list(dict.fromkeys(lock_ids)), wall)
@@ -196,18 +195,13 @@ def name_of(party: Holder | Waiter) -> str:
 # --- as documents -------------------------------------------------------------------------------
 
 
-def _shown(name: str) -> str:
-    """Return the name of a lock that its store names by a hash."""
-    return ids.show_digest(name.removeprefix("sha256:"))
-
-
 def facts(lock_id: str, record: Record | None, wall: float, *, hashed: bool = False) -> Facts:
     """Return a lock as a document, with at most `MOST_WAITERS` of its waiters."""
     held = record is not None and not record.free
     waiters = [] if record is None else record.waiters()
     return {
         "lock_id": None if hashed else ids.exact(lock_id),
-        "hash": _shown(lock_id) if hashed else None,
+        "hash": _shown_hash(lock_id) if hashed else None,
         "held": held,
         "holder": holder_facts(record, wall) if record is not None and held else None,
         "waiting": len(waiters),
@@ -275,16 +269,10 @@ _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
 
 @command(
     argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
-    argument("--contended", action="store_true", help="only locks with waiters"),
-    argument("--follow", action="store_true", help="list them again and again, until Ctrl-C"),
-    argument("--all", action="store_true", help="list all of many, page by page, in no order"),
-    argument(
-        "--interval",
-        type=seconds,
-        default=1.0,
-        metavar="S",
-        help="seconds between the lists of --follow (default: 1)",
-    ),
+    flag("--contended", "only locks with waiters"),
+    flag("--follow", "list them again and again, until Ctrl-C"),
+    flag("--all", "list all of many, page by page, in no order"),
+    option("--interval", "S", "seconds between the lists of --follow (default: 1)", seconds, 1.0),
 )
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """List the locks, the longest wait first.
@@ -305,22 +293,26 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     first, after = True, ""
     most = _MOST_ROWS if options.all else _MOST_LOCKS
     while True:
+        wall = console.clock.wall()
         try:
-            sample = take(service, lock_ids, console.clock.wall(), most=most, after=after)
+            sample = take(service, lock_ids, wall, most=most, after=after)
         except StoreUnavailable as trouble:
             if first or not options.follow:
                 raise unreachable(trouble.reason) from trouble
-            _show_outage(invocation, plain_reason(trouble.reason))
+            reason = plain_reason(trouble.reason)
+            document = {"at": Moment(wall), "error": reason, "exit_code": UNREACHABLE}
+            line = f"{time_of_day(wall)}  the store does not answer: {reason}"
+            invocation.answer(document, line)
         else:
             if first and sample.note and not sample.locks:
                 raise CommandError(
                     f"cannot list the locks: {sample.note}. To fix it: name the locks to show, "
                     "userlock locks ID …"
                 )
-            found = sample.select(everything=not options.contended)
-            _show(invocation, sample, found)
-        first, after = False, sample.more
-        if options.all and after:
+            _show(invocation, sample, sample.select(everything=not options.contended))
+            after = sample.more if options.all else ""
+        first = False
+        if after:
             continue
         if not options.follow:
             return FINE
@@ -329,9 +321,7 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
 
 def _show(invocation: Invocation, sample: Snapshot, found: list[LockState]) -> None:
     shown, rest = found[:_MOST_ROWS], len(found) - _MOST_ROWS
-    note = sample.note
-    if rest > 0:
-        note = note or f"{rest:,} more locks are not shown"
+    note = sample.note or (f"{rest:,} more locks are not shown" if rest > 0 else "")
     document = {
         "at": Moment(sample.wall),
         "listed": len(sample.locks),
@@ -349,13 +339,7 @@ def _show(invocation: Invocation, sample: Snapshot, found: list[LockState]) -> N
         lines.append(f"… and {rest:,} more")
     if sample.note:
         lines.append(f"not complete: {plain_reason(sample.note)}")
-    invocation.answer(document, lines)
-
-
-def _show_outage(invocation: Invocation, reason: str) -> None:
-    wall = invocation.console.clock.wall()
-    document = {"at": Moment(wall), "error": reason, "exit_code": UNREACHABLE}
-    invocation.answer(document, [f"{time_of_day(wall)}  the store does not answer: {reason}"])
+    invocation.answer(document, *lines)
 
 
 # --- one lock -----------------------------------------------------------------------------------
@@ -374,13 +358,10 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     output of all commands. Hashes need the key of the app in USERLOCK_ID_KEY.
     """
     lock_id = usable_lock_id(options.lock_id)
-    record = _look(invocation.service(), lock_id)
-    held = record is not None and not record.free
-    console = invocation.console
-    found = facts(lock_id, record, console.clock.wall())
-    found["seconds_left"] = _seconds_left(record) if held else None
-    lines = _describe(lock_id, record, console.clock.wall())
-    return invocation.answer(found, lines, no=not held)
+    record, wall = _look(invocation.service(), lock_id), invocation.console.clock.wall()
+    found = facts(lock_id, record, wall)
+    found["seconds_left"] = _seconds_left(record) if found["held"] else None
+    return invocation.answer(found, *_describe(lock_id, record, wall), no=not found["held"])
 
 
 def _look(service: LockService, lock_id: str) -> Record | None:
@@ -443,10 +424,8 @@ def _holder_lines(record: Record, wall: float) -> list[str]:
 
 @command(
     _LOCK_ID,
-    argument("--yes", action="store_true", help="do not ask"),
-    argument(
-        "--by", metavar="NAME", help="the operator, for the holder's log (default: USER@HOST)"
-    ),
+    flag("--yes", "do not ask"),
+    option("--by", "NAME", "the operator, for the holder's log (default: USER@HOST)"),
     no="nothing was broken (nobody held it, you said no, or it has changed hands)",
 )
 def break_(options: argparse.Namespace, invocation: Invocation) -> int:
@@ -468,18 +447,22 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
     service = invocation.service()
     by = printable(options.by or _operator())
     record = _look(service, lock_id)
-    if record is None or record.free:
-        return _nothing(invocation, lock_id, record, "nobody holds it")
-    if not options.yes:
+    why = "" if record is not None and not record.free else "nobody holds it"
+    if not why and not options.yes:
         for line in _describe(lock_id, record, console.clock.wall()):
             console.note(line)
         if not console.agrees("Break the lock? The holder continues until it notices."):
-            return _nothing(invocation, lock_id, record, "you said no")
-    if not _break(service, lock_id, record, by):
+            why = "you said no"
+    if record is not None and not why and not _break(service, lock_id, record, by):
         why = "it changed hands or was released meanwhile"
-        return _nothing(invocation, lock_id, _look(service, lock_id), why)
-    facts = {**_facts(invocation, lock_id, record), "broken": True, "by": by}
-    return invocation.answer(facts, [_report(lock_id, record)])
+        record = _look(service, lock_id)
+    # Without "held": these are the facts before the lease was broken.
+    found = facts(lock_id, record, console.clock.wall())
+    document = {name: found[name] for name in ("lock_id", "holder", "waiting", "waiters")}
+    if record is None or why:
+        text = f"{ids.show(lock_id)}: nothing broken: {why}"
+        return invocation.answer({**document, "broken": False, "why": why}, text, no=True)
+    return invocation.answer({**document, "broken": True, "by": by}, _report(lock_id, record))
 
 
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
@@ -492,17 +475,6 @@ def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
         # To the process's listeners: the command's own service has none.
         LISTENERS.emit(Broken(lock_id, broken.describe(), by))
     return broken is not None
-
-
-def _nothing(invocation: Invocation, lock_id: str, record: Record | None, why: str) -> int:
-    facts = {**_facts(invocation, lock_id, record), "broken": False, "why": why}
-    return invocation.answer(facts, [f"{ids.show(lock_id)}: nothing broken: {why}"], no=True)
-
-
-def _facts(invocation: Invocation, lock_id: str, record: Record | None) -> dict[str, Any]:
-    # Without "held": these are the facts before the lease was broken.
-    found = facts(lock_id, record, invocation.console.clock.wall())
-    return {name: found[name] for name in ("lock_id", "holder", "waiting", "waiters")}
 
 
 def _report(lock_id: str, record: Record) -> str:

@@ -18,7 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from userlock.admin.health import Finding, Findings, Listed, Listing, new_lock_id, try_out
+from userlock.admin.health import (
+    Finding,
+    Findings,
+    Listed,
+    Listing,
+    evicted,
+    new_lock_id,
+    number_in,
+    try_out,
+)
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
@@ -27,7 +36,6 @@ from userlock.stores.memcache.wire import SLOW, speaks_meta
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
 from userlock.waits import run
-from userlock.words import counted
 
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
@@ -178,27 +186,24 @@ def _why_not(line: bytes) -> str:
 
 
 class Observed(NamedTuple):
-    """The facts about a server.
+    """The facts about a server."""
 
-    Attributes:
-        first_seconds: the time to connect and to get the first answer.
-        version: its own word.
-        meta: whether the meta protocol is spoken with it.
-        stats: its statistics; empty if it gives none.
-        later: its evictions a moment later.
-        other_pids: ids of other processes, which new connections to the same address have met.
-        counts_us: whether new connections from here raised its own count of them, if it has one.
-        life: how long an item lived that was asked to live for one second; infinite if it was
-            not seen to end, None if it was not stored.
-    """
-
+    #: The time to connect and to get the first answer.
     first_seconds: float
+    #: Its own word.
     version: str
+    #: Whether the meta protocol is spoken with it.
     meta: bool
+    #: Its statistics; empty if it gives none.
     stats: dict[str, str]
+    #: Its evictions a moment later.
     later: int | None
-    other_pids: frozenset[str]
+    #: Whether other processes answered new connections to the same address.
+    others: bool
+    #: Whether new connections from here raised its own count of them, if it has one.
     counts_us: bool | None
+    #: How long an item lived that was asked to live for one second; infinite if it was not seen to
+    #: end, None if it was not stored.
     life: float | None
 
 
@@ -219,8 +224,7 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
             "Is it running, is the address right, and may this machine connect to it (firewall, "
             "-l)? Until it answers, locks are degraded."
         )
-        found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
-        return found
+        return found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
     judge(found, observed, via_proxy=store.via_proxy)
     try_out(found, store, patience=REPLY_TIMEOUT)
     return found
@@ -244,25 +248,19 @@ def observe(connections: Connections, key: bytes) -> Observed:
         first_seconds = time.monotonic() - began
         stats, *others = (_statistics(connections) for _ in range(4))
         life = _life(first, key)
-        before, after = (_number(each, "total_connections") for each in (stats, others[-1]))
+        before, after = (number_in(each, "total_connections") for each in (stats, others[-1]))
         return Observed(
             first_seconds=first_seconds,
             version=version,
             meta=first.dialect.meta,
             stats=stats,
-            later=_number(_statistics(connections), "evictions"),
-            other_pids=frozenset(each["pid"] for each in others if "pid" in each)
-            - {stats.get("pid", "")},
+            later=number_in(_statistics(connections), "evictions"),
+            others=any(each.get("pid", stats.get("pid")) != stats.get("pid") for each in others),
             counts_us=None if before is None or after is None else after >= before + 3,
             life=life,
         )
 
     return connections.block_apart(exchange)
-
-
-def _number(answers: dict[str, str], name: str) -> int | None:
-    text = answers.get(name, "")
-    return int(text) if re.fullmatch("[0-9]{1,20}", text) else None
 
 
 def _statistics(connections: Connections) -> dict[str, str]:
@@ -332,26 +330,23 @@ def _version(found: Findings, observed: Observed) -> None:
 
 
 def _evictions(found: Findings, observed: Observed) -> None:
-    count = _number(observed.stats, "evictions")
+    count = number_in(observed.stats, "evictions")
     if count is None:
         return
     now = max((observed.later or 0) - count, 0)
-    says = f"{counted(count, 'item')} evicted since it was started" if count else "none"
-    if now:
-        says += f", {now:,} more while this ran"
     advice = (
         "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
         "of their own, or this one more memory (-m)."
     )
     facts = {"evictions": count, "evicted_while_looking": now}
-    found.check("evictions", not count and not now, says, advice, **facts)
+    found.check("evictions", not count and not now, evicted("item", count, now), advice, **facts)
 
 
 def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     name = next((name for name in _PROXY_NAMES if name in observed.version.lower()), "")
     proxied = any(key.startswith("proxy_") for key in observed.stats)
     seen = f"{name or 'a proxy'} stands in between"
-    if observed.other_pids:
+    if observed.others:
         says = "different memcached processes answer at this one address: two can hold one lock"
         advice = (
             "A load balancer must not stand before memcached. Name each server in the URL: "

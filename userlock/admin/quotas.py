@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from userlock.admin.app import AppObject, Stop
@@ -11,9 +11,9 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
-    group,
     number,
     of_namespace,
+    option,
     usable_lock_id,
 )
 from userlock.constraints import Quota, QuotaState
@@ -30,21 +30,19 @@ _WRONG = "the flags of some owners are wrong"
 _CHOICE = (
     of_namespace("only owners in that namespace (default: in all; with OWNER in the default one)"),
     argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
-    argument(
+    option(
         "--hours",
-        type=number("number of hours", 0, 100_000),
-        default=26.0,
-        metavar="H",
-        help="owners with a change within H hours (default: 26)",
+        "H",
+        "owners with a change within H hours (default: 26)",
+        number("number of hours", 0, 100_000),
+        26.0,
     ),
 )
-
-
-_APP = AppObject("quota", VARIABLE, Quota, find_quota, Quota.context)
+_APP = AppObject("quota", "userlock.constraints.Quota", VARIABLE, Quota, find_quota, Quota.context)
 
 
 @command(*_CHOICE, no=_WRONG)
-def check(options: argparse.Namespace, invocation: Invocation) -> int:
+def check(options: argparse.Namespace, invocation: Invocation, quota: Quota) -> int:
     """Report owners whose flags are wrong.
 
     Looks at the owners whose job has not run, and at those with a change within --hours; with
@@ -54,57 +52,51 @@ def check(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     wrong: list[dict[str, Any]] = []
 
-    def look(quota: Quota, owner: str) -> None:
+    def look(owner: str) -> None:
         state = quota.state(owner)
         if not state.is_right:
             wrong.append(_facts(state))
             invocation.progress(_line(state))
 
-    checked, failed, interrupted = _each(options, invocation, look)
-    document = {"checked": checked, "wrong": wrong, "failed": failed, "interrupted": interrupted}
-    lines = [f"{counted(checked, 'owner')} checked, {len(wrong):,} wrong"]
-    return invocation.answer(document, lines, no=bool(wrong or failed), interrupted=interrupted)
+    document = _each(options, invocation, quota, look, {"wrong": wrong})
+    text = f"{counted(document['checked'], 'owner')} checked, {len(wrong):,} wrong"
+    return invocation.answer(document, text, no=bool(wrong or document["failed"]))
 
 
 @command(*_CHOICE, no="some have failed")
-def recount(options: argparse.Namespace, invocation: Invocation) -> int:
+def recount(options: argparse.Namespace, invocation: Invocation, quota: Quota) -> int:
     """Stage the job of owners again.
 
     Stages it for the owners that `check` reports, or for each OWNER. The jobs run in the app.
     Ctrl-C or SIGTERM ends it after the current owner. The JSON document has checked, stamped,
     failed (owner, error) and interrupted.
     """
-    stamped = 0
+    counts = {"stamped": 0}
 
-    def stamp(quota: Quota, owner: str) -> None:
-        nonlocal stamped
+    def stamp(owner: str) -> None:
         if options.owners or not quota.state(owner).is_right:
             quota.stamp_now(owner)
-            stamped += 1
+            counts["stamped"] += 1
 
-    checked, failed, interrupted = _each(options, invocation, stamp)
-    document = {
-        "checked": checked,
-        "stamped": stamped,
-        "failed": failed,
-        "interrupted": interrupted,
-    }
-    lines = [f"{counted(checked, 'owner')} checked, {counted(stamped, 'job')} staged"]
-    return invocation.answer(document, lines, no=bool(failed), interrupted=interrupted)
+    document = _each(options, invocation, quota, stamp, counts)
+    text = f"{counted(document['checked'], 'owner')} checked, "
+    text += f"{counted(document['stamped'], 'job')} staged"
+    return invocation.answer(document, text, no=bool(document["failed"]))
 
 
 def _each(
-    options: argparse.Namespace, invocation: Invocation, work: Callable[[Quota, str], None]
-) -> tuple[int, list[dict[str, str]], bool]:
-    """Do the work for each owner. One owner's error stops no others.
-
-    Return how many there were, those that have failed, and whether it was interrupted.
-    """
+    options: argparse.Namespace,
+    invocation: Invocation,
+    quota: Quota,
+    work: Callable[[str], None],
+    found: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Do the work for each owner; return its document. One owner's error stops no others."""
     checked = 0
     failed: list[dict[str, str]] = []
-    with _APP.opened(options, invocation) as quota, Stop().listening() as stop:
-        owners = [usable_lock_id(each) for each in options.owners]
-        places = [""] if owners else namespaces()
+    owners = [usable_lock_id(each) for each in options.owners]
+    places = [""] if owners else namespaces()
+    with Stop().listening() as stop:
         for namespace in places if options.namespace is None else [options.namespace]:
             with in_namespace(namespace):
                 for owner in owners or quota.owners(options.hours):
@@ -112,7 +104,7 @@ def _each(
                         break
                     checked += 1
                     try:
-                        work(quota, owner)
+                        work(owner)
                     except DATASTORE_ERRORS:
                         raise
                     except Exception as error:
@@ -120,7 +112,7 @@ def _each(
                         failed.append({"owner": show_id(owner), "error": text})
     for each in failed:
         invocation.progress(f"{each['owner']}: cannot be counted: {each['error']}")
-    return checked, failed, stop.requested
+    return {"checked": checked, **found, "failed": failed, "interrupted": stop.requested}
 
 
 def _line(state: QuotaState) -> str:
@@ -143,19 +135,11 @@ def _facts(state: QuotaState) -> dict[str, Any]:
     }
 
 
-quota = group(
+quota = _APP.group(
     "quota",
-    """\
-Check the flags of a quota, and count again.
-
-The app's userlock.constraints.Quota is named by --app MODULE:ATTRIBUTE or USERLOCK_QUOTA of the
-environment, or is the only one of the app in USERLOCK_APP, and is imported from the current
-directory. Its outbox needs client=.
-
-Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides owners.
-""",
+    "Check the flags of a quota, and count again.",
+    "The quota's outbox needs client=.",
     _WRONG,
-    _APP.argument,
     check,
     recount,
 )

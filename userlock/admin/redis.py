@@ -12,8 +12,10 @@ from userlock.admin.health import (
     Findings,
     Listed,
     Listing,
+    evicted,
     milliseconds,
     new_lock_id,
+    number_in,
     try_out,
 )
 from userlock.lock.store import StoreUnavailable
@@ -156,8 +158,7 @@ def examine(store: RedisStore) -> list[Finding]:
         servers = _servers(store)
     except StoreUnavailable as trouble:
         found = Findings(f"redis at {store.connections.name}")
-        found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
-        return found
+        return found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
     return [finding for server in servers for finding in _examine_one(store, server)]
 
 
@@ -180,9 +181,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
     try:
         server.block_apart(exchange)
     except StoreUnavailable as trouble:
-        found.clear()
-        found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
-        return found
+        return found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
     try_out(found, store, patience=REPLY_TIMEOUT, lock_id=lock_id)
     return found
 
@@ -221,9 +220,11 @@ def judge(
     *,
     clustered: bool = False,
 ) -> None:
-    """Add the findings that follow from the facts: INFO twice, with a moment in between; the time
-    to connect and to get an answer; how long a key lived that was asked to live for 0.1 s; and
-    whether the store takes the server for a node of a cluster."""
+    """Add the findings that follow from the facts.
+
+    These are: INFO, twice with a moment in between; the time to get an answer; how long a key lived
+    that was asked to live for 0.1 s; whether the store takes the server for a node of a cluster.
+    """
     found.reachable(first_seconds)
     version = info.get("redis_version", "")
     found.ok("version", version or "it does not say", version=version)
@@ -233,11 +234,6 @@ def judge(
         says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
         advice = "A crashed holder's lock is freed late."
         found.check("clock", life < 0.5, says, advice, life_seconds=round(life, 3))
-
-
-def _number(info: Mapping[str, str], name: str) -> int:
-    text = info.get(name, "0")
-    return int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
 
 
 def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
@@ -250,7 +246,7 @@ def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
         says = "this is a replica: it takes no locks, and shows them late"
         advice = "Name the primary in the URL."
     elif clustered:
-        replicas = _number(info, "connected_slaves")
+        replicas = number_in(info, "connected_slaves") or 0
         says = f"a primary of a cluster, with {counted(replicas, 'replica')}"
         advice = "If it fails, its locks are degraded until it is back. Give it a replica."
         found.check("role", replicas > 0, says, advice, mode=mode, role=role, replicas=replicas)
@@ -264,18 +260,16 @@ def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
 
 
 def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str]) -> None:
-    policy, limit = info.get("maxmemory_policy", ""), _number(info, "maxmemory")
-    count = _number(info, "evicted_keys")
-    now = max(_number(later, "evicted_keys") - count, 0)
+    policy, limit = info.get("maxmemory_policy", ""), number_in(info, "maxmemory")
+    count = number_in(info, "evicted_keys") or 0
+    now = max((number_in(later, "evicted_keys") or 0) - count, 0)
     facts: dict[str, Fact] = {
         "evicted_keys": count,
         "evicted_while_looking": now,
         "maxmemory_policy": policy,
     }
     evicts = bool(limit) and policy != "noeviction"
-    says = f"{counted(count, 'key')} evicted since it was started" if count else "none"
-    if now:
-        says += f", {now:,} more while this ran"
+    says = evicted("key", count, now)
     if evicts:
         says += f"; {policy or 'unknown policy'}: when it is full, it evicts live locks too"
     advice = (

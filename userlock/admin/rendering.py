@@ -88,10 +88,7 @@ def _padded(text: str, size: int, column: Column) -> str:
 def labelled(facts: Facts, labels: Sequence[str], write: Write) -> dict[str, str]:
     """Return facts in words, by their labels, without those that are empty.
 
-    Args:
-        facts: the facts; the name of each is its label, with `_` for spaces.
-        labels: the labels of those to show, in their order.
-        write: writes moments.
+    The name of a fact is its label, with `_` for spaces. `labels`: those to show, in their order.
     """
     words = {label: _in_words(facts.get(label.replace(" ", "_")), write) for label in labels}
     return {label: text for label, text in words.items() if text}

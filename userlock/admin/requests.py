@@ -13,7 +13,7 @@ import hashlib
 import heapq
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
@@ -26,9 +26,10 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
-    group,
+    flag,
     most,
     of_namespace,
+    option,
     seconds,
     usable_lock_id,
 )
@@ -103,23 +104,16 @@ _LABELS = (
 
 
 class Found(NamedTuple):
-    """A request, without parameters, outputs and answer. Times are in seconds since 1970.
+    """A request, without parameters, outputs and answer. Times are in seconds since 1970; 0: none.
 
     Attributes:
-        user, key: its user and idempotency key.
-        flow: the name of its function.
-        method, path: of an HTTP request.
         status: of the answer; None if there is none yet.
-        attempts: how many have begun.
-        token: whether an attempt may be running.
-        begun_at, claimed_until, finished_at, expires_at: see `RequestRow`; 0 for none.
-        claimed_locked: whether that attempt has the lock of that id.
+        token: whether an attempt may be running; claimed_locked: whether it has its lock.
         lock_id: the user's, or that of a call of another service.
         completable: whether its parameters are stored.
         points: what is done, in its order: names, with the calls that were perhaps made.
         stamp: of this attempt, or of the answer. It is known to those alone who have read the row.
         malformed: whether its row is; then little else is known.
-        namespace: of its row.
     """
 
     user: str
@@ -144,47 +138,34 @@ class Found(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The numbers of requests, each up to 10,000."""
+    """The numbers of requests, each up to 10,000. `note`: what is not counted."""
 
     unfinished: int
     finished: int
-
-    @property
-    def note(self) -> str:
-        """Return what is not counted, in words; empty if all is."""
-        return f"{_MOST_COUNTED:,} stands for more" if max(self) >= _MOST_COUNTED else ""
+    note: str
 
 
 def count() -> Counts:
-    """Count the requests. In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
-    unfinished = _counts(OPEN) + _counts(LEFT)
-    finished = _counts(DONE)
-    ndb.wait_all([*unfinished, *finished])
-    return Counts(
-        min(sum(each.get_result() for each in unfinished), _MOST_COUNTED),
-        min(sum(each.get_result() for each in finished), _MOST_COUNTED),
-    )
-
-
-def _counts(standing: str) -> list[Any]:
-    return [
-        oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
-        for namespace in namespaces()
-        for shard in range(SHARDS)
-    ]
+    """Count the requests. In an ndb context."""
+    futures = {
+        standing: [
+            oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
+            for namespace in namespaces()
+            for shard in range(SHARDS)
+        ]
+        for standing in (OPEN, LEFT, DONE)
+    }
+    found = {name: sum(each.get_result() for each in some) for name, some in futures.items()}
+    unfinished = min(found[OPEN] + found[LEFT], _MOST_COUNTED)
+    finished = min(found[DONE], _MOST_COUNTED)
+    note = f"{_MOST_COUNTED:,} stands for more" if _MOST_COUNTED in (unfinished, finished) else ""
+    return Counts(unfinished, finished, note)
 
 
 def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
     """Return finished requests, the newest first; or unfinished ones, the oldest first.
 
     In an ndb context.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
     """
     keys = _keys_of(user) if user else _keys(most, done=done)
     found = list(itertools.islice(_found(keys, done=done), most))
@@ -197,9 +178,6 @@ def read(user: str, key: str, namespace: str | None = None) -> Found | None:
     """Return a request, or None if there is none. In an ndb context.
 
     Without a namespace, the first that is found in any of them.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
     """
     for each in namespaces() if namespace is None else [namespace]:
         with in_namespace(each):
@@ -304,14 +282,8 @@ def _points(encoded: str) -> tuple[str, ...]:
 class Shown:
     """Shows requests at one moment. It asks the store once for each user's lock.
 
-    Args:
-        flows: the app's flows.
-        service: the source of locks; None: nothing is known to be held.
-        wall: the time, in seconds since 1970.
-
-    Attributes:
-        note: the reason why the store did not answer. It is not asked again; no other lock
-            counts as held.
+    Without a service, nothing is known to be held. `note`: the reason why the store did not answer;
+    it is not asked again, and no other lock counts as held.
     """
 
     def __init__(self, flows: Flows, service: LockService | None, wall: float) -> None:
@@ -415,7 +387,7 @@ def request_of(found: Found) -> str:
 # --- commands -----------------------------------------------------------------------------------
 
 _NAMESPACE = of_namespace("its namespace, if several have such a request")
-_APP = AppObject("flows", VARIABLE, Flows, find_flows, Flows.context)
+_APP = AppObject("flows", "userlock.idempotency.Flows", VARIABLE, Flows, find_flows, Flows.context)
 
 
 def _user(options: argparse.Namespace) -> str:
@@ -423,23 +395,21 @@ def _user(options: argparse.Namespace) -> str:
 
 
 @command(
-    argument("--done", action="store_true", help="finished requests instead"),
-    argument("--user", metavar="ID", default="", help="only requests of that user"),
+    flag("--done", "finished requests instead"),
+    option("--user", "ID", "only requests of that user"),
     most("requests"),
 )
-def list_(options: argparse.Namespace, invocation: Invocation) -> int:
+def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """List requests.
 
     Unfinished requests, the oldest first: running, or stuck. With --done the finished ones whose
     answers are kept, the newest first. The JSON document has requests (as in show).
     """
-    console, user = invocation.console, _user(options)
-    with _APP.opened(options, invocation) as flows:
-        found = listed(options.most, user, done=options.done)
-        shown = Shown(flows, defaults.service, console.clock.wall())
-        document = {"requests": [shown.facts(each) for each in found]}
-        rows = [shown.row(each) for each in found]
-    return invocation.answer(document, table(COLUMNS, rows) if rows else ["no requests"])
+    found = listed(options.most, _user(options), done=options.done)
+    shown = Shown(flows, defaults.service, invocation.console.clock.wall())
+    document = {"requests": [shown.facts(each) for each in found]}
+    rows = [shown.row(each) for each in found]
+    return invocation.answer(document, *(table(COLUMNS, rows) if rows else ["no requests"]))
 
 
 @command(
@@ -448,7 +418,7 @@ def list_(options: argparse.Namespace, invocation: Invocation) -> int:
     _NAMESPACE,
     no="there is no such request",
 )
-def show(options: argparse.Namespace, invocation: Invocation) -> int:
+def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """Show one request.
 
     The JSON document has namespace, user, key, flow, request (method and path), state
@@ -456,35 +426,30 @@ def show(options: argparse.Namespace, invocation: Invocation) -> int:
     expires, completable (by the server) and points (what is done; "asked": a call that was
     perhaps made).
     """
-    user, wall = usable_lock_id(options.user), invocation.console.clock.wall()
-    with _APP.opened(options, invocation) as flows:
-        found = read(user, options.key, options.namespace)
-        if found is None:
-            why = "there is no such request: its answer is no longer kept, or it never was"
-            raise CommandError(why, NO)
-        shown = Shown(flows, defaults.service, wall)
-        document = shown.facts(found)
-        details = shown.details(found, local(wall))
-    return invocation.answer(document, [details.pop("flow"), *fields(details)])
-
-
-# --- work ---------------------------------------------------------------------------------------
+    wall = invocation.console.clock.wall()
+    found = read(usable_lock_id(options.user), options.key, options.namespace)
+    if found is None:
+        why = "there is no such request: its answer is no longer kept, or it never was"
+        raise CommandError(why, NO)
+    shown = Shown(flows, defaults.service, wall)
+    details = shown.details(found, local(wall))
+    return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
 
 
 @command(
     argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
-    argument("--user", metavar="ID", default="", help="its user"),
+    option("--user", "ID", "its user"),
     _NAMESPACE,
-    argument(
+    option(
         "--older-than",
-        type=seconds,
-        default=300.0,
-        metavar="S",
-        help="only those begun at least S s ago: younger ones may still run (default: 300)",
+        "S",
+        "only those begun at least S s ago: younger ones may still run (default: 300)",
+        seconds,
+        300.0,
     ),
     no="some have failed again",
 )
-def complete(options: argparse.Namespace, invocation: Invocation) -> int:
+def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """Run the rest of unfinished requests.
 
     Runs them as if they were sent again: those of functions and completable views. Others are
@@ -493,16 +458,12 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     if bool(options.key) != bool(options.user):
         raise CommandError("a request is named by KEY and --user together, or by neither")
-    user = _user(options)
-    done: list[dict[str, Any]] = []
-    with (
-        _APP.opened(options, invocation) as flows,
-        Stop().listening() as stop,
-        heard(RequestServed) as served,
-    ):
-        for request in _meant(
-            flows, user, options.key, options.namespace, options.older_than, stop
-        ):
+    done: list[Facts] = []
+    with Stop().listening() as stop, heard(RequestServed) as served:
+        meant = flows.unfinished(older_than=options.older_than)
+        if options.key:
+            meant = iter([_named(options, flows)])
+        for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)
             error = ""
             if answer is None or not is_kept(answer.status):
@@ -514,52 +475,36 @@ def complete(options: argparse.Namespace, invocation: Invocation) -> int:
                 "status": None if answer is None else answer.status,
                 "error": error,
             }
-            failed = error or answer is None
-            says = f"not complete: {error}" if failed else f"answered with {facts['status']}"
+            says = f"answered with {facts['status']}"
+            if error or answer is None:
+                says = f"not complete: {error}"
             invocation.progress(f"{facts['flow']} of {facts['user']}: {says}")
             done.append(facts)
-    bad = sum(bool(each["error"]) for each in done)
-    document = {
-        "requests": done,
-        "completed": len(done) - bad,
-        "failed": bad,
-        "interrupted": stop.requested,
-    }
-    rest = f", {bad:,} failed again" if bad else ""
-    lines = [f"{counted(len(done) - bad, 'request')} completed{rest}"]
-    return invocation.answer(document, lines, no=bad > 0, interrupted=stop.requested)
+    failed = sum(bool(each["error"]) for each in done)
+    completed = len(done) - failed
+    document = {"requests": done, "completed": completed, "failed": failed}
+    text = f"{counted(completed, 'request')} completed"
+    text += f", {failed:,} failed again" if failed else ""
+    return invocation.answer({**document, "interrupted": stop.requested}, text, no=failed > 0)
 
 
-def _meant(
-    flows: Flows,
-    user: str,
-    key: str | None,
-    namespace: str | None,
-    older_than: float,
-    stopped: Callable[[], bool],
-) -> Iterator[Request]:
-    if key:
-        found = read(user, key, namespace)
-        request = None
-        if found is not None:
-            with in_namespace(found.namespace):
-                request = flows.find(user, key)
-        if request is None:
-            raise CommandError(
-                "there is no such request that the server can complete. To fix it: look with "
-                "`userlock flows show`",
-                NO,
-            )
-        yield request
-        return
-    for request in flows.unfinished(older_than=older_than):
-        if stopped():
-            return
-        yield request
+def _named(options: argparse.Namespace, flows: Flows) -> Request:
+    user = _user(options)
+    found = read(user, options.key, options.namespace)
+    with in_namespace("" if found is None else found.namespace):
+        request = None if found is None else flows.find(user, options.key)
+    if request is None:
+        raise CommandError(
+            "there is no such request that the server can complete. To fix it: look with "
+            "`userlock flows show`",
+            NO,
+        )
+    return request
 
 
-@command(_APP.argument)
-def reap(options: argparse.Namespace, invocation: Invocation) -> int:
+@_APP.command
+@command()
+def reap(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """Remove answers of requests that are no longer kept.
 
     The answers of requests with an idempotency key are kept for keep_hours. A request that is not
@@ -569,28 +514,17 @@ def reap(options: argparse.Namespace, invocation: Invocation) -> int:
 
     The app's userlock.idempotency.Flows are named as for `userlock flows`.
     """
-    with _APP.opened(options, invocation) as flows, Stop().listening() as stop:
+    with Stop().listening() as stop:
         removed = flows.reap(stopped=stop)
     document = {"removed": removed, "interrupted": stop.requested}
-    lines = [f"{counted(removed, 'answer')} removed"]
-    return invocation.answer(document, lines, interrupted=stop.requested)
+    return invocation.answer(document, f"{counted(removed, 'answer')} removed")
 
 
-flows = group(
+flows = _APP.group(
     "flows",
-    """\
-Show requests with an idempotency key, complete unfinished ones.
-
-The app's userlock.idempotency.Flows are named by --app MODULE:ATTRIBUTE or USERLOCK_FLOWS of the
-environment, or are the only ones of the app in USERLOCK_APP, and are imported from the current
-directory. They need client=, and
-take locks from --store if neither they nor the app has a service.
-
-Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides users, keys and paths.
-""",
+    "Show requests with an idempotency key, complete unfinished ones.",
+    "The flows need client=, and\ntake locks from --store if neither they nor the app "
+    "has a service.",
     "there is no such request, or some are not complete",
-    _APP.argument,
-    list_,
-    show,
-    complete,
+    *(list_, show, complete),
 )

@@ -11,8 +11,8 @@ from userlock.admin.command import (
     Invocation,
     argument,
     command,
-    group,
     of_namespace,
+    option,
     seconds,
 )
 from userlock.constraints.audit import Audit, Problem, constrained_models
@@ -24,6 +24,7 @@ from userlock.words import counted, legible
 _SHOWN = 300
 _APP = AppObject(
     "client",
+    "ndb.Client, or a function that makes it,",
     VARIABLE,
     ClientOfProcess,
     find_client,
@@ -39,7 +40,7 @@ _CHOICE = (
 
 
 @command(*_CHOICE, no="there is a problem")
-def check(options: argparse.Namespace, invocation: Invocation) -> int:
+def check(options: argparse.Namespace, invocation: Invocation, client: ClientOfProcess) -> int:
     """Report what is wrong.
 
     Changes nothing. Exits with 1 if there is a problem: unclaimed (an entity has no claim of
@@ -53,18 +54,17 @@ def check(options: argparse.Namespace, invocation: Invocation) -> int:
     return _audit(options, invocation)
 
 
+_WAIT = 5.0
+
+
 @command(
     *_CHOICE,
-    argument(
-        "--wait",
-        type=seconds,
-        default=5.0,
-        metavar="S",
-        help="wait at most S s for the lock of an entity (default: 5)",
+    option(
+        "--wait", "S", "wait at most S s for the lock of an entity (default: 5)", seconds, _WAIT
     ),
     no="problems are left",
 )
-def repair(options: argparse.Namespace, invocation: Invocation) -> int:
+def repair(options: argparse.Namespace, invocation: Invocation, client: ClientOfProcess) -> int:
     """Repair what can be repaired.
 
     Claims free values, and removes void claims. An entity is put again, with its hooks, under its
@@ -73,18 +73,20 @@ def repair(options: argparse.Namespace, invocation: Invocation) -> int:
     the same command goes on. Exits with 1 if problems are left. The problems and the JSON
     document are those of check.
     """
-    return _audit(options, invocation, wait=options.wait)
+    return _audit(options, invocation, repair=True, wait=options.wait)
 
 
 def _audit(
-    options: argparse.Namespace, invocation: Invocation, *, wait: float | None = None
+    options: argparse.Namespace,
+    invocation: Invocation,
+    *,
+    repair: bool = False,
+    wait: float = _WAIT,
 ) -> int:
-    """Check; or repair, with a bound on the wait for each lock."""
     problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
     left = repaired = 0
-    with _APP.opened(options, invocation), Stop().listening() as stop:
-        bound = 5.0 if wait is None else wait
-        work = Audit(repair=wait is not None, wait_timeout=bound, stopped=stop)
+    with Stop().listening() as stop:
+        work = Audit(repair=repair, wait_timeout=wait, stopped=stop)
         models = constrained_models(options.kinds)
         for namespace in namespaces() if options.namespace is None else [options.namespace]:
             with in_namespace(namespace):
@@ -102,8 +104,7 @@ def _audit(
         "complete": work.all_remembered and not work.interrupted,
         "interrupted": work.interrupted,
     }
-    lines = [_summary(work, repaired, left)]
-    return invocation.answer(document, lines, no=left > 0, interrupted=work.interrupted)
+    return invocation.answer(document, _summary(work, repaired, left), no=left > 0)
 
 
 def _facts(problem: Problem) -> dict[str, Any]:
@@ -145,20 +146,11 @@ def _summary(work: Audit, repaired: int, left: int) -> str:
     return text
 
 
-unique = group(
+unique = _APP.group(
     "unique",
-    """\
-Compare entities with the claims of their unique values, and repair those.
-
-The app's ndb.Client, or a function that makes it, is named by --app MODULE:ATTRIBUTE or
-USERLOCK_CLIENT of the environment, or is the only one of the app in USERLOCK_APP. The module is
-imported from the current directory, and has to import the models. A repair takes locks from
---store if the app has no service.
-
-Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides keys and values.
-""",
+    "Compare entities with the claims of their unique values, and repair those.",
+    "The module has to\nimport the models. A repair takes locks from --store if the app has no "
+    "service.",
     "some entities or claims are not as they should be",
-    _APP.argument,
-    check,
-    repair,
+    *(check, repair),
 )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.contract.cli.conftest import Scene
 from userlock.lock.lease import Lost
 from userlock.waits import run
-
-ODD = ["日本 語", "-x", "x" * 1500, "a b"]
 
 
 def test_holder(scene: Scene) -> None:
@@ -28,12 +24,6 @@ def test_holder(scene: Scene) -> None:
         assert found["seconds_left"] is None
     else:
         assert 40 < found["seconds_left"] <= 65
-
-
-def test_nobody_holds_it(scene: Scene) -> None:
-    found = scene.cli.run("holder", "nobody", "--json")
-    assert found.code == 1
-    assert found.document["held"] is False
 
 
 def test_break(scene: Scene) -> None:
@@ -97,17 +87,6 @@ def test_a_foreign_value_under_our_key(on_memcached: Scene) -> None:
         assert all(char.isprintable() or char == "\n" for char in out)
     assert on_memcached.cli.run("break", "ann", "--yes").code == 0
     assert on_memcached.cli.run("holder", "ann").code == 1
-
-
-@pytest.mark.parametrize(
-    "lock_id", ["-\x1b[2J\n", *(pytest.param(each, marks=pytest.mark.slow) for each in ODD)]
-)
-def test_strange_lock_ids(on_memcached: Scene, lock_id: str) -> None:
-    on_memcached.hold(lock_id)
-    code, out, err, _ = on_memcached.cli.run("holder", "--", lock_id)
-    assert (code, err) == (0, "")
-    assert all(char.isprintable() or char == "\n" for char in out)
-    assert on_memcached.cli.run("break", "--yes", "--", lock_id).code == 0
 
 
 def test_a_lock_id_that_is_no_unicode(on_memcached: Scene) -> None:

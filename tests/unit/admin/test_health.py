@@ -22,7 +22,7 @@ _HEALTHY = Observed(
     meta=True,
     stats=_STATS,
     later=0,
-    other_pids=frozenset(),
+    others=False,
     counts_us=True,
     life=0.7,
 )
@@ -64,7 +64,7 @@ def without(name: str) -> dict[str, str]:
         (_HEALTHY._replace(life=2.9), "clock", WARNING, "2.90 s"),
         (_HEALTHY._replace(stats=without("time")), "clock", WARNING, "does not tell its time"),
         (_HEALTHY, "proxy", OK, "none is seen"),
-        (_HEALTHY._replace(other_pids=frozenset({"8"})), "proxy", WRONG, "different memcached"),
+        (_HEALTHY._replace(others=True), "proxy", WRONG, "different memcached"),
         (_HEALTHY._replace(version="mcrouter 37"), "proxy", WRONG, "mcrouter"),
         (stats(0, proxy_conn="1"), "proxy", WRONG, "a proxy stands in between"),
         (_HEALTHY._replace(counts_us=False), "proxy", WRONG, "a proxy stands in between"),

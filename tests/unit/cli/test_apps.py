@@ -118,6 +118,8 @@ def test_the_cause_of_a_failed_import_is_kept() -> None:
         (["purge", "--all", "--yes"], "expected one argument"),
         (["purge", "--all", "--yes", "all"], "is not a number of jobs"),
         (["relay", "--once", "--seconds", "3"], "not allowed with argument"),
+        (["redrive", "KEY", "--all"], "not allowed with argument"),
+        (["purge", "--all", "--cause", ""], "not allowed with argument"),
         (["relay", "--seconds", "0"], "is not a duration"),
         (["status", "--late", "soon"], "is not a duration"),
     ],

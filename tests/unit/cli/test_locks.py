@@ -250,6 +250,8 @@ def test_all_of_many_page_by_page(scene: Terminal, monkeypatch: pytest.MonkeyPat
     documents = map(json.loads, scene.run("locks", "--all", "--json").out.splitlines())
     assert [each["complete"] for each in documents] == [True, False]
     assert "second" not in scene.run("locks").out
+    interrupted_after(scene, 1.5)
+    assert "second" not in scene.run("locks", "--follow").out, "each list begins at the first page"
     assert (
         scene.run("locks", "--all", "--follow").code == scene.run("locks", "--all", "ann").code == 2
     )

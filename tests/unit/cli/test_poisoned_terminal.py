@@ -36,24 +36,15 @@ def printed(outcome: Outcome) -> bool:
 @unhurried
 @given(values)
 @example(SURROGATE)
-def test_the_output_is_text(value: bytes) -> None:
-    terminal = terminal_on(value)
+def test_the_output_is_text_and_documents_are_ascii(value: bytes) -> None:
+    text, documents = terminal_on(value), terminal_on(value)
     for command in COMMANDS:
-        outcome = terminal.run(*command)
+        outcome, found = text.run(*command), documents.run(*command, "--json")
         assert printed(outcome)
-        assert outcome.code in (0, 1)
-
-
-@unhurried
-@given(values)
-@example(SURROGATE)
-def test_the_documents_are_ascii(value: bytes) -> None:
-    terminal = terminal_on(value)
-    for command in COMMANDS:
-        outcome = terminal.run(*command, "--json")
-        assert outcome.document is not None
-        assert outcome.out.isascii()
-        assert printed(outcome)
+        assert printed(found)
+        assert found.out.isascii()
+        assert found.document is not None
+        assert outcome.code == found.code in (0, 1)
 
 
 @given(st.sampled_from(TEXTS))

@@ -44,14 +44,7 @@ _TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.[0-9a-f]{64}")
 
 
 class _Meant(NamedTuple):
-    """The dead jobs that a question has shown.
-
-    Attributes:
-        chosen: the dead jobs.
-        letter: one of them.
-        wall: the time, in seconds since 1970.
-        number: how many there were.
-    """
+    """The dead jobs that a question has shown: one of them, when, and how many there were."""
 
     chosen: Chosen
     letter: Letter
@@ -69,13 +62,7 @@ class _Meant(NamedTuple):
 
 
 class JobPages(Pages):
-    """The functions of the pages.
-
-    Args:
-        outbox: the app's outbox.
-        clock: returns the clock.
-        render: renders a template.
-    """
+    """The pages of an app's outbox. `clock`: returns the clock."""
 
     def __init__(self, outbox: Outbox, clock: Callable[[], Clock], render: Render) -> None:
         super().__init__("outbox", "jobs", outbox.context, render)
@@ -151,7 +138,7 @@ class JobPages(Pages):
         letter = reading.read(_key(key, owner))
         if letter is None:
             text = "It is done, was purged, or never was."
-            return self.message("No such job", text), 404
+            return self.message("No such job", text, 404)
         wall = self._clock().wall()
         return self.render(
             "job.html",
@@ -219,7 +206,7 @@ class JobPages(Pages):
         typed = flask.request.form.get("number", "").strip().replace(",", "")
         if typed != str(meant.number):
             text = f"There were {counted(meant.number, 'dead job')}, and you typed another number."
-            return self.message("Nothing was purged", text), 409
+            return self.message("Nothing was purged", text, 409)
         purged, ends = [], self._ends()
         deleted = meant.chosen.purge(died_by=meant.wall, stamp=meant.letter.stamp)
         for each in itertools.islice(deleted, _MOST_CHANGED):
@@ -273,7 +260,7 @@ class JobPages(Pages):
 
     def _changed(self) -> Answer:
         text = "The dead jobs have changed since you looked. Nothing was done. Look again."
-        return self.message("Dead jobs have changed", text), 409
+        return self.message("Dead jobs have changed", text, 409)
 
     def _chosen(self) -> Chosen:
         form = flask.request.form

@@ -108,13 +108,9 @@ def route_of(app: flask.Flask, request: str) -> str | None:
 
 
 class LockPages(Pages):
-    """The functions of the pages. Lock ids and requests are shown as configured.
+    """The pages of locks. Lock ids and requests are shown as configured.
 
-    Args:
-        service: returns the lock service.
-        tally: the counts of this process.
-        app: its routes name requests, where their paths are hidden.
-        render: renders a template.
+    `app`: its routes name requests, where their paths are hidden.
     """
 
     def __init__(
@@ -236,7 +232,7 @@ class LockPages(Pages):
         try:
             record = self._service().look(check_lock_id(lock_id))
         except ValueError as error:
-            return self.message("Not a lock id", str(error)), 400
+            return self.message("Not a lock id", str(error), 400)
         if record is None or record.free:
             return self.message("Lock not held", f"Nobody holds the lock “{ids.show(lock_id)}”.")
         holder = record.holder
@@ -266,10 +262,10 @@ class LockPages(Pages):
         try:
             broken = self._service().break_lock(lock_id, by=operator, token=token)
         except ValueError as error:
-            return self.message("Not a lock id", str(error)), 400
+            return self.message("Not a lock id", str(error), 400)
         if broken is None:
             text = "The holder that you saw no longer holds the lock. Nothing was broken."
-            return self.message("Lock has changed hands", text), 409
+            return self.message("Lock has changed hands", text, 409)
         text = (
             f"The lease of the lock “{ids.show(lock_id)}” has ended. Its holder notices at its "
             "next renewal, extension or release. Datastore refuses its stale writes."

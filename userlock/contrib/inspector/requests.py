@@ -37,13 +37,7 @@ _MOST_OF_KEY = 2_000
 
 
 class RequestPages(Pages):
-    """The functions of the pages.
-
-    Args:
-        flows: the app's flows.
-        service: returns the lock service.
-        render: renders a template.
-    """
+    """The pages of an app's flows. `service`: returns the lock service."""
 
     def __init__(self, flows: Flows, service: Callable[[], LockService], render: Render) -> None:
         super().__init__("requests", "requests", flows.context, render)
@@ -211,7 +205,7 @@ class RequestPages(Pages):
         given = flask.request.form.get("stamp", "").encode("utf-8", "surrogatepass")
         if not found.stamp or not hmac.compare_digest(found.stamp.encode(), given):
             text = "The request has changed since you looked. Nothing was done. Look again."
-            return self.message("Request has changed", text), 409
+            return self.message("Request has changed", text, 409)
         request = self._to_complete(found, self._shown())
         if request is None:
             return self._refused()
@@ -242,14 +236,14 @@ class RequestPages(Pages):
 
     def _missing(self) -> Answer:
         text = "Its answer is no longer kept, or it never was."
-        return self.message("No such request", text), 404
+        return self.message("No such request", text, 404)
 
     def _refused(self) -> Answer:
         text = (
             "It is running or done, or this process cannot complete it: its parameters are not "
             "stored, or it has no such function. Nothing was done."
         )
-        return self.message("Request cannot be completed", text), 409
+        return self.message("Request cannot be completed", text, 409)
 
 
 def _posted(found: reading.Found) -> dict[str, str] | None:

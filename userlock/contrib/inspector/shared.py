@@ -56,9 +56,10 @@ class Pages:
         """Render a template."""
         return self._render(template, **{"name": self.name, **facts})
 
-    def message(self, title: str, text: str) -> str:
-        """Render a title and a text."""
-        return self.render("message.html", title=title, text=text, back=self._home)
+    def message(self, title: str, text: str, status: int = 200) -> tuple[str, int]:
+        """Return a page of a title and a text."""
+        page = self.render("message.html", title=title, text=text, back=self._home)
+        return page, status
 
     def guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
         """Return a view whose errors are answered by a page."""
@@ -69,13 +70,13 @@ class Pages:
                     answer = view(**arguments)
                 return flask.jsonify(document(answer)) if isinstance(answer, dict) else answer
             except LockServiceUnavailable as error:
-                return self.message("The lock store does not answer", error.reason), 503
+                return self.message("The lock store does not answer", error.reason, 503)
             except LockTimeout:
                 text = "Another request has the lock of its owner. Try again in a moment."
-                return self.message("The owner is busy", text), 503
+                return self.message("The owner is busy", text, 503)
             except DATASTORE_ERRORS as error:
                 text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
-                return self.message("Datastore does not answer", text), 503
+                return self.message("Datastore does not answer", text, 503)
 
         return answered
 

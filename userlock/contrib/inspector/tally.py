@@ -19,15 +19,9 @@ _MOST = 1_000
 
 @dataclasses.dataclass
 class Waits:
-    """The waits for one lock, or of one endpoint. Times are in seconds.
+    """The waits for one lock, or of one endpoint: calls by their ends, and seconds.
 
-    Attributes:
-        locks: the number of granted locks.
-        waited: the number of calls that had to wait, granted or not.
-        timed_out: the number of calls that timed out.
-        rejected: the number of calls that were rejected, because enough others waited.
-        waited_seconds: the total wait.
-        longest_seconds: the longest wait.
+    Those that waited may have been granted the lock or not; rejected ones have not waited.
     """
 
     locks: int = 0
@@ -39,15 +33,10 @@ class Waits:
 
 
 class Tally:
-    """Counts events. Thread-safe.
+    """Counts events, by lock and by endpoint, the latest last. Thread-safe.
 
-    Args:
-        clock: the clock.
-        endpoint: returns the endpoint that is running; empty if it is not known.
-
-    Attributes:
-        since: the begin of the counts, in seconds since 1970.
-        by_lock, by_endpoint: the waits, the latest last.
+    `endpoint`: returns the endpoint that is running; empty if it is not known. `since`: the begin
+    of the counts, in seconds since 1970.
     """
 
     def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:

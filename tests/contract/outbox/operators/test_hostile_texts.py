@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import sys
+import types
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,6 @@ from userlock import ids
 from userlock.admin import jobs as reading
 from userlock.admin import rendering
 from userlock.outbox import Outbox
-from userlock.outbox.apps import find_outbox
 from userlock.outbox.rows import JobRow
 
 pytestmark = pytest.mark.slow
@@ -131,12 +131,16 @@ def test_a_job_is_found_by_its_part_of_the_key_and_its_owner(
 def test_the_form_that_the_app_has_configured_counts_unless_the_operator_says_another(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load_and_configure(name: str) -> Outbox:
-        ids.use(ids.form_of("masked"))
-        return find_outbox(name)
+    class App(types.ModuleType):
+        """Configures when it is used, as other apps do when they are imported."""
 
-    app = dataclasses.replace(reading._APP, find=load_and_configure)
-    monkeypatch.setattr(reading, "_APP", app)
+        @property
+        def outbox(self) -> Outbox:
+            ids.use(ids.form_of("masked"))
+            return shop.outbox
+
+    monkeypatch.setitem(sys.modules, "configured", App("configured"))
+    terminal.environ["USERLOCK_OUTBOX"] = "configured:outbox"
     shop.kill(shop.pay, MARK)
     assert MARK not in terminal.run("outbox", "list", "--dead").out
     terminal.environ["USERLOCK_SHOW_IDS"] = "plain"
