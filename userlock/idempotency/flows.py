@@ -386,4 +386,5 @@ def check_keep_hours(hours: float) -> float:
     Raises:
         TypeError, ValueError: it is no number, or out of its range.
     """
-    return check_number("keep_hours", hours, least=0.001, most=_MOST_KEPT_HOURS, unit="hours")
+    # Longer than a copy of the commit that began it may be under way (`_userlock_stays`).
+    return check_number("keep_hours", hours, least=0.1, most=_MOST_KEPT_HOURS, unit="hours")
