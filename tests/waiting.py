@@ -5,6 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether there is such a process that is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 10) -> float:

@@ -8,14 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sample_app.stack import ports, services
 from tests.system.load import call
+from tests.waiting import is_alive, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -69,23 +69,6 @@ def running(tmp_path: Path) -> Iterator[Run]:
     run.process.communicate()
 
 
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 15
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_it_starts_says_where_everything_is_and_stops_on_ctrl_c(running: Run) -> None:
     ready = re.search(r"Ready in ([\d.]+) s", running.said)
     assert ready is not None
@@ -109,13 +92,13 @@ def test_it_starts_says_where_everything_is_and_stops_on_ctrl_c(running: Run) ->
     rest, _ = running.process.communicate(timeout=30)
     assert running.process.returncode == 0, rest
     assert "Goodbye" in rest
-    assert not [pid for pid in pids if alive(pid)]
+    assert not [pid for pid in pids if is_alive(pid)]
 
 
 def test_it_leaves_nothing_behind_when_it_is_killed(running: Run) -> None:
     pids = running.descendants()
     running.process.kill()
-    assert eventually(lambda: not any(alive(pid) for pid in pids))
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), seconds=15)
 
 
 def test_memcached_and_the_relay_come_back_and_the_site_stays(running: Run) -> None:
@@ -140,14 +123,14 @@ def test_memcached_and_the_relay_come_back_and_the_site_stays(running: Run) -> N
                     found.append(pid)
         return found
 
-    assert eventually(lambda: len(relays()) == 1)
+    wait_until(lambda: len(relays()) == 1, seconds=15)
     (first,) = relays()
     os.kill(first, signal.SIGKILL)
     said = running.process.stdout.readline()
     while "Restarting it" not in said:
         said += running.process.stdout.readline()
     assert "the relay ended (SIGKILL)" in said
-    assert eventually(lambda: len(relays()) == 1 and relays() != [first])
+    wait_until(lambda: len(relays()) == 1 and relays() != [first], seconds=15)
 
 
 def test_a_dead_emulator_ends_it_with_exit_code_1(running: Run, tmp_path: Path) -> None:
@@ -161,4 +144,4 @@ def test_a_dead_emulator_ends_it_with_exit_code_1(running: Run, tmp_path: Path) 
     rest, _ = running.process.communicate(timeout=30)
     assert running.process.returncode == 1
     assert "the emulator ended (SIGKILL)" in rest
-    assert not [pid for pid in pids if alive(pid)]
+    assert not [pid for pid in pids if is_alive(pid)]

@@ -28,6 +28,10 @@ CORNER_CASES = [
         b"add a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\ngets b\r\nappend a 0 0 1\r\nx\r\n"
         b"gets a\r\n"
     ),
+    (b"decr n 15\r\nget n\r\nincr n 4\r\nget n\r\n"),
+    (b"append b 0 0 1\r\n>\r\nprepend b 0 0 1\r\n<\r\nget b\r\n"),
+    (b"cas b 0 0 1 @2\r\ny\r\ncas b 0 0 1 @2\r\nz\r\nget b\r\n"),
+    (b"cas b 0 -1 0 @2\r\n\r\nget b\r\nadd b 0 0 1\r\nx\r\ncas b 0 -1 0 @2\r\n\r\nget b\r\n"),
     (b"cas a 0 0 1 0\r\nz\r\ngets a\r\n"),
     (b"ms a 1\r\nx\r\n"),
     (b"ms a S1\r\nx\r\n"),

@@ -85,21 +85,6 @@ def test_arrays(
     )
 
 
-def test_unindexed_properties_are_invisible(engine: Subject) -> None:
-    engine.put(
-        entity(key("K", 1), n=value(1, indexed=False)),
-        entity(key("K", 2), n=1),
-        entity(key("K", 3)),
-    )
-    assert engine.identifiers(query(filters=where(("n", "=", 1)))) == [2]
-    assert engine.identifiers(query(orders=("n",))) == [2]
-    # No longer indexed: removed from the index, and added again.
-    engine.put(entity(key("K", 2), n=value(1, indexed=False)))
-    assert engine.identifiers(query(orders=("n",))) == []
-    engine.put(entity(key("K", 2), n=1))
-    assert engine.identifiers(query(orders=("n",))) == [2]
-
-
 def test_types_sort_in_the_documented_order(engine: Subject) -> None:
     ascending = [None, -1, Timestamp(5), 7, False, True, b"a", "b", -2.5, 1.0]
     for index, item in enumerate(reversed(ascending)):
@@ -167,32 +152,6 @@ def test_what_results_carry(engine: Subject) -> None:
     # A projected date is its microseconds.
     projected = engine.run(query(projection=("n",))).entity_results[1].entity.properties["n"]
     assert (projected.integer_value, projected.meaning) == (1_700_000_000_123_456, 18)
-
-
-def test_a_projection_fans_out_over_arrays(engine: Subject) -> None:
-    engine.put(
-        entity(key("K", 1), a=[1, 2], b=["x", "y"], c=7),
-        entity(key("K", 2), a=3, b="x"),
-        entity(key("K", 3), a=3),
-    )
-    batch = engine.run(query(projection=("a", "b"), orders=("-a", "b")))
-    assert batch.entity_result_type == EntityResult.PROJECTION
-    rows = [
-        (
-            result.entity.key.path[0].id,
-            result.entity.properties["a"].integer_value,
-            result.entity.properties["b"].string_value,
-        )
-        for result in batch.entity_results
-    ]
-    assert rows == [(2, 3, "x"), (1, 2, "x"), (1, 2, "y"), (1, 1, "x"), (1, 1, "y")]
-    # Only values that match the filters are projected, and cursors find their place.
-    small = query(projection=("a",), filters=where(("a", "<", 3)), limit=1)
-    first = engine.run(small)
-    small.start_cursor = first.end_cursor
-    second = engine.run(small)
-    assert [r.entity.properties["a"].integer_value for r in first.entity_results] == [1]
-    assert [r.entity.properties["a"].integer_value for r in second.entity_results] == [2]
 
 
 def test_positions_in_the_results(numbers: Subject) -> None:

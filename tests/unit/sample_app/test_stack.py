@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from sample_app import run
 from sample_app.stack import Child, ChildDied, PortTaken, ports
+from tests.waiting import is_alive, wait_until
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -27,24 +27,6 @@ def taken_port() -> Iterator[int]:
 
 def child(tmp_path: Path, code: str, answers: Callable[[], bool] = lambda: True) -> Child:
     return Child("the child", [*PYTHON, code], answers=answers, log_file=tmp_path / "child.log")
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, at most ten seconds."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"
 
 
 def test_a_taken_port_is_named_with_its_setting(taken_port: int) -> None:
@@ -88,7 +70,7 @@ def test_a_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_path: 
     assert stubborn.child_pids() == [below]
     stubborn.stop(grace_seconds=0.05)
     assert stubborn.exit_code == -signal.SIGKILL
-    assert eventually(lambda: gone(below))
+    wait_until(lambda: not is_alive(below))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
@@ -108,6 +90,6 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> No
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert not gone(pid)
+        assert is_alive(pid)
         os.kill(parent.pid, signal.SIGKILL)
-    assert eventually(lambda: gone(pid))
+    wait_until(lambda: not is_alive(pid))
