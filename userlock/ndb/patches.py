@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import google.cloud.ndb as ndb_package
@@ -156,9 +156,13 @@ def ndb_key_of(raw_key: Any) -> Any:
         return path
 
 
-def class_of(kind: str) -> Any:
-    """Return the latest class of a kind, of whatever base, or None."""
-    return ndb_package.Model._kind_map.get(kind)
+def classes_of(kind: str) -> Iterator[Any]:
+    """Yield all classes of a kind, of whatever base."""
+    bases = [ndb_package.Model]
+    while bases:
+        below = bases.pop().__subclasses__()
+        bases += below
+        yield from (each for each in below if each._get_kind() == kind)
 
 
 # --- replacing ndb's functions --------------------------------------------------------------

@@ -46,7 +46,7 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call
-from userlock.ndb.patches import class_of, name_in, ndb_key_of
+from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
@@ -498,12 +498,12 @@ def _refusal(
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
-        latest = class_of(kind_of(key))
+        others = (each for each in classes_of(kind_of(key)) if not issubclass(each, Stamped))
         return WriteNotFenced.without_ticket(
             key=ndb_key_of(key),
             put_at=here(),
             deleting=deletes(mutation),
-            rival=None if latest is None or issubclass(latest, Stamped) else latest,
+            rival=next(others, None),
         )
     try:
         ticket.check_commit()

@@ -137,13 +137,18 @@ def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_class_of_the_kind() -> None:
     """ndb loads entities as the class that was defined last."""
 
+    class Rivalled(userlock.Model):
+        _write_policy = Simple._write_policy
+        points = ndb.IntegerProperty()
+
     def define() -> Any:
-        class Simple(ndb.Model):
+        class Rivalled(ndb.Model):
             points = ndb.IntegerProperty()
 
-        return Simple
+        return Rivalled
 
     rival = define()
+    assert rival._get_kind() == Rivalled._get_kind()
     with pytest.raises(userlock.WriteNotFenced) as caught:
         rival(id="ann", points=1).put()
     assert f"{__name__}.{rival.__qualname__} has the kind of a userlock model" in str(caught.value)
