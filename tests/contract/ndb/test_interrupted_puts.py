@@ -78,9 +78,9 @@ def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Ca
     def put(held: Any) -> None:
         sent: list[str] = []
 
-        def begin_call(stub: Any, name: str, *args: Any) -> Any:
+        def begin_call(stub: Any, name: str, *args: Any, **options: Any) -> Any:
             sent.append(name)
-            return begin(stub, name, *args)
+            return begin(stub, name, *args, **options)
 
         def run0(loop: Any) -> Any:
             if "commit" in sent and loop.rpcs:
@@ -199,12 +199,11 @@ def test_it_does_not_wait_for_ever(
     datastore: userlock_emulator.Emulator,
 ) -> None:
     monkeypatch.setattr(pending, "_PATIENCE", 0.05)
-    held = datastore.faults.hold(kind="TestedLearner")
-    with pytest.raises(Late), userlock.global_lock("ann"):
-        put_and_be_interrupted(held)
-    assert "is left before a write under it has landed" in caplog.text
-    assert userlock.holder("ann") is None
-    held.remove()
+    with datastore.faults.hold(kind="TestedLearner") as held:
+        with pytest.raises(Late), userlock.global_lock("ann"):
+            put_and_be_interrupted(held)
+        assert "is left before a write under it has landed" in caplog.text
+        assert userlock.holder("ann") is None
 
 
 @pytest.mark.parametrize("error", [Late], indirect=True)
