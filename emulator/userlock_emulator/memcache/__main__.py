@@ -28,8 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         server = Server(options.port, options.host, limits=limits.limits_of(options))
     except OSError as error:
-        reason = error.strerror or error
-        print(f"cannot listen on {options.host}:{options.port}: {reason}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return _CANNOT_LISTEN
 
     stop = StopSignal()

@@ -158,7 +158,7 @@ def test_the_command_line_names_a_taken_port(embedded: memcache.Server) -> None:
         output, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
     assert process.returncode == 2
     assert output == ""
-    assert errors == f"cannot listen on {embedded.address}: Address already in use\n"
+    assert errors == f"cannot listen on {embedded.address}: the port is taken\n"
 
 
 @pytest.mark.parametrize("port", ["65536", "abc"])
