@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-#: Of requests and of tasks on App Engine, in seconds: the limits that the lock of 2016 relied on.
-#: (Today's runtimes let a request run for ten minutes, too. A crashed request would then keep its
-#: user's other requests out for so long.)
+#: Of requests and of tasks on App Engine, in seconds: the limits of its first runtimes.
+#: (Today's let a request run for ten minutes, too. A crashed request would then keep its user's
+#: other requests out for so long.)
 _APP_ENGINE = (60.0, 600.0)
 #: Where no limit is known, in seconds.
 _USUAL = 60.0

@@ -17,7 +17,7 @@ from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
 store = os.environ["USERLOCK_STORE"]
-outbox = Outbox(os.environ["USERLOCK_QUEUE"])
+outbox = Outbox(os.environ["USERLOCK_QUEUE"], client=ndb.Client)
 app = flask.Flask(__name__)
 app.secret_key = os.environ.get("SECRET_KEY")  # signs the session; without it nobody is signed in
 UserLock(

@@ -15,7 +15,7 @@ from userlock.contrib.flask import UserLock, user_lock
 from userlock.outbox import Outbox
 
 logging.basicConfig(level=logging.INFO)
-outbox = Outbox(os.environ["USERLOCK_QUEUE"])
+outbox = Outbox(os.environ["USERLOCK_QUEUE"], client=ndb.Client)
 if "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ:
     from telemetry import report
 

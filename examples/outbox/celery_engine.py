@@ -18,7 +18,7 @@ from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
 
 
 class CeleryEngine(BoundedEngine):
-    """A Celery app, made anew in each process. It knows no names: a second message does no harm."""
+    """A Celery app, created in each process. It knows no names: a second message does no harm."""
 
     def __init__(self, make_app: Callable[[], Celery]) -> None:
         self._make_app = make_app

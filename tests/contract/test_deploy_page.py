@@ -99,6 +99,12 @@ def test_the_variables_are_those_that_the_app_reads(folder: str) -> None:
     assert read - by_packages == said - by_packages, "which packages read themselves"
 
 
+@pytest.mark.parametrize("folder", ["appengine", "cloudrun"])
+def test_the_outbox_is_read_outside_of_requests(folder: str) -> None:
+    """By its metrics, in a thread, and by the command line."""
+    assert 'Outbox(os.environ["USERLOCK_QUEUE"], client=ndb.Client)' in example(f"{folder}/main.py")
+
+
 _SCHEME = r"(?:(?:redis|valkey)[a-z+]*|memcache|appengine|datastore)"
 
 
@@ -177,7 +183,8 @@ def test_cloud_run_from_an_empty_project(tmp_path: Path) -> None:
         f"gcloud artifacts repositories create {container['image'].split('/')[2]} ",
         f"gcloud builds submit --tag={container['image']}",
         "gcloud tasks queues create jobs --project=my-project --location=europe-west1",
-        f"--set-env-vars=USERLOCK_STORE={env['USERLOCK_STORE']}\n",
+        f"--set-env-vars=USERLOCK_APP=main:app,USERLOCK_QUEUE={env['USERLOCK_QUEUE']},"
+        f"USERLOCK_STORE={env['USERLOCK_STORE']}\n",
         "--uri=https://points-123456.europe-west1.run.app/userlock/relay",
     ):
         assert wanted in f"{done} ", wanted

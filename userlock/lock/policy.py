@@ -136,7 +136,7 @@ class OutagePolicy(enum.Enum):
     """The behaviour of an acquire when the lease store does not answer."""
 
     #: Carry on with a degraded lease: the site stays up, and fencing still
-    #: refuses stale writes at the commit. The default, as in the 2016 design.
+    #: refuses stale writes at the commit. The default.
     OPTIMISTIC = "optimistic"
     #: Raise `LockServiceUnavailable`.
     FAIL = "fail"
