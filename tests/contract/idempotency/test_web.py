@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 import types
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -235,7 +236,13 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
     view("small", form, max_bytes=100)
     view("read", read, max_bytes=100)
     view("rides/{place}", lambda flow, place: ran(flow))
-    with served(app) as ask:
+
+    async def of_tenant(scope: Any, receive: Any, send: Any) -> None:
+        tenant = dict(scope["headers"]).get(b"x-tenant")
+        with client.context(namespace=tenant.decode()) if tenant else nullcontext():
+            await app(scope, receive, send)
+
+    with served(of_tenant) as ask:
 
         def send(
             where: str,
@@ -244,8 +251,9 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
             key: str | None = KEY,
             *,
             chunked: bool = False,
+            tenant: str | None = None,
         ) -> Any:
-            headers = {"Content-Type": content_type}
+            headers = {"Content-Type": content_type, **({"X-Tenant": tenant} if tenant else {})}
             body = iter([body[:60], body[60:]]) if chunked else body
             if key is not None:
                 headers["Idempotency-Key"] = key
@@ -380,6 +388,16 @@ def test_a_body_whose_end_is_lost_does_nothing(send: Send, kind: str) -> None:
 def test_an_escaped_path_is_another_one(send: Send) -> None:
     for place, status in (("a%3Fb", 200), ("a%253Fb", 422), ("a%23b", 422), ("a%3Fb", 200)):
         assert send(f"rides/{place}", b"{}")[0] == status
+
+
+@pytest.mark.parametrize("framework", ["fastapi"])
+def test_the_namespace_of_a_context_around_is_the_flow_s(send: Send) -> None:
+    """Two tenants have a user of the same id, who has the same key."""
+    replayed = [
+        send("rides", b"{}", tenant=each)[1].get("Idempotent-Replayed")
+        for each in ("one", "two", None, "one")
+    ]
+    assert replayed == [None, None, None, "true"]
 
 
 @pytest.mark.parametrize("framework", ["fastapi"])
