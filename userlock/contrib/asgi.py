@@ -122,7 +122,15 @@ def path_of(scope: Scope) -> str:
 
 
 def _headers_of(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    """Return the headers; the values of a repeated one are joined, as RFC 9110 has it.
+
+    Else a proxy that has verified one of two credentials would vouch for the other.
+    """
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 async def _close(

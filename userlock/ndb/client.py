@@ -80,7 +80,8 @@ class ClientOfProcess:
 
         Args:
             user: the object that needs it, in words.
-            own: whether to open one in any case, if there is a client.
+            own: whether to open one in any case, if there is a client. It has the namespace of
+                the one that is open.
 
         Raises:
             ConfigurationError: there is no client.
@@ -99,7 +100,9 @@ class ClientOfProcess:
                 f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
                 f"client=ndb.Client"
             )
-        with own_context(client):
+        # A tenant's stays the tenant's.
+        options = {"namespace": current.get_namespace()} if adopts and current else {}
+        with own_context(client, **options):
             yield
 
 

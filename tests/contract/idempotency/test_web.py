@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import tracemalloc
+import types
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,6 +18,7 @@ import pytest
 import werkzeug.test
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import SimpleTemplateResponse
 from django.urls import path
 from fastapi import Request
 from fastapi.responses import StreamingResponse
@@ -29,6 +33,7 @@ from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import MOST_VALUE_BYTES
+from userlock.errors import RequestTooLarge
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
 
@@ -121,6 +126,7 @@ def sender(app: Any) -> Send:
         key: str | None = KEY,
         *,
         chunked: bool = False,
+        lost: int = 0,
     ) -> Any:
         headers = {"X-User": "ann", **({} if key is None else {"Idempotency-Key": key})}
         environ = werkzeug.test.create_environ(
@@ -134,6 +140,10 @@ def sender(app: Any) -> Send:
         if chunked:
             del environ["CONTENT_LENGTH"]
             environ["wsgi.input_terminated"] = True
+        if lost:  # the test client would count the bytes that are there
+            environ["wsgi.input"] = io.BytesIO(body[:-lost])
+            _, line, _ = werkzeug.test.run_wsgi_app(app, environ, buffered=True)
+            return int(line.split()[0]), {}, b""
         answer = browser.open(environ)
         found = answer.status_code, dict(answer.headers), answer.data
         answer.close()
@@ -168,8 +178,13 @@ def django_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Se
     def small(request: HttpRequest, flow: Flow) -> HttpResponse:
         return HttpResponse(ran(flow))
 
+    @flows.idempotent(user=lambda request: "ann")
+    def template(request: HttpRequest, flow: Flow) -> HttpResponse:
+        text = ran(flow)
+        return SimpleTemplateResponse(types.SimpleNamespace(render=lambda *_: text))
+
     views = [("rides", rides), ("last", last), ("stream", stream), ("form", form)]
-    views.append(("small", small))
+    views += [("small", small), ("template", template)]
     with django_client(
         ROOT_URLCONF=type("urls", (), {"urlpatterns": [path(*each) for each in views]}),
         MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
@@ -195,6 +210,8 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
     def rides(flow: Flow) -> Any:
         response = fastapi.Response(ran(flow), 201, media_type=JSON)
         response.set_cookie("session", "secret")
+        response.headers.append("Vary", "Cookie")
+        response.headers.append("Vary", "Accept")
         return response
 
     def last(flow: Flow, request: Request) -> str:
@@ -205,12 +222,27 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
     def form(flow: Flow) -> Any:
         return json.loads(ran(flow))
 
+    async def read_before(request: Request) -> None:
+        is_json = request.headers["Content-Type"] == JSON
+        await (request.body() if is_json else request.form())
+
+    def read(flow: Flow, _: None = fastapi.Depends(read_before)) -> Any:
+        return form(flow)
+
     view("rides", rides)
     view("last", last)
     view("stream", lambda flow: StreamingResponse(iter(["a", "b"])))
     view("form", form, key=key_in_form)
     view("small", form, max_bytes=100)
-    with served(app) as ask:
+    view("read", read, max_bytes=100)
+    view("rides/{place}", lambda flow, place: ran(flow))
+
+    async def of_tenant(scope: Any, receive: Any, send: Any) -> None:
+        tenant = dict(scope["headers"]).get(b"x-tenant")
+        with client.context(namespace=tenant.decode()) if tenant else nullcontext():
+            await app(scope, receive, send)
+
+    with served(of_tenant) as ask:
 
         def send(
             where: str,
@@ -219,8 +251,9 @@ def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[S
             key: str | None = KEY,
             *,
             chunked: bool = False,
+            tenant: str | None = None,
         ) -> Any:
-            headers = {"Content-Type": content_type}
+            headers = {"Content-Type": content_type, **({"X-Tenant": tenant} if tenant else {})}
             body = iter([body[:60], body[60:]]) if chunked else body
             if key is not None:
                 headers["Idempotency-Key"] = key
@@ -321,11 +354,62 @@ def test_a_body_has_a_bound(send: Send, framework: str, kind: str) -> None:
 
     least = 1 if kind == "upload" else 70  # with all around it
     for chunked in ({},) if framework == "django" else ({}, {"chunked": True}):
+        if framework == "fastapi":  # it reads the body for the parameters of a view
+            assert send("read", *body_of(least), f"{KEY}-read", **chunked)[0] == 200
+            assert send("read", *body_of(100_000), f"{KEY}-long", **chunked)[0] == 413
         for size, status in ((least, 200), (101, 413), (100_000, 413)):
             answer = send("small", *body_of(size), f"{KEY}-{size}", **chunked)
             assert answer[0] == status
             if status == 413 and not (chunked and framework == "flask"):  # it is werkzeug's
                 assert json.loads(answer[2])["error"] == "RequestTooLarge"
+
+
+def test_a_length_that_is_none_for_int() -> None:
+    with pytest.raises(RequestTooLarge):
+        views.check_length("9" * 5000, 100)
+
+
+@pytest.mark.parametrize("framework", ["django", "wsgi"])
+@pytest.mark.parametrize("kind", ["json", "form", "upload"])
+def test_a_body_whose_end_is_lost_does_nothing(send: Send, kind: str) -> None:
+    """The client is gone, and sends all of it again. (Werkzeug and ASGI servers refuse it.)"""
+    body, media = {
+        "json": (b'{"cents": 10}     ', JSON),
+        "form": (b"to=home&cents=1000", FORM),
+        "upload": upload_of(b"x"),
+    }[kind]
+    assert send("small", body, media, lost=2)[0] == 400
+    status, headers, text = send("small", body, media)
+    assert (status, headers.get("Idempotent-Replayed")) == (200, None)
+    assert json.loads(text)[0] == 1
+
+
+@pytest.mark.parametrize("framework", ["fastapi"])
+def test_an_escaped_path_is_another_one(send: Send) -> None:
+    for place, status in (("a%3Fb", 200), ("a%253Fb", 422), ("a%23b", 422), ("a%3Fb", 200)):
+        assert send(f"rides/{place}", b"{}")[0] == status
+
+
+@pytest.mark.parametrize("framework", ["fastapi"])
+def test_the_namespace_of_a_context_around_is_the_flow_s(send: Send) -> None:
+    """Two tenants have a user of the same id, who has the same key."""
+    replayed = [
+        send("rides", b"{}", tenant=each)[1].get("Idempotent-Replayed")
+        for each in ("one", "two", None, "one")
+    ]
+    assert replayed == [None, None, None, "true"]
+
+
+@pytest.mark.parametrize("framework", ["fastapi"])
+def test_a_header_that_is_there_twice(send: Send) -> None:
+    assert [send("rides", b"{}")[1]["Vary"] for _ in range(2)] == ["Cookie, Accept"] * 2
+
+
+@pytest.mark.parametrize("framework", ["django"])
+def test_a_response_that_django_renders_after_the_view(send: Send) -> None:
+    found = [send("template", b"{}") for _ in range(2)]
+    assert [each[0] for each in found] == [200, 200]
+    assert found[0][2] == found[1][2]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,9 @@ def served(app: Any) -> Iterator[Ask]:
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
-            return Answer(response.status, dict(response.getheaders()), response.read())
+            found = {name: response.headers.get_all(name, []) for name in response.headers}
+            joined = {name: ", ".join(values) for name, values in found.items()}
+            return Answer(response.status, joined, response.read())
 
     try:
         yield ask
@@ -359,6 +361,9 @@ class TestOutbox:
         secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
         assert ask("/").text == "the app"
         assert ask("/userlock/relay").status == 401
+        for others in ("Bearer other-secret", ""):  # which of two has a proxy verified?
+            both = {"Authorization": others, "authorization": secret["Authorization"]}
+            assert ask("/userlock/relay", headers=both).status == 401
         assert ask("/userlock/jobs", headers=secret, body=b"x" * 5000).status == 413
         assert ask("/userlock/jobs", headers=secret, body=b"no key").status == 400
         assert ask("/userlock/relay", headers=secret).status == 200

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
+from django.core.exceptions import BadRequest
+from django.core.handlers.wsgi import LimitedStream
 from django.http import HttpRequest, HttpResponse
 
 from userlock import idempotency
@@ -62,9 +64,11 @@ class Flows(idempotency.Flows):
                 check_length(request.META.get("CONTENT_LENGTH"), known.max_bytes)
                 # First, so that the form can be read as well. Of one with files not at all.
                 body = b"" if _is_upload(request) else request.body
+                check_length(len(body), known.max_bytes)  # under ASGI one may have no length
                 found = request.headers.get(HEADER) if key is None else key(request)
                 user_id = check_lock_id(user(request))
                 asked = _request(known, user_id, key_of(found), request, body, kwargs)
+                _check_whole(request)  # after a form with files has been read
                 made: list[HttpResponse] = []
 
                 def run(flow: Flow) -> Answer | None:
@@ -89,6 +93,26 @@ class Flows(idempotency.Flows):
 def _is_upload(request: HttpRequest) -> bool:
     """Return whether Django reads a form whose files are not in memory."""
     return (request.method, request.content_type) == ("POST", "multipart/form-data")
+
+
+def _check_whole(request: HttpRequest) -> None:
+    """Refuse a body whose end has not come: its client is gone, and sends it again.
+
+    Servers let it end early (wsgiref, gunicorn); and after an error Django takes an upload that
+    a middleware has begun to read for an empty one.
+
+    Raises:
+        BadRequest: it is shorter than its length.
+    """
+    stream, body = getattr(request, "_stream", None), getattr(request, "_body", None)
+    read, stated = 0, 0  # under ASGI Django has all of a form with files
+    if isinstance(stream, LimitedStream):  # no public way
+        read, stated = stream._pos, stream.limit
+    elif body is not None:
+        length = request.META.get("CONTENT_LENGTH") or ""
+        read, stated = len(body), int(length) if length.isdecimal() else 0
+    if read < stated:
+        raise BadRequest("the body is shorter than its length")
 
 
 def _request(
@@ -128,4 +152,6 @@ def _stored(flow: Flow, response: Any) -> Answer | None:
         return None
     if getattr(response, "streaming", False):
         refuse_stream(flow)
+    if not getattr(response, "is_rendered", True):  # Django renders it after the view
+        response.render()
     return Answer(response.status_code, kept(response.items()), response.content)

@@ -99,34 +99,40 @@ class Flows(idempotency.Flows):
                     arguments["request"] = request
                 request = request or arguments["request"]
                 known.check_method(request.method)
-                _bound(request, known.max_bytes)
-                found = request.headers.get(HEADER) if key is None else await _value(key(request))
-                user_id = check_lock_id(await _value(user(request)))
-                # Of a path's parameters the values that the view gets: FastAPI converts them.
-                path = {
-                    each: arguments.get(each, text) for each, text in request.path_params.items()
-                }
-                asked = await _request(known, user_id, key_of(found), request, path)
                 made: list[Response | None] = []
 
-                def run(flow: Flow) -> Answer | None:
-                    made[:] = [serve(flow, arguments)]
-                    return _stored(made[0])
+                async def answered() -> Answer:
+                    _bound(request, known.max_bytes)
+                    given = key(request) if key is not None else request.headers.get(HEADER)
+                    found = await _value(given)
+                    user_id = check_lock_id(await _value(user(request)))
+                    # Of a path's parameters the values that the view gets: FastAPI converts them.
+                    path = {
+                        each: arguments.get(each, text)
+                        for each, text in request.path_params.items()
+                    }
+                    asked = await _request(known, user_id, key_of(found), request, path)
 
-                def work() -> Answer:
-                    with self.context(own=True):
-                        return known.run(self, asked, run)
+                    def run(flow: Flow) -> Answer | None:
+                        made[:] = [serve(flow, arguments)]
+                        return _stored(made[0])
+
+                    def work() -> Answer:
+                        with self.context(own=True):
+                            return known.run(self, asked, run)
+
+                    # Of 40 threads. asyncio's own are few: one user's requests would take all.
+                    return await run_in_threadpool(work)
 
                 try:
-                    # Of 40 threads. asyncio's own are few: one user's requests would take all.
-                    answer = await run_in_threadpool(work)
+                    answer = await answered()
                 finally:
                     await request.close()  # the files of a form
                 if made and made[0] is not None and not answer.replayed:
                     return made[0]  # with all of its headers
                 response = Response(answer.body, answer.status)
                 for name, value in headers_of(answer):
-                    response.headers[name] = value
+                    response.headers.append(name, value)
                 return response
 
             once.__signature__ = _signature(view)  # type: ignore[attr-defined]  # FastAPI reads it
@@ -176,21 +182,28 @@ def _signature(view: Callable[..., Any]) -> inspect.Signature:
 async def _request(
     view: IdempotentView, user_id: str, key: str, asked: HttpRequest, path: dict[str, Any]
 ) -> Request:
-    found = await _parameters(asked)
-    return view.request(user_id, key, asked.method, asked.url.path, found, path)
+    found = await _parameters(asked, view.max_bytes)
+    # Not that of `asked.url`, where an escaped path is the same as one that has the character.
+    return view.request(user_id, key, asked.method, asked.scope["path"], found, path)
 
 
-async def _parameters(asked: HttpRequest) -> Parameters:
+async def _parameters(asked: HttpRequest, most: int) -> Parameters:
     media = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
     query = asked.scope.get("query_string", b"")
+    # FastAPI reads a body for the parameters of a view, before there is a bound.
     if media not in FORMS:
-        return parameters_of(query, media, await asked.body())
-    form, files = [], []
+        body = await asked.body()
+        check_length(len(body), most)
+        return parameters_of(query, media, body)
+    form, files, size = [], [], 0
     for field, value in (await asked.form()).multi_items():
         if isinstance(value, str):
             form.append((field, value))
+            size += len(value)
         else:
+            size += value.size or 0
             files.append((field, value.filename or "", await _digest_of(value)))
+    check_length(size, most)
     return parameters_of(query, media, b"", form=form, files=files)
 
 

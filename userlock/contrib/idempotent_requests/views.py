@@ -107,7 +107,8 @@ def check_length(length: int | str | None, most: int) -> None:
     """
     # (Of another text its server, or framework, takes no body.)
     if isinstance(length, str):
-        length = int(length) if length.isdecimal() else 0
+        digits = length.lstrip("0") if length.isdecimal() else ""
+        length = int(digits[:18] or 0)  # more of them are none that int() must take
     if length is not None and length > most:
         raise RequestTooLarge(most)
 

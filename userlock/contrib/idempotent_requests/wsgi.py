@@ -67,6 +67,9 @@ class Flows(idempotency.Flows):
                 if environ["REQUEST_METHOD"] not in known.methods:
                     return app(environ, start_response)
                 body = _body(environ, known.max_bytes)
+                if body is None:
+                    start_response("400 Bad Request", [("Content-Type", "text/plain")])
+                    return [b"The body is shorter than its length."]
                 environ["wsgi.input"] = io.BytesIO(body)
                 user_id = check_lock_id(user(environ))
                 found = environ.get(_HEADER) if key is None else key(environ)
@@ -85,12 +88,18 @@ class Flows(idempotency.Flows):
         return decorate
 
 
-def _body(environ: WSGIEnvironment, most: int) -> bytes:
+def _body(environ: WSGIEnvironment, most: int) -> bytes | None:
+    """Return the body; None if its end has not come: its client is gone, and sends it again."""
     length = environ.get("CONTENT_LENGTH") or ""
     check_length(length, most)
     body = b""
     if length.isdecimal():
-        body = environ["wsgi.input"].read(int(length))
+        left = int(length)
+        while left and (piece := environ["wsgi.input"].read(left)):
+            body += piece
+            left -= len(piece)
+        if left:
+            return None
     elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
         body = environ["wsgi.input"].read(most + 1)
         check_length(len(body), most)
