@@ -84,20 +84,19 @@ class Worker:
             fencing=self._fencing,
         )
         ended = "done"
-        with (
-            self._client.context(global_cache=self._cache, namespace=operation.namespace),
-            userlock.scope(
-                self._service,
-                settings=settings,
-                priority="batch" if operation.batch else "interactive",
-            ),
-        ):
-            request = Request(operation, self._recorder, self)
-            try:
-                _run(request)
-            except (userlock.LockError, google_errors.GoogleAPIError, *CACHE_TROUBLE) as error:
-                # Before a write: the operation was not allowed to begin, or could not read.
-                ended = type(error).__name__
+        try:
+            with (
+                self._client.context(global_cache=self._cache, namespace=operation.namespace),
+                userlock.scope(
+                    self._service,
+                    settings=settings,
+                    priority="batch" if operation.batch else "interactive",
+                ),
+            ):
+                _run(Request(operation, self._recorder, self))
+        except (userlock.LockError, google_errors.GoogleAPIError, *CACHE_TROUBLE) as error:
+            # The operation was not allowed to begin, could not read, or has not looked at a write.
+            ended = type(error).__name__
         if ended != "done":
             time.sleep(_AFTER_ERROR_SECONDS)  # no client retries at once
         kind = f"{operation.way.name}{' in a transaction' if operation.in_transaction else ''}"
