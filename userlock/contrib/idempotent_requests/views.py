@@ -99,6 +99,10 @@ def digest_of(read: Callable[[int], bytes]) -> str:
     return digest.hexdigest()
 
 
+#: Of a Content-Length.
+_MOST_DIGITS = 18
+
+
 def check_length(length: int | str | None, most: int) -> None:
     """Refuse a body by its header Content-Length, before it is read.
 
@@ -107,8 +111,9 @@ def check_length(length: int | str | None, most: int) -> None:
     """
     # (Of another text its server, or framework, takes no body.)
     if isinstance(length, str):
-        digits = length.lstrip("0") if length.isdecimal() else ""
-        length = int(digits[:18] or 0)  # more of them are none that int() must take
+        if len(length) > _MOST_DIGITS:  # int() takes no thousands of them, be they zeros
+            raise RequestTooLarge(most)
+        length = int(length) if length.isdecimal() else 0
     if length is not None and length > most:
         raise RequestTooLarge(most)
 
