@@ -200,7 +200,7 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
         (hooks, "cached_miss_is_good", lambda *_: True),
     ],
     Mutation.HELD_TO_COMMIT: [(DatastoreParticipant, "postpone", _release_at_once)],
-    Mutation.BATCH_STANDS_BACK: [(Record, "_ranks_as_interactive", lambda *_: True)],
+    Mutation.BATCH_STANDS_BACK: [(Record, "_ranks_as_batch", lambda *_: False)],
     Mutation.AGREED_SERVER: [
         (ShardedMemcacheStore, "shard_of", lambda self, _: os.getpid() % len(self.servers))
     ],

@@ -122,7 +122,7 @@ def test_impatient_waiters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
+    monkeypatch.setattr(Record, "_ranks_as_batch", lambda *_: False)
     _find_a_violation(MemoryStore, "batch overtook")
 
 

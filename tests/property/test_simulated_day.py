@@ -157,7 +157,7 @@ def test_batch_is_served_in_a_rush_that_lasts_for_ten_minutes() -> None:
 
 
 def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
+    monkeypatch.setattr(Record, "_ranks_as_batch", lambda *_: False)
     simulation = Simulation(Day(0.5, seed=1, interactive_thinks=0.5))
     with pytest.raises(AssertionError):
         simulation.run()  # the watch reports violations

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -52,8 +53,14 @@ MOST_WAITERS = 200
 #: The entry that makes a new version of a record, and changes nothing else.
 CHANGE = b"\n#"
 
-_PRIORITIES = {b"+i": Priority.INTERACTIVE, b"~i": Priority.INTERACTIVE}
-_PRIORITIES |= {b"+b": Priority.BATCH, b"~b": Priority.BATCH}
+_REST = rb"(.{0,%d})" % _MOST_LINE_BYTES
+#: A waiter's line: its mark, and what is copied to the next record: priority, token, begin of the
+#: wait, details.
+_WAITER = rb"([+~])(([ib]) ([^ \n]+) (-?\d{1,12}(?:\.\d{1,9})?) " + _REST + b")"
+#: Any line behind the first: a waiter's, or a mark, a token and a note.
+_LINES = re.compile(b"^(?:" + _WAITER + rb"|([=^!?<]) ([^ \n]*) ?" + _REST + b")$", re.MULTILINE)
+_Line = tuple[bytes, ...]
+_MARK, _COPY, _PRIORITY, _TOKEN, _SINCE, _DETAILS = range(6)
 
 
 class Waiter(NamedTuple):
@@ -90,43 +97,17 @@ class BlockedOn(NamedTuple):
     token: str
 
 
-class _Entry(NamedTuple):
-    """A waiter in the queue."""
-
-    token: bytes
-    priority: Priority
-    since: float
-    #: Its details, as JSON.
-    details: bytes
-    #: The same in the next record.
-    copy: bytes
-    #: Whether the waiter has lost its position before.
-    again: bool
-
-
-def _entry(line: bytes) -> _Entry | None:
-    """Return the entry that adds a waiter to the queue; None if it makes no sense."""
-    mark, _, rest = line.partition(b" ")
-    try:
-        token, since, details = rest.split(b" ", 2)
-        copy = b"\n+%b %b" % (mark[1:], rest)
-        return _Entry(token, _PRIORITIES[mark], finite(since), details, copy, mark[:1] == b"~")
-    except (KeyError, ValueError):
-        return None
-
-
-def _in_order(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Return entries with those that queued again where they began to wait."""
-    found: list[_Entry] = []
-    #: For each entry the latest begin of a wait up to there: ascending, so it can be searched.
+def _in_order(lines: Iterable[_Line]) -> list[bytes]:
+    """Return the tokens of waiters, with those that queued again where they began to wait."""
+    found: list[bytes] = []
+    #: For each waiter the latest begin of a wait up to there: ascending, so it can be searched.
     latest: list[float] = []
-    for entry in entries:
-        index = len(found)
-        since = max(entry.since, latest[-1]) if latest else entry.since
-        if entry.again:  # before the first one that began to wait later, by the waiters' clocks
-            index = bisect.bisect_right(latest, entry.since)
-            since = entry.since
-        found.insert(index, entry)
+    for line in lines:
+        index, began = len(found), float(line[_SINCE])
+        since = max(began, latest[-1]) if latest else began
+        if line[_MARK] == b"~":  # before the first that began to wait later, by the waiters' clocks
+            index, since = bisect.bisect_right(latest, began), began
+        found.insert(index, line[_TOKEN])
         latest.insert(index, since)
     return found
 
@@ -171,43 +152,41 @@ class Record:
         text = stored.record
         if len(text) > MAX_RECORD_BYTES:
             text = b""  # no store gave it room: another program's, so nobody can take the lock
-        self._holder_line, *lines = text.split(b"\n")
+        self._holder_line, _, log = text.partition(b"\n")
         if len(self._holder_line) > _MOST_LINE_BYTES:
-            self._holder_line, lines = b"", []
+            self._holder_line = log = b""
         self.holder = Holder.decode(self._holder_line)
         self._done: dict[bytes, bytes] = {}
         self._aged: dict[bytes, None] = {}
         self._blocked: dict[bytes, bytes] = {}
         self._predecessor = b""
         self._reserved_for: frozenset[bytes] = frozenset()
-        waiting: dict[bytes, _Entry] = {}
-        for line in lines:
-            if len(line) <= _MOST_LINE_BYTES:
-                self._parse(line, waiting)
-        #: The waiters, in the order of service.
-        self._queue = _in_order(waiting.values())
-        self._queue.sort(key=lambda entry: not self._ranks_as_interactive(entry))
-
-    def _parse(self, line: bytes, waiting: dict[bytes, _Entry]) -> None:
-        mark, _, rest = line.partition(b" ")
-        if mark in _PRIORITIES:
-            entry = _entry(line) if len(waiting) < MOST_WAITERS else None
+        #: The lines of the waiters, by token.
+        self._lines: dict[bytes, _Line] = {}
+        for line in _LINES.findall(log):
+            token = line[_TOKEN]
+            if not token:
+                self._note(line[-3], line[-2], line[-1])
             # It may have been sent twice, after a lost reply.
-            if entry is not None and entry.token not in self._done:
-                waiting.setdefault(entry.token, entry)
-        elif mark == b"=":
-            token, _, note = rest.partition(b" ")
+            elif len(self._lines) < MOST_WAITERS and token not in self._done:
+                self._lines.setdefault(token, line)
+        again = b"\n~" in text
+        tokens = _in_order(self._lines.values()) if again else self._lines
+        #: The waiters, in the order of service.
+        self._queue = sorted(tokens, key=self._ranks_as_batch)
+
+    def _note(self, mark: bytes, token: bytes, note: bytes) -> None:
+        if mark == b"=":
             self._done.setdefault(token, note)
-            waiting.pop(token, None)
+            self._lines.pop(token, None)
         elif mark == b"^":
-            self._aged[rest] = None
+            self._aged[token] = None
         elif mark == b"<":
-            self._predecessor = rest
+            self._predecessor = b"%b %b" % (token, note)
         elif mark == b"!":
-            token, _, other = rest.partition(b" ")
-            self._blocked[token] = other
-        elif mark == b"?" and rest == self.holder.token.encode():
-            self._reserved_for = frozenset(waiting)
+            self._blocked[token] = note
+        elif mark == b"?" and token == self.holder.token.encode():
+            self._reserved_for = frozenset(self._lines)
 
     # --- the holder -------------------------------------------------------------------------
 
@@ -261,29 +240,29 @@ class Record:
 
     # --- the queue --------------------------------------------------------------------------
 
-    def _ranks_as_interactive(self, entry: _Entry) -> bool:
-        return entry.priority is Priority.INTERACTIVE or entry.token in self._aged
+    def _ranks_as_batch(self, token: bytes) -> bool:
+        return self._lines[token][_PRIORITY] == b"b" and token not in self._aged
 
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
         own = token.encode()
-        return next((index for index, each in enumerate(self._queue) if each.token == own), None)
+        return self._queue.index(own) if own in self._lines else None
 
     def next_token(self) -> str:
         """Return the token of the first waiter; empty if there is none."""
-        return self._queue[0].token.decode("latin-1") if self._queue else ""
+        return self._queue[0].decode("latin-1") if self._queue else ""
 
-    def _ahead_of(self, token: str) -> list[_Entry]:
+    def _ahead_of(self, token: str) -> list[bytes]:
         """Return the waiters before `token`: all, if it is not queued."""
         return self._queue[: self.position_of(token)]
 
     def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
         """Return the tokens of the waiters before `token`."""
-        return frozenset(entry.token for entry in self._ahead_of(token))
+        return frozenset(self._ahead_of(token))
 
     def processes_ahead_of(self, token: str) -> int:
         """Return the number of processes of the waiters before `token`."""
-        return len({process_of(each) for each in self.tokens_ahead_of(token)})
+        return len({process_of(each) for each in self._ahead_of(token)})
 
     def is_turn_of(self, token: str) -> bool:
         """Return whether the lock is free, and the waiters before `token` had time to claim it.
@@ -293,7 +272,7 @@ class Record:
         ahead = self._ahead_of(token) if self.free else None
         if not ahead:
             return ahead is not None
-        return self.lapsed and all(entry.token in self._reserved_for for entry in ahead)
+        return self.lapsed and self._reserved_for.issuperset(ahead)
 
     def can_be_reserved_by(self, token: str) -> bool:
         """Return whether the lock is free, others are queued, and no reservation runs for them."""
@@ -303,7 +282,7 @@ class Record:
     def _processes_besides(self, token: str) -> int:
         """Return the number of waiting processes, `token` not counted."""
         own = token.encode()
-        return len({process_of(entry.token) for entry in self._queue if entry.token != own})
+        return len({process_of(each) for each in self._queue if each != own})
 
     @property
     def empty(self) -> bool:
@@ -317,20 +296,27 @@ class Record:
 
     def interactive_waits(self) -> bool:
         """Return whether an interactive request waits, or batch work that ranks as one."""
-        return bool(self._queue) and self._ranks_as_interactive(self._queue[0])
+        return bool(self._queue) and not self._ranks_as_batch(self._queue[0])
 
     def waiters(self) -> list[Waiter]:
         """Return the waiters, in the order of service."""
-        return [
-            Waiter(
-                printable(entry.token.decode("latin-1")),
-                entry.priority.value,
-                entry.since,
-                *_details(entry),
-                entry.token in self._aged,
-            )
-            for entry in self._queue
-        ]
+        return [self._waiter(token) for token in self._queue]
+
+    def next_besides(self, token: str) -> Waiter | None:
+        """Return the first waiter that is not `token`; None if there is none."""
+        own = token.encode()
+        return next((self._waiter(each) for each in self._queue if each != own), None)
+
+    def _waiter(self, token: bytes) -> Waiter:
+        line = self._lines[token]
+        priority = Priority.BATCH if line[_PRIORITY] == b"b" else Priority.INTERACTIVE
+        return Waiter(
+            printable(token.decode("latin-1")),
+            priority.value,
+            float(line[_SINCE]),
+            *_details(line[_DETAILS]),
+            token in self._aged,
+        )
 
     # --- the next record --------------------------------------------------------------------
 
@@ -346,7 +332,7 @@ class Record:
         own = token.encode()
         queue = self._queue[len(self._ahead_of(token)) :] if passing else self._queue
         begin = claim_record + b"\n< " + self._origin()
-        return self._record(begin, (entry for entry in queue if entry.token != own))
+        return self._record(begin, (each for each in queue if each != own))
 
     def _origin(self) -> bytes:
         """Return the last holder's token, and how its lease ended."""
@@ -370,7 +356,7 @@ class Record:
         """
         left = besides.encode() if leaving else b""
         begin = claim_record + b"\n< " + self._origin()
-        record = self._record(begin, (entry for entry in self._queue if entry.token != left))
+        record = self._record(begin, (each for each in self._queue if each != left))
         # One more, for the last of them to notice that it is its turn.
         seconds = PATIENCE_SECONDS * (self._processes_besides(besides) + 1)
         return record + done(token) + b"\n? " + token.encode(), seconds
@@ -391,11 +377,12 @@ class Record:
         length = len(self.stored.record)
         return length > _LONG_BYTES and not self.free and len(self.compacted()) <= length / 2
 
-    def _record(self, begin: bytes, queue: Iterable[_Entry]) -> bytes:
-        return b"".join([begin, *(self._copy_of(entry) for entry in queue)])
+    def _record(self, begin: bytes, tokens: Iterable[bytes]) -> bytes:
+        return b"".join([begin, *map(self._copy_of, tokens)])
 
-    def _copy_of(self, entry: _Entry) -> bytes:
-        return entry.copy + b"\n^ " + entry.token if entry.token in self._aged else entry.copy
+    def _copy_of(self, token: bytes) -> bytes:
+        copy = b"\n+" + self._lines[token][_COPY]
+        return copy + b"\n^ " + token if token in self._aged else copy
 
 
 def _operator(note: bytes) -> str:
@@ -408,9 +395,9 @@ def _operator(note: bytes) -> str:
         return "somebody"
 
 
-def _details(entry: _Entry) -> tuple[str, str]:
+def _details(text: bytes) -> tuple[str, str]:
     try:
-        process, request, *_ = json.loads(entry.details)
+        process, request, *_ = json.loads(text)
         return printable(process), printable(request)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return "", ""

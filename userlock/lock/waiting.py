@@ -131,9 +131,9 @@ class Attempt:
             self.holder = record.holder
             self.blocked_by = record.holder.describe()
             return
-        others = [each for each in record.waiters() if each.token != self.claim.token]
-        if others:
-            name = show_request(others[0].request) or others[0].process
+        first = record.next_besides(self.claim.token)
+        if first is not None:
+            name = show_request(first.request) or first.process
             self.blocked_by = f"{name} (next in the queue)"
         else:
             self.blocked_by = "a holder that had just left"

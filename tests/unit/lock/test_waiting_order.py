@@ -104,7 +104,7 @@ class TestPriority:
         self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(Record, "_ranks_as_interactive", lambda *_: True)
+        monkeypatch.setattr(Record, "_ranks_as_batch", lambda *_: False)
         self.people_and_jobs(crowd)
         assert crowd.order == ["holder", "job-1", "ann", "job-2", "bob"]
         assert crowd.violations
