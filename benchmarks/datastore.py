@@ -1,4 +1,4 @@
-"""The Datastore emulator: its start, throughput and memory.
+"""The Datastore emulator: its start, throughput, processor time and memory.
 
 Requests are prepared beforehand and sent on plain gRPC channels, so that only the server is
 measured. Clients and server share the machine. The floor is a gRPC server in Python that returns
@@ -11,6 +11,7 @@ indexes it costs nearly the same.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import resource
 import statistics
@@ -44,17 +45,20 @@ CLIENTS = 8
 _SERVICE = "/google.datastore.v1.Datastore/"
 #: The number of entities per commit while the data is created.
 _TOGETHER = 500
+#: The begin of the metrics of processor time.
+_CPU = "CPU, "
 
 
 def run(*, quick: bool) -> Section:
     """Measure; about two minutes, or 10 seconds if `quick`."""
     starts, seconds, rounds = (1, 0.2, 10) if quick else (5, 3.0, 100)
     few, many, on_disk = (100, 1_000, 1_000) if quick else (1_000, 100_000, 1_000_000)
+    summed = 500 if quick else 5_000
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="userlock-bench-")))
         tables = [
             _start(folder, starts, on_disk),
-            _requests(stack, folder, rounds, seconds),
+            *_requests(stack, folder, rounds, seconds, summed),
             *_queries(stack, folder, rounds, few, many),
         ]
     return Section(
@@ -64,6 +68,7 @@ def run(*, quick: bool) -> Section:
             f"Prepared requests on plain gRPC channels. Start: from the process to its first "
             f"reply, the median of {starts}. Lookup: one client, one key. Lookups and commits per "
             f"second: one client, and {CLIENTS} at once, one entity each, everything in memory. "
+            f"CPU: the server's processor time per operation, of all its threads. "
             f"Beside Google's emulators where a Cloud SDK with them is installed."
         ),
         tables=tuple(tables),
@@ -76,8 +81,9 @@ def run(*, quick: bool) -> Section:
 class _Server:
     """A child that serves gRPC."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, pid: int) -> None:
         self.address = address
+        self.pid = pid
         self._channel = self.channel()
 
     def channel(self) -> Any:
@@ -89,6 +95,21 @@ class _Server:
         method: Callable[..., bytes] = self._channel.unary_unary(_SERVICE + name)
         return method
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time of its threads, without those that have ended."""
+        nanoseconds = 0
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has just ended
+                nanoseconds += int((thread / "schedstat").read_text().split()[0])
+        return nanoseconds / 1e9
+
+    @contextlib.contextmanager
+    def metered(self, seconds: list[float]) -> Iterator[None]:
+        """Append the processor time that the server takes during the block."""
+        before = self.cpu_seconds()
+        yield
+        seconds.append(self.cpu_seconds() - before)
+
     def close(self) -> None:
         self._channel.close()
 
@@ -97,12 +118,12 @@ class _OwnServer(_Server):
     """One of this project."""
 
     def __init__(self, child: Child, port: int) -> None:
-        super().__init__(f"127.0.0.1:{port}")
+        super().__init__(f"127.0.0.1:{port}", child.pid)
         self.child = child
 
     def resident_bytes(self) -> int:
         """Return the memory of the process."""
-        pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * resource.getpagesize()
 
     def close(self) -> None:
@@ -145,8 +166,8 @@ def _served(
 @contextlib.contextmanager
 def _googles(name: str, file: Path, folder: Path) -> Iterator[_Server]:
     """Run one of Google's emulators, until the block ends."""
-    with servers.started(name, file, folder) as address:
-        server = _Server(address)
+    with servers.started(name, file, folder) as running:
+        server = _Server(running.address, running.pid)
         try:
             yield server
         finally:
@@ -207,6 +228,18 @@ def _query(kind: str) -> bytes:
     return _bytes(messages.RunQueryRequest(project_id=PROJECT, query=query))
 
 
+def _sum(kind: str) -> bytes:
+    """Return a sum of the points of all entities."""
+    total = queries.AggregationQuery.Aggregation.Sum(
+        property=queries.PropertyReference(name="points")
+    )
+    query = queries.AggregationQuery(
+        nested_query=queries.Query(kind=[queries.KindExpression(name=kind)]),
+        aggregations=[queries.AggregationQuery.Aggregation(sum=total, alias="points")],
+    )
+    return _bytes(messages.RunAggregationQueryRequest(project_id=PROJECT, aggregation_query=query))
+
+
 def _fill(server: _Server, kind: str, count: int) -> None:
     commit = server.method("Commit")
     for first in range(0, count, _TOGETHER):
@@ -257,56 +290,118 @@ def _seconds_to_answer(arguments: tuple[str, ...]) -> float:
         process.communicate()
 
 
-def _requests(stack: contextlib.ExitStack, folder: Path, rounds: int, seconds: float) -> Table:
+def _requests(
+    stack: contextlib.ExitStack, folder: Path, rounds: int, seconds: float, summed: int
+) -> Iterator[Table]:
     contenders: dict[str, _Server] = {
         FLOOR: stack.enter_context(_floor(folder)),
         EMULATOR: stack.enter_context(_emulator(folder)),
     }
     for name, file in servers.installed().items():
         contenders[f"Google's {name} emulator"] = stack.enter_context(_googles(name, file, folder))
+    emulators = {name: server for name, server in contenders.items() if name != FLOOR}
     lookup = _lookup("Learner", 1)
     commits = [_commit("Learner", range(number, number + 1)) for number in range(1_000)]
-    for name, server in contenders.items():
-        if name != FLOOR:
-            _fill(server, "Learner", 1_000)
-    times = interleave(
-        [
-            Contender(name=name, operations=repeat(partial(server.method("Lookup"), lookup)))
-            for name, server in contenders.items()
-        ],
-        rounds=rounds,
-        operations=20,
+    for server in emulators.values():
+        _fill(server, "Learner", 1_000)
+        _fill(server, "Summed", summed)
+    calls = list(
+        _calls(contenders, "Lookup", lookup, rounds, operations=20, metric="lookup", baseline=FLOOR)
     )
-    figures = list(compared(times, metric="lookup p50", baseline=FLOOR))
     for clients in (1, CLIENTS):
         for name, server in contenders.items():
             for metric, rpc, requests in (
                 (f"lookups, {counted(clients, 'client')}", "Lookup", [lookup]),
                 (f"commits, {counted(clients, 'client')}", "Commit", commits),
             ):
-                figures.append(
-                    Measurement(
-                        contender=name,
-                        metric=metric,
-                        value=_rate(server, rpc, requests, seconds, clients),
-                        unit="per second",
-                        samples=1,
-                    )
-                )
-    figures += _bulk_loads(contenders, rounds)
-    return Table(title="requests", measurements=tuple(figures))
+                calls += _rate(name, server, metric, rpc, requests, seconds, clients)
+    sums = _calls(
+        {name: server for name, server in emulators.items() if _has_sums(server)},
+        "RunAggregationQuery",
+        _sum("Summed"),
+        rounds,
+        operations=2,
+        metric=f"sum of {summed:,}",
+        baseline=EMULATOR,
+    )
+    calls += [*sums, *_bulk_loads(emulators, rounds)]
+    yield Table(
+        title="requests",
+        measurements=tuple(each for each in calls if not each.metric.startswith(_CPU)),
+    )
+    yield Table(
+        title="CPU of the server per operation",
+        measurements=tuple(
+            dataclasses.replace(each, metric=each.metric.removeprefix(_CPU))
+            for each in calls
+            if each.metric.startswith(_CPU)
+        ),
+    )
+
+
+def _calls(
+    contenders: Mapping[str, _Server],
+    rpc: str,
+    request: bytes,
+    rounds: int,
+    *,
+    operations: int,
+    metric: str,
+    baseline: str,
+) -> Iterator[Measurement]:
+    """Measure one request of one client: its time and the server's CPU."""
+    spent: dict[str, list[float]] = {name: [] for name in contenders}
+    times = interleave(
+        [
+            Contender(
+                name=name,
+                operations=repeat(partial(server.method(rpc), request)),
+                around=partial(server.metered, spent[name]),
+            )
+            for name, server in contenders.items()
+        ],
+        rounds=rounds,
+        operations=operations,
+    )
+    yield from compared(times, metric=f"{metric} p50", baseline=baseline)
+    for name, each in spent.items():
+        yield _cpu(name, metric, sum(each), len(each) * operations)
+
+
+def _has_sums(server: _Server) -> bool:
+    """Return whether the server has aggregations; Google's older emulator has none."""
+    try:
+        server.method("RunAggregationQuery")(_sum("Summed"))
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return False
+    return True
+
+
+def _cpu(name: str, metric: str, seconds: float, count: int) -> Measurement:
+    return Measurement(
+        contender=name,
+        metric=f"{_CPU}{metric}",
+        value=seconds / count * 1e6,
+        unit="us",
+        samples=count,
+    )
 
 
 def _bulk_loads(contenders: Mapping[str, _Server], rounds: int) -> Iterator[Measurement]:
     """Measure commits of many new entities by one client, in turn."""
     loads = [_commit("Bulk", range(first, first + _TOGETHER)) for first in _firsts(rounds)]
-    seconds: dict[str, list[float]] = {name: [] for name in contenders if name != FLOOR}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    spent: dict[str, list[float]] = {name: [] for name in contenders}
     for load in loads:
         for name, took in seconds.items():
-            began = time.perf_counter()
-            contenders[name].method("Commit")(load)
-            took.append(time.perf_counter() - began)
+            with contenders[name].metered(spent[name]):
+                began = time.perf_counter()
+                contenders[name].method("Commit")(load)
+                took.append(time.perf_counter() - began)
     for name, took in seconds.items():
+        yield _cpu(name, f"entity in commits of {_TOGETHER}", sum(spent[name]), rounds * _TOGETHER)
         yield Measurement(
             contender=name,
             metric=f"entities in commits of {_TOGETHER}",
@@ -320,8 +415,16 @@ def _firsts(rounds: int) -> range:
     return range(0, rounds * _TOGETHER, _TOGETHER)
 
 
-def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float, clients: int) -> float:
-    """Return the requests per second of concurrent clients."""
+def _rate(
+    name: str,
+    server: _Server,
+    metric: str,
+    rpc: str,
+    requests: list[bytes],
+    seconds: float,
+    clients: int,
+) -> Iterator[Measurement]:
+    """Measure the requests per second of concurrent clients, and the server's CPU."""
     done = [0] * clients
     begin = threading.Barrier(clients + 1)
     over = threading.Event()
@@ -340,14 +443,19 @@ def _rate(server: _Server, rpc: str, requests: list[bytes], seconds: float, clie
     for thread in threads:
         thread.start()
     begin.wait()
-    began = time.perf_counter()
-    over.wait(seconds)
-    took = time.perf_counter() - began
-    count = sum(done)
+    spent: list[float] = []
+    with server.metered(spent):
+        began = time.perf_counter()
+        over.wait(seconds)
+        took = time.perf_counter() - began
+        count = sum(done)
     over.set()
     for thread in threads:
         thread.join()
-    return count / took
+    yield Measurement(
+        contender=name, metric=metric, value=count / took, unit="per second", samples=1
+    )
+    yield _cpu(name, metric, spent[0], count)
 
 
 def _queries(

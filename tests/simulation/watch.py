@@ -314,7 +314,8 @@ class Watch:
         seen = lock.seen
         assert seen is not None
         # That of a free lock is nobody's: a waiter that leaves last removes it.
-        own = seen.released or self.owners[seen.holder] is who
+        free = seen.released or self._clock.now() >= lock.lapses_at
+        own = free or self.owners[seen.holder] is who
         if not own or self.relied_on(seen.holder):
             self._violation(lock_id, f"{who.name} removed a record that was not its own")
         if seen.queue:

@@ -80,9 +80,9 @@ def _address(name: str, given: str | None) -> Iterator[str]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="compare-emulators-") as folder,
-        servers.started(name, servers.installed()[name], Path(folder)) as address,
+        servers.started(name, servers.installed()[name], Path(folder)) as running,
     ):
-        yield address
+        yield running.address
 
 
 def _compare(name: str, theirs: str, seeds: Sequence[int], *, known_too: bool) -> int:

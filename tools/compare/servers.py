@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from sample_app.stack import ports
 from sample_app.stack.children import Child
@@ -39,9 +40,16 @@ def installed() -> Mapping[str, Path]:
     return {name: file for name, file in files.items() if file.exists()}
 
 
+class Running(NamedTuple):
+    """A running emulator."""
+
+    address: str
+    pid: int
+
+
 @contextmanager
-def started(name: str, file: Path, folder: Path) -> Iterator[str]:
-    """Run one of Google's emulators with its data in memory, and yield its address.
+def started(name: str, file: Path, folder: Path) -> Iterator[Running]:
+    """Run one of Google's emulators with its data in memory.
 
     Raises:
         ChildDied: it does not start.
@@ -59,7 +67,7 @@ def started(name: str, file: Path, folder: Path) -> Iterator[str]:
     child.start()
     try:
         child.wait_until_it_answers(_START_SECONDS)
-        yield f"127.0.0.1:{port}"
+        yield Running(f"127.0.0.1:{port}", child.pid)
     finally:
         child.stop()
 
