@@ -234,15 +234,20 @@ class LeaseProtocol:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    async def look(self, lock_id: str, *, hurry: bool = False) -> Record | None:
+    async def look(
+        self, lock_id: str, *, hurry: bool = False, known: Record | None = None
+    ) -> Record | None:
         """Return the record; None if there is none.
 
         Args:
             lock_id: the lock.
             hurry: as for `LeaseStore.read`.
+            known: the record as it was read before.
         """
         stored = await self.store.aread(lock_id, hurry=hurry)
-        return None if stored is None else Record(stored)
+        if stored is None:
+            return None
+        return Record(stored) if known is None else known.again(stored)
 
     async def join(self, claim: Claim, *, again: bool = False) -> Record | None:
         """Join the queue; return the record, None if there is none. Safe to repeat."""

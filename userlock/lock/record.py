@@ -145,6 +145,7 @@ class Record:
     Attributes:
         stored: as given.
         holder: the holder that the record names.
+        released: whether the holder has released the lock.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -174,6 +175,15 @@ class Record:
         tokens = _in_order(self._lines.values()) if again else self._lines
         #: The waiters, in the order of service.
         self._queue = sorted(tokens, key=self._ranks_as_batch)
+        self.released = self.holder.token.encode() in self._done
+
+    def again(self, stored: Stored) -> Record:
+        """Return the record as it was read once more; it is parsed if it has changed."""
+        if stored.record != self.stored.record:
+            return Record(stored)
+        same = Record.__new__(Record)
+        vars(same).update(vars(self), stored=stored)
+        return same
 
     def _note(self, mark: bytes, token: bytes, note: bytes) -> None:
         if mark == b"=":
@@ -194,11 +204,6 @@ class Record:
     def lapsed(self) -> bool:
         """Return whether the lease's time is over."""
         return self.stored.lapsed
-
-    @property
-    def released(self) -> bool:
-        """Return whether the holder has released the lock."""
-        return self.holder.token.encode() in self._done
 
     @property
     def free(self) -> bool:

@@ -531,8 +531,11 @@ class _Wait:
 
     async def _look(self) -> Record | None:
         self._about_to_decide_on(self._clock.now())
+        lock_id = self._claim.lock_id
+        latest = self._parts.local.latest(lock_id)
+        known = self._seen if latest is None else latest.record
         try:
-            record = await self._ask(self._protocol.look, self._claim.lock_id)
+            record = await self._ask(self._protocol.look, lock_id, known=known)
         except StoreUnavailable as trouble:
             if not trouble.of_demand:
                 raise

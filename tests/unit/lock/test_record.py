@@ -87,6 +87,16 @@ class TestHolder:
         on = BlockedOn("other", 1.0, "4f05")
         assert log.add(blocked("0ther", on)).record.blocked_on is None
 
+    def test_what_is_read_again_is_as_it_is_stored_then(self, log: Log) -> None:
+        """Its time may have ended meanwhile, although nobody has changed it."""
+        first = log.record
+        log.lapsed = True
+        assert (first.again(log.record.stored).free, first.free) == (True, False)
+        log.joined_by("a").add(done(log.holder.token))
+        changed = first.again(log.record.stored)
+        assert (changed.released, changed.next_token()) == (True, log["a"].token)
+        assert (first.released, first.empty) == (False, True)
+
 
 class TestQueue:
     def test_waiters_are_served_in_order_of_arrival(self, log: Log) -> None:
