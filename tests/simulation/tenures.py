@@ -85,7 +85,7 @@ class Tenures:
         if ending is None:
             if not lease.unsettled:  # else a late command may have restored it since
                 self._violation(lease, "was reported as released, but still exists")
-        elif ending.how in ("removed", "released", "released late"):
+        elif ending.how in ("removed", "removed late", "released", "released late"):
             return
         elif ending.at < asked_at and (faultless or ending.how not in _ACCIDENTS):
             self._violation(lease, f"was reported as released, but was {ending.how} before")

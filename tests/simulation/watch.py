@@ -314,13 +314,13 @@ class Watch:
         seen = lock.seen
         assert seen is not None
         # That of a free lock is nobody's: a waiter that leaves last removes it.
-        own = seen.released or self.owners[seen.holder] is who
-        free = own or self._clock.now() >= lock.lapses_at
-        if not free or self.relied_on(seen.holder):
+        lapsed = self._clock.now() >= lock.lapses_at
+        own = seen.released or lapsed or self.owners[seen.holder] is who
+        if not own or self.relied_on(seen.holder):
             self._violation(lock_id, f"{who.name} removed a record that was not its own")
         if seen.queue:
             self._violation(lock_id, "a record was removed with waiters in its queue")
-        self._end(seen.holder, "removed" if own else "taken")
+        self._end(seen.holder, "removed late" if lapsed else "removed")
         lock.seen, lock.free_since = None, None
 
     def _appended(self, who: Process, lock: _Lock, lock_id: str, line: bytes) -> None:
