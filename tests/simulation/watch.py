@@ -66,6 +66,7 @@ class Watch:
         queued_at: the begin of each token's queueing, as a number in the order of writes.
         aged_at: the ageing of batch, likewise.
         displaced: tokens that have lost their place, by being overtaken or with the data.
+        left_out: tokens of entries for which there was no record, or no room in it.
         relied_on: returns whether the owner of a token believes it holds the lock. Set by the
             user of the watch.
         breakers: processes that are breaking a lock now, once per call.
@@ -82,6 +83,7 @@ class Watch:
         self.queued_at: dict[str, int] = {}
         self.aged_at: dict[str, int] = {}
         self.displaced: set[str] = set()
+        self.left_out: set[str] = set()
         self.relied_on: Callable[[str], bool] = lambda token: False
         self.breakers: list[Process] = []
 
@@ -129,11 +131,11 @@ class Watch:
     def append(self, who: Process, lock_id: str, line: bytes) -> Stored | None:
         lock = self._before(lock_id)
         stored = self.store.append(lock_id, line)
-        if stored is not None and stored.record.endswith(line):  # there may be no room for it
-            # The end of a hold may come with those of the waiters that it was handed over to.
-            for entry in line.decode().split("\n")[1:]:
-                self._appended(who, lock, lock_id, f"\n{entry}".encode())
+        if stored is not None and stored.record.endswith(line):
+            self._appended(who, lock, lock_id, line)
             lock.seen = parse_record(stored.record)
+        else:
+            self.left_out.add(tokens_in(line)[1])
         return stored
 
     # --- accidents --------------------------------------------------------------------------
@@ -329,7 +331,8 @@ class Watch:
         assert lock.seen is not None
         if kind[0] in "+~":
             self.owners.setdefault(token, who)
-            if token in self.queued_at and token not in lock.seen.queue:
+            before = token in self.queued_at or token in self.left_out
+            if before and token not in lock.seen.queue:
                 self.displaced.add(token)  # it is queued again, at the place of its own clock
             self.queued_at.setdefault(token, self._writes)
             return
