@@ -66,7 +66,6 @@ class Watch:
         queued_at: the begin of each token's queueing, as a number in the order of writes.
         aged_at: the ageing of batch, likewise.
         displaced: tokens that have lost their place, by being overtaken or with the data.
-        left_out: tokens of entries for which there was no record, or no room in it.
         relied_on: returns whether the owner of a token believes it holds the lock. Set by the
             user of the watch.
         breakers: processes that are breaking a lock now, once per call.
@@ -83,7 +82,6 @@ class Watch:
         self.queued_at: dict[str, int] = {}
         self.aged_at: dict[str, int] = {}
         self.displaced: set[str] = set()
-        self.left_out: set[str] = set()
         self.relied_on: Callable[[str], bool] = lambda token: False
         self.breakers: list[Process] = []
 
@@ -134,8 +132,6 @@ class Watch:
         if stored is not None and stored.record.endswith(line):
             self._appended(who, lock, lock_id, line)
             lock.seen = parse_record(stored.record)
-        else:
-            self.left_out.add(tokens_in(line)[1])
         return stored
 
     # --- accidents --------------------------------------------------------------------------
@@ -331,9 +327,11 @@ class Watch:
         assert lock.seen is not None
         if kind[0] in "+~":
             self.owners.setdefault(token, who)
-            before = token in self.queued_at or token in self.left_out
-            if before and token not in lock.seen.queue:
-                self.displaced.add(token)  # it is queued again, at the place of its own clock
+            # It is queued again, at the place of its own clock: its entry was lost, perhaps on its
+            # way.
+            again = token in self.queued_at or kind[0] == "~"
+            if again and token not in lock.seen.queue:
+                self.displaced.add(token)
             self.queued_at.setdefault(token, self._writes)
             return
         if kind == "^":
