@@ -195,9 +195,9 @@ def _drop(request: Request) -> None:
 
 
 def _begin_and_drop(request: Request, name: str, entity: Any, begun: list[Write]) -> None:
-    """Begin a put, or a delete of an entity in the context cache."""
+    """Begin a put, or a delete of an entity in the context cache: as it was read last."""
     begin: Callable[[], object]
-    if request.operation.variant % 2 and request.operation.read is Read.GET and entity is not None:
+    if _deletes(request) and entity is not None:
         write = request.write(name, entity.last, deletes=True)
         begin = entity.key.delete_async
     else:
@@ -209,6 +209,10 @@ def _begin_and_drop(request: Request, name: str, entity: Any, begun: list[Write]
         request.ended(write, violation)
     else:
         begun.append(write)
+
+
+def _deletes(request: Request) -> bool:
+    return request.operation.variant % 2 == 1 and request.operation.read is Read.GET
 
 
 def _drop_beside(request: Request, found: list[Found], begun: list[Write]) -> None:
@@ -224,8 +228,9 @@ def _drop_beside(request: Request, found: list[Found], begun: list[Write]) -> No
 
     @ndb.tasklet
     def read_and_drop() -> Any:
-        yield key_of(dropped).get_async(use_cache=False)
-        _begin_and_drop(request, dropped, dropped_entity, begun)
+        latest = yield key_of(dropped).get_async(use_cache=False)
+        found = latest if _deletes(request) else dropped_entity
+        _begin_and_drop(request, dropped, found, begun)
 
     beside = read_and_drop()
     waiting += begin_all(every)
@@ -364,19 +369,20 @@ def _in_tasklets(request: Request) -> None:
 
     @ndb.tasklet
     def write(name: str, unguarded: str | None) -> Any:
-        entity = yield request.read_one_async(name)
-        request.pause()
-        if unguarded is None:
-            yield opened
-        changed, written = request.changed(name, entity, unguarded=unguarded is not None)
         try:
-            put = changed.put_async(unguarded=unguarded)
-            _reached(opened)
-            yield put
-        except Exception as error:
-            request.ended(written, error)
-        else:
-            request.ended(written, None)
+            entity = yield request.read_one_async(name)
+            request.pause()
+            if unguarded is None:
+                yield opened
+            changed, written = request.changed(name, entity, unguarded=unguarded is not None)
+            try:
+                put = changed.put_async(unguarded=unguarded)
+                _reached(opened)
+                yield put
+            except Exception as error:
+                request.ended(written, error)
+            else:
+                request.ended(written, None)
         finally:
             _reached(opened)
 
