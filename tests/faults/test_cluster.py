@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 import time
 import uuid
 from collections import Counter
@@ -14,14 +12,13 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-import userlock
 from tests.clusters import ClusterNode, RedisCluster, until
 from userlock import LockService
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Listeners
 from userlock.lock.lease import Fenced, Lease
 from userlock.lock.store import LeaseStore
-from userlock.stores.redis import ClusterStore, cluster
+from userlock.stores.redis import ClusterStore
 from userlock.stores.registry import open_store
 from userlock.waits import run
 
@@ -223,62 +220,3 @@ def test_nodes_come_and_go(own_cluster: RedisCluster, service: LockService, tmp_
     finally:
         own_cluster.nodes.remove(new)
         new.stop()
-
-
-class TestResharding:
-    """The slots of all locks move to and fro under 200 waiters."""
-
-    @staticmethod
-    def crowd(there: RedisCluster, service: LockService) -> tuple[int, int, list[object]]:
-        """Return the visits that were finished, the most at a time, and errors."""
-        userlock.configure(service=service)
-        assert isinstance(service.store, ClusterStore)
-        locks = [f"ann-{number}" for number in range(10)]
-        inside, done, most, errors = Counter[str](), Counter[str](), 0, list[object]()
-        ended = threading.Event()
-
-        async def visit(lock_id: str) -> None:
-            nonlocal most
-            async with userlock.global_lock(lock_id, wait_timeout=100):
-                inside[lock_id] += 1
-                most = max(most, inside[lock_id])
-                await asyncio.sleep(0.002)
-                inside[lock_id] -= 1
-                done[lock_id] += 1
-
-        async def crowd() -> None:
-            results = await asyncio.gather(
-                *(visit(lock_id) for lock_id in locks * 20), return_exceptions=True
-            )
-            errors.extend(each for each in results if each is not None)
-
-        def move() -> None:
-            slots = [key_slot(service.store.key(each)) for each in locks]  # type: ignore[attr-defined]
-            while not ended.is_set():
-                for slot in slots:
-                    owner = there.owner(slot)
-                    there.move(slot, next(node for node in there.primaries() if node is not owner))
-
-        mover = threading.Thread(target=move)
-        mover.start()
-        try:
-            asyncio.run(crowd())
-        finally:
-            ended.set()
-            mover.join()
-        return done.total(), most, errors
-
-    def test_each_has_its_turn_alone(self, redis_cluster: RedisCluster) -> None:
-        options = "&socket_timeout=10&socket_connect_timeout=10"  # a busy machine is no outage
-        with contextlib.closing(service_of(redis_cluster, options)) as service:
-            assert self.crowd(redis_cluster, service) == (200, 1, [])
-
-    def test_with_redirections_ignored(
-        self, redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The negative control."""
-        monkeypatch.setattr(cluster, "_REDIRECTIONS", ())
-        with contextlib.closing(service_of(redis_cluster)) as service:
-            done, _, errors = self.crowd(redis_cluster, service)
-        assert done < 200
-        assert any(isinstance(each, LockServiceUnavailable) for each in errors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -54,15 +53,6 @@ class Member:
         self.killed = True
         self._process.kill()
         self._process.wait()
-
-    def stop(self) -> None:
-        """Send SIGSTOP; return when it has stopped."""
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
-
-    def resume(self) -> None:
-        """Send SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def finish(self) -> None:
         """Wait until it has ended."""

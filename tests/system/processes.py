@@ -20,7 +20,7 @@ class Rival:
     """One process.
 
     Args:
-        name: its name; one that begins with "batch" is a batch job.
+        name: its name.
     """
 
     def __init__(self, url: str, name: str) -> None:

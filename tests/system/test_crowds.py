@@ -1,4 +1,4 @@
-"""A crowd of processes at one lock: its order, and the delay when some are killed or stopped.
+"""A crowd of processes at one lock: its order, and the delay when some are killed.
 
 The claimed figures: a waiter that dies, anywhere in the queue, alone or with a whole process of
 them, delays the others by half a second at most.
@@ -6,7 +6,6 @@ them, delays the others by half a second at most.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from pathlib import Path
@@ -15,9 +14,8 @@ import pytest
 from pymemcache.client.base import Client
 
 from tests.history import Attempt
-from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
+from tests.servers import Memcached
 from tests.system.crowd import Crowd, Member, gaps, gathered, without_the_killed
-from userlock import LockTimeout
 
 pytestmark = pytest.mark.slow
 
@@ -69,105 +67,6 @@ def test_a_process_with_25_waiting_threads_that_is_killed(
     assert [a.who for a in attempts] == ["early/0", "late-0/0", "late-1/0"]
     print(f"\n25 threads killed: the lock was free for {delay:.3f} s in all")
     assert delay <= CLAIMED_SECONDS + len(attempts) * SLACK_SECONDS
-
-
-@pytest.mark.parametrize(("wait", "protocol"), [(0, "meta"), (0.02, "text")])
-def test_a_waiter_that_is_killed_before_impatient_callers(
-    memcached: Memcached, tmp_path: Path, wait: float, protocol: str, prefix: str
-) -> None:
-    """None of them waits long enough to detect its death; memcached does."""
-    with gathered(f"{memcached.url(prefix)}&protocol={protocol}", tmp_path) as crowd:
-        (killed,) = crowd.enlist("killed")
-        lease = crowd.service.acquire(crowd.lock_id, lock_timeout=60)
-        crowd.enqueue(killed)
-        killed.kill()
-        crowd.service.release(lease)
-        released = time.monotonic()
-        refused = 0
-        while True:
-            try:
-                crowd.service.acquire(crowd.lock_id, wait_timeout=wait)
-                break
-            except LockTimeout:
-                refused += 1
-                time.sleep(0.01)
-        passed = time.monotonic() - released
-        crowd.finish()
-    print(f"\nwaiting for {wait:g} s each: {refused} were refused in {passed:.2f} s")
-    assert 0.25 <= passed <= 0.5 + MEMCACHED_LATE_SECONDS
-
-
-def test_a_waiter_that_is_stopped_past_its_turn_rejoins(
-    memcached: Memcached, tmp_path: Path, prefix: str
-) -> None:
-    """The next one passes it. After it continues, it goes before later waiters."""
-    with gathered(memcached.url(prefix), tmp_path) as crowd:
-        (stopped,) = crowd.enlist("stopped")
-        crowd.enlist("next", holds=1.5)
-        crowd.enlist("later")
-        lease = crowd.service.acquire(crowd.lock_id)
-        crowd.enqueue(*crowd.members)
-        stopped.stop()
-        crowd.service.release(lease)
-        released = time.monotonic()
-        crowd.until(lambda: _holder(crowd) == "next/0")
-        passed = time.monotonic() - released
-        assert [w.request for w in crowd.service.waiters(crowd.lock_id)] == ["later/0"]
-        stopped.resume()
-        crowd.until(lambda: len(crowd.service.waiters(crowd.lock_id)) == 2)
-        attempts = crowd.finish()
-    print(f"\nstopped at its turn: passed after {passed:.3f} s")
-    assert passed <= CLAIMED_SECONDS + SLACK_SECONDS
-    assert [a.who for a in attempts] == ["next/0", "stopped/0", "later/0"]
-
-
-def test_a_holder_that_is_killed(memcached: Memcached, tmp_path: Path, prefix: str) -> None:
-    """Its lease ends, not earlier; then the first waiter gets the lock, and none before it."""
-    lease_seconds = 1.0
-    with gathered(memcached.url(prefix), tmp_path) as crowd:
-        (holder,) = crowd.enlist("holder", holds=30, lock_timeout=lease_seconds)
-        names = [f"waiter-{number}" for number in range(3)]
-        waiters = crowd.enlist(*names, holds=0.1)
-        holder.go()
-        crowd.until(lambda: _holder(crowd) == "holder/0")
-        taken = time.monotonic()
-        crowd.enqueue(*waiters)
-        holder.kill()
-        done = threading.Event()
-        taken_by_newcomer: list[float] = []
-
-        def hurry() -> None:
-            while not done.is_set():
-                try:
-                    lease = crowd.service.acquire(crowd.lock_id, wait_timeout=0)
-                except LockTimeout:
-                    time.sleep(0.003)
-                    continue
-                taken_by_newcomer.append(time.monotonic())
-                crowd.service.release(lease)
-                return
-
-        newcomer = threading.Thread(target=hurry)
-        newcomer.start()
-        try:
-            attempts = without_the_killed(crowd.finish(), holder)
-        finally:
-            done.set()
-            newcomer.join()
-    assert [a.who.partition("/")[0] for a in attempts] == names
-    assert attempts[0].granted is not None
-    waited = attempts[0].granted - taken
-    print(f"\nholder killed: the first waiter has the lock after {waited:.2f} s")
-    assert lease_seconds - 0.1 <= waited <= lease_seconds + MEMCACHED_LATE_SECONDS
-    last = attempts[-1].released
-    assert last is not None
-    assert all(at >= last for at in taken_by_newcomer), "a newcomer overtook the queue"
-    assert sum(gaps(attempts, attempts[0].granted)) <= len(attempts) * SLACK_SECONDS
-
-
-def _holder(crowd: Crowd) -> str:
-    holder = crowd.service.holder(crowd.lock_id)
-    return "" if holder is None else holder.request
 
 
 # --- a hundred waiters ---------------------------------------------------------------------------

@@ -74,22 +74,6 @@ def test_the_youngest_gets_the_error_at_once_and_the_others_are_served(
     assert all(service.holder(name) is None for name in names)
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
-def test_when_all_begin_to_wait_at_once_one_gives_way(url: str, names: str) -> None:
-    service = userlock.LockService.from_url(url)
-    with rivals(url, *names) as processes:
-        for _ in range(ROUNDS):
-            take_own(processes)
-            for each, other in zip(processes, names[1:] + names[:1], strict=True):
-                each.tell("take", other, 10)
-                each.tell("release")
-            answers = [each.answer() for each in processes]
-            assert [each.answer() for each in processes] == [{"released": True}] * len(names)
-            refused = [answer for answer in answers if "error" in answer]
-            assert [answer["error"] for answer in refused] == ["DeadlockDetected"], answers
-    assert all(service.holder(name) is None for name in names)
-
-
 def test_without_the_detection_only_a_time_out_ends_it(url: str) -> None:
     """The negative control: the same program, without the detection."""
     service = userlock.LockService.from_url(url)

@@ -1,8 +1,10 @@
-"""Heartbeats over the memory store, with time driven by hand: renewals, and reports of failures."""
+"""Heartbeats over the memory store, with time driven by hand: renewals, failures and losses."""
 
 from __future__ import annotations
 
 import gc
+import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -23,17 +25,6 @@ def is_held(service: LockService) -> bool:
 
 
 class TestRenewal:
-    def test_it_comes_when_a_third_of_the_lease_has_passed(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
-    ) -> None:
-        start = clock.now()
-        assert tenure.expires_in == LEASE
-        live(service, clock, LEASE / 3 - 0.01)
-        assert store.asked["swap"] == 0
-        live(service, clock, 0.02)
-        assert store.asked["swap"] == 1
-        assert tenure._lease.deadline == pytest.approx(start + LEASE * 4 / 3)
-
     def test_the_lock_is_held_for_as_long_as_it_takes(
         self,
         service: LockService,
@@ -43,7 +34,9 @@ class TestRenewal:
         scope: LockScope,
         events: list[Event],
     ) -> None:
-        live(service, clock, LEASE + 0.1)
+        live(service, clock, LEASE / 3 - 0.01)
+        assert store.asked["swap"] == 0
+        live(service, clock, LEASE * 2 / 3 + 0.11)
         assert events[-3:] == [Extended("ann", LEASE)] * 3
         for _ in range(30):
             live(service, clock, LEASE)
@@ -124,26 +117,8 @@ class TestRenewal:
 
 
 class TestFailures:
+    @pytest.mark.parametrize("trouble", ["go_down", "lose_reply", "lose_command", "delay"])
     def test_two_failed_renewals_are_survived(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
-    ) -> None:
-        store.go_down("connection refused")
-        live(service, clock, LEASE * 2 / 3 + 0.1)
-        assert store.asked["swap"] >= 2
-        store.come_back()
-        live(service, clock, LEASE)
-        assert not tenure.lost
-        assert not tenure._ran_out
-        assert is_held(service)
-        assert losses(events) == []
-
-    @pytest.mark.parametrize("lost", ["lose_reply", "lose_command", "delay"])
-    def test_so_are_lost_replies_and_commands(
         self,
         service: LockService,
         clock: ManualClock,
@@ -151,10 +126,15 @@ class TestFailures:
         tenure: HeldLock,
         scope: LockScope,
         events: list[Event],
-        lost: str,
+        trouble: str,
     ) -> None:
-        for _ in range(2):
-            getattr(store, lost)("swap")
+        if trouble == "go_down":
+            store.go_down("connection refused")
+            live(service, clock, LEASE * 2 / 3 + 0.1)
+            assert store.asked["swap"] >= 2
+            store.come_back()
+        for _ in range(2 * (trouble != "go_down")):
+            getattr(store, trouble)("swap")
         live(service, clock, 3 * LEASE)
         store.arrive()
         assert not tenure.lost
@@ -226,3 +206,77 @@ def test_a_store_for_requests_only_can_have_no_heartbeat(
     service.requests_only = True
     with pytest.raises(userlock.ConfigurationError, match="longer lease"):
         scope.acquire("ann", heartbeat=True)
+
+
+def evict(store: MemoryStore, service: LockService) -> None:
+    store.evict("ann")
+
+
+def take(store: MemoryStore, service: LockService) -> None:
+    store.evict("ann")
+    service.acquire("ann", request="GET /theirs")
+
+
+def break_(store: MemoryStore, service: LockService) -> None:
+    service.break_lock("ann", by="Jo")
+
+
+def break_and_take(store: MemoryStore, service: LockService) -> None:
+    service.break_lock("ann", by="Jo")
+    service.acquire("ann", request="GET /theirs", wait_timeout=1)
+
+
+FORGOTTEN = "its record is gone from the store (evicted, flushed, restarted or broken)"
+Accident = Callable[[MemoryStore, LockService], None]
+
+
+class TestLoss:
+    """The reason of a loss is reported at the next renewal."""
+
+    @pytest.mark.parametrize(
+        ("accident", "how"),
+        [
+            (evict, FORGOTTEN),
+            (take, f"{FORGOTTEN}; it is now held by GET /theirs (interactive, lease of 60 s"),
+            (break_, "it was broken by Jo"),
+            (break_and_take, "it was broken by Jo; it is now held by GET /theirs"),
+        ],
+    )
+    def test_by_the_heartbeat_once(
+        self,
+        service: LockService,
+        clock: ManualClock,
+        store: MemoryStore,
+        tenure: HeldLock,
+        scope: LockScope,
+        events: list[Event],
+        caplog: pytest.LogCaptureFixture,
+        accident: Accident,
+        how: str,
+    ) -> None:
+        live(service, clock, LEASE)
+        accident(store, service)
+        others = service.holder("ann")
+        live(service, clock, LEASE / 3)
+        assert tenure.lost.startswith(how)
+        assert repr(tenure) == "<HeldLock of 'ann': lost>"
+        with caplog.at_level(logging.WARNING):
+            live(service, clock, 2 * LEASE)
+            scope.release("ann")
+        assert [event.how for event in losses(events)] == [tenure.lost]
+        assert service.holder("ann") == others, "what is another's is left alone"
+
+    def test_by_an_extension(
+        self,
+        service: LockService,
+        store: MemoryStore,
+        tenure: HeldLock,
+        scope: LockScope,
+        events: list[Event],
+    ) -> None:
+        service.break_lock("ann", by="Jo")
+        for _ in range(2):
+            with pytest.raises(userlock.LockNotHeld, match="it is lost: it was broken by Jo"):
+                tenure.extend(5)
+        scope.release("ann")
+        assert [event.how for event in losses(events)] == [tenure.lost]

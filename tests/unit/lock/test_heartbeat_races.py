@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -102,30 +101,6 @@ class TestRelease:
         service.renewals.run_due()
         assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
 
-    def test_during_the_report_of_the_loss(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
-    ) -> None:
-        """Another thread releases between two lines of `lose`: one of them reports, not both."""
-        store.evict("ann")
-
-        class Meddled(dict[str, bool]):
-            def pop(self, name: str, default: Any = None) -> Any:
-                found = super().pop(name, default)
-                if found and name == "report":
-                    tenure.release()
-                return found
-
-        tenure._once = Meddled(tenure._once)
-        clock.advance(LEASE / 2)
-        service.renewals.run_due()
-        assert not tenure.held
-        assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
-
 
 def events_of_end(events: list[Event]) -> int:
     """Return the index of the release in the events."""
@@ -194,16 +169,6 @@ class TestExtensionByHand:
         assert not tenure._ran_out
         assert not tenure.lost
         assert tenure.expires_in <= LEASE
-
-    def test_a_shorter_one_too(
-        self, service: LockService, clock: ManualClock, tenure: HeldLock
-    ) -> None:
-        """It ends before the renewal that was planned for the longer one."""
-        tenure.extend(1)
-        assert tenure.expires_in == 1
-        live(service, clock, 100)
-        assert not tenure.lost
-        assert not tenure._ran_out
 
     def test_a_shorter_one_with_a_lost_reply_too(
         self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
