@@ -7,7 +7,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from redis.crc import key_slot
@@ -154,69 +153,3 @@ class TestFailOver:
             dead.start()  # as a replica
             until(lambda: not dead.is_primary, "it is a replica")
             until(lambda: works(careful, locks[dead][0]), "there is a replica again")
-
-    def test_a_primary_that_was_only_stopped_has_nothing_to_say(
-        self, own_cluster: RedisCluster, service: LockService
-    ) -> None:
-        """It goes on after another one took its place: a process with an old map is sent there."""
-        locks = locks_of(own_cluster, service)
-        dead = next(iter(locks))
-        with contextlib.closing(service_of(own_cluster)) as late:
-            assert isinstance(late.store, ClusterStore)
-            use(late, locks[dead][0])
-            with dead.paused():
-                own_cluster.wait_for_promotion(dead)
-                until(lambda: works(service, locks[dead][0]), "the promoted replica is found")
-                lease = service.acquire(locks[dead][0])
-            until(lambda: not dead.is_primary, "it is a replica")
-            assert late.holder(lease.lock_id) is None  # of another prefix
-            use(late, lease.lock_id)
-            service.release(lease)
-
-
-def test_a_flushed_node_loses_its_leases_and_no_others(
-    own_cluster: RedisCluster, service: LockService
-) -> None:
-    locks = locks_of(own_cluster, service)
-    leases = {node: service.acquire(those[0]) for node, those in locks.items()}
-    flushed, *others = locks
-    flushed.ask("FLUSHALL")
-    use(service, leases[flushed].lock_id)
-    for node in others:
-        with pytest.raises(LockTimeout):
-            use(service, leases[node].lock_id)
-        service.release(leases[node])
-
-
-def test_nodes_come_and_go(own_cluster: RedisCluster, service: LockService, tmp_path: Path) -> None:
-    locks = locks_of(own_cluster, service)
-    old = next(iter(locks))
-    lock_id = locks[old][0]
-    lease = service.acquire(lock_id)
-    options = ("--cluster-node-timeout", "1500", "--cluster-allow-replica-migration", "no")
-    new = ClusterNode(tmp_path / "new", *options)
-    try:
-        own_cluster.nodes.append(new)
-        new.ask("CLUSTER", "MEET", "127.0.0.1", old.port, old.bus)
-        for node in own_cluster.primaries():
-            until(
-                lambda node=node: new.node_id in node.raw("CLUSTER", "NODES").decode(),  # type: ignore[misc]
-                "the nodes know the new one",
-            )
-            until(
-                lambda node=node: node.node_id in new.raw("CLUSTER", "NODES").decode(),  # type: ignore[misc]
-                "the new one knows the nodes",
-            )
-        until(lambda: b"cluster_state:ok" in new.raw("CLUSTER", "INFO"), "the new one is ready")
-        assert isinstance(service.store, ClusterStore)
-        slot = key_slot(service.store.key(lock_id))
-        own_cluster.move(slot, new)
-        with pytest.raises(LockTimeout):
-            use(service, lock_id)
-        assert service.store.shard_of(lock_id) != service.store.shard_of(locks[old][1])
-        own_cluster.move(slot, old)
-        service.release(lease)
-        use(service, lock_id)
-    finally:
-        own_cluster.nodes.remove(new)
-        new.stop()

@@ -18,6 +18,7 @@ from redis.crc import key_slot
 import userlock
 from tests.authority import Authority
 from tests.clusters import RedisCluster, valkey_server
+from tests.contract.stores.verbs import use
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.lock.lease import new_token
@@ -56,32 +57,22 @@ def store(redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
         yield store
 
 
-class _Contract(
+class TestRedisCluster(
     VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
 ):
-    pass
-
-
-class TestRedisCluster(_Contract):
     @pytest.fixture
     def store(self, store: ClusterStore) -> ClusterStore:
         return store
 
 
-class TestValkeyCluster(_Contract):
-    @pytest.fixture
-    def store(self, valkey_cluster: RedisCluster) -> Iterator[ClusterStore]:
-        with contextlib.closing(store_on(valkey_cluster)) as store:
-            yield store
+def test_each_verb_on_valkey(valkey_cluster: RedisCluster) -> None:
+    with contextlib.closing(store_on(valkey_cluster)) as store:
+        use(store)
 
 
-class TestWithReplicas(VerbContract, RewriteContract, RaceContract):
-    """Each lease that is taken or extended waits for a replica."""
-
-    @pytest.fixture
-    def store(self, redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
-        with contextlib.closing(store_on(redis_cluster, "&wait_replicas=1")) as store:
-            yield store
+def test_each_verb_that_waits_for_a_replica(redis_cluster: RedisCluster) -> None:
+    with contextlib.closing(store_on(redis_cluster, "&wait_replicas=1")) as store:
+        use(store)
 
 
 @pytest.mark.slow

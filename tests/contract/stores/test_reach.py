@@ -438,16 +438,3 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
     ):
         store.create("ann", b"first", 60)
     server.stop()
-
-
-# --- how many connections -----------------------------------------------------------------------
-
-
-def test_a_failed_connection_takes_no_place() -> None:
-    """Even while its error is kept."""
-    errors = []
-    store = RedisStore(redis.Redis(port=1))
-    for _ in range(33):
-        with pytest.raises(StoreUnavailable, match="refused") as caught:
-            store.create("ann", b"first", 60)
-        errors.append(caught)

@@ -87,10 +87,13 @@ def test_a_member_of_an_enumeration_is_its_text(lock_id: Any, text: str) -> None
         lambda: PriorityPolicy(heartbeat="false"),  # type: ignore[arg-type]
         lambda: PriorityPolicy(polling="fast"),  # type: ignore[arg-type]
         lambda: PriorityPolicy(wait_timeout="10"),  # type: ignore[arg-type]
+        lambda: userlock.global_lock("ann", max_waiting=True),
+        lambda: userlock.global_locks(["ann"], max_waiting=-1),
+        lambda: PriorityPolicy(max_waiting=1.5),  # type: ignore[arg-type]
     ],
 )
 def test_options_of_another_type_are_refused_at_once(use: Callable[[], object]) -> None:
     service = userlock.LockService(MemoryStore())
-    with userlock.scope(service), pytest.raises(TypeError, match="must be"):
+    with userlock.scope(service), pytest.raises((TypeError, ValueError), match="must be"):
         use()
     assert service.holder("ann") is None
