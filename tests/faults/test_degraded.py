@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 import userlock
-from tests.faults.tidy import tidy_up
 from tests.faults.watching import Watched
 from tests.leases import record_of
 from tests.servers import Memcached, RedisServer
@@ -38,6 +38,17 @@ def killed(server: Server) -> Iterator[None]:
 
 def stopped(server: Server) -> AbstractContextManager[None]:
     return server.paused()
+
+
+def tidy_up(service: LockService) -> None:
+    """Return when the service has had a reply again, and has sent its pending releases."""
+    deadline = time.monotonic() + 5
+    while True:
+        lease = service.acquire(uuid.uuid4().hex)
+        service.release(lease)
+        if not lease.degraded:
+            return
+        assert time.monotonic() < deadline
 
 
 OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import random
 import threading
 import time
 import tracemalloc
@@ -386,36 +385,7 @@ class TestScopes:
 
 
 class TestCrowds:
-    @pytest.mark.parametrize(
-        "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 100))]
-    )
-    def test_two_hundred_tasks_on_twenty_locks(self, service: LockService, seed: int) -> None:
-        """With random cancellation: exactly those that finished are counted."""
-        chance = random.Random(seed)
-        counts = dict.fromkeys(range(20), 0)
-        finished = dict.fromkeys(range(20), 0)
-
-        async def visit(lock: int) -> None:
-            async with userlock.global_lock(f"learner-{lock}", wait_timeout=50):
-                before = counts[lock]
-                await asyncio.sleep(chance.uniform(0, 0.004))
-                counts[lock] = before + 1
-                finished[lock] += 1
-
-        async def work() -> None:
-            tasks = [asyncio.create_task(visit(chance.randrange(20))) for _ in range(200)]
-            for task in chance.sample(tasks, 80):
-                await asyncio.sleep(chance.uniform(0, 0.003))
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            odd = [each for each in ended if not isinstance(each, asyncio.CancelledError | None)]
-            assert odd == []
-
-        run(work())
-        assert counts == finished
-        assert sum(counts.values()) >= 120
-        assert [lock for lock in range(20) if service.store.read(f"learner-{lock}")] == []
-        assert current_scope() is None
+    """Crowds with random cancellation: tests/faults/test_async_crowds.py."""
 
     def test_tasks_and_threads(self, service: LockService) -> None:
         counts = [0]
