@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 
@@ -54,63 +51,6 @@ class Attempt:
     def __str__(self) -> str:
         kind = "batch" if self.batch else "interactive"
         return f"{kind} of {self.who} (began {self.began:.4f}, queued {self.queued})"
-
-
-#: The time by which batch may notice late that it has aged, in seconds.
-_POLL_SECONDS = 0.3
-
-
-class Unfair(AssertionError):
-    """A violation in a history."""
-
-
-def check(
-    history: Sequence[Attempt],
-    *,
-    store_seconds: float,
-    ages_after: float | None = None,
-) -> None:
-    """Check a history.
-
-    Args:
-        history: all attempts, of any lock.
-        store_seconds: the time that an attempt may take beyond its timeout.
-        ages_after: the time after which batch ranks as interactive.
-
-    Raises:
-        Unfair: describes the violation.
-    """
-    for mine in _by_lock(history):
-        _check_exclusion(mine)
-        _check_order(mine, None if ages_after is None else ages_after + _POLL_SECONDS)
-    for attempt in history:
-        if attempt.granted is None and attempt.failed is None:
-            if not attempt.excused:
-                raise Unfair(f"{attempt} never got a result")
-        elif not attempt.excused and attempt.waited > attempt.timeout + store_seconds:
-            raise Unfair(f"{attempt} waited for {attempt.waited:.3f} s of {attempt.timeout:g}")
-
-
-def _by_lock(history: Iterable[Attempt]) -> Iterator[list[Attempt]]:
-    def lock(attempt: Attempt) -> str:
-        return attempt.lock_id
-
-    for _, group in itertools.groupby(sorted(history, key=lock), lock):
-        yield list(group)
-
-
-def _check_exclusion(history: Sequence[Attempt]) -> None:
-    held = sorted((a for a in history if a.granted is not None), key=_granted)
-    for before, after in itertools.pairwise(held):
-        if before.excused and before.released is None:
-            continue  # killed; its lease had to expire
-        if before.released is None or before.released > _granted(after):
-            raise Unfair(f"{before} and {after} hold {before.lock_id} at once")
-
-
-def _check_order(history: Sequence[Attempt], ages_after: float | None) -> None:
-    for attempt, other in overtakings(history, ages_after):
-        raise Unfair(f"{attempt} was granted the lock at {attempt.granted:.4f}, before {other}")
 
 
 A = TypeVar("A", bound=Attempt)
@@ -185,14 +125,3 @@ def _granted(attempt: Attempt) -> float:
 
 
 # --- across processes -----------------------------------------------------------------------
-
-
-def write(path: Path, history: Iterable[Attempt]) -> None:
-    """Write one line per attempt."""
-    path.write_text("".join(json.dumps(dataclasses.asdict(a)) + "\n" for a in history))
-
-
-def read(paths: Iterable[Path]) -> list[Attempt]:
-    """Read the files of several processes."""
-    lines = itertools.chain.from_iterable(path.read_text().splitlines() for path in paths)
-    return [Attempt(**json.loads(line)) for line in lines]

@@ -12,7 +12,8 @@ from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
-from userlock.testing import make_claim
+from userlock.stores import MemoryStore
+from userlock.testing import ManualClock, make_claim
 from userlock.waits import run
 
 _P = ParamSpec("_P")
@@ -35,6 +36,7 @@ class Leases:
     ) -> None:
         self.protocol = protocol = LeaseProtocol(store, clock, release_later)
         self.store = store
+        self.clock = clock
         self.take = blocking(protocol.take)
         self.claim = blocking(protocol.claim)
         self.begin = blocking(protocol.begin)
@@ -49,6 +51,13 @@ class Leases:
         self.extend = blocking(protocol.extend)
         self.fence = blocking(protocol.fence)
         self.confirm = blocking(protocol.confirm)
+
+
+class MemoryLeases(Leases):
+    """The leases in a memory store, its time driven by hand."""
+
+    store: MemoryStore
+    clock: ManualClock
 
 
 def taken(lease: Lease | None) -> Lease:

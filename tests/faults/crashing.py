@@ -76,11 +76,9 @@ class Ended(NamedTuple):
     stderr: str
 
 
-#: Processes that are forked from one that has imported the programs, which takes a second.
+#: Processes that are forked from one that has imported the program, which takes a second.
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(
-    [f"tests.faults.{name}.program" for name in ("idempotency", "outbox")]
-)
+_FORKED.set_forkserver_preload(["tests.faults.idempotency.program"])
 
 
 def _main(program: str, environ: dict[str, str], printed: list[Path], *args: Any) -> None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from redis.crc import key_slot
 
-import userlock
 from tests.clusters import ClusterNode, RedisCluster, until
 from userlock import LockService
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.events import Listeners
 from userlock.lock.lease import Fenced, Lease
 from userlock.lock.store import LeaseStore
-from userlock.stores.redis import ClusterStore, cluster
+from userlock.stores.redis import ClusterStore
 from userlock.stores.registry import open_store
 from userlock.waits import run
 
@@ -157,128 +153,3 @@ class TestFailOver:
             dead.start()  # as a replica
             until(lambda: not dead.is_primary, "it is a replica")
             until(lambda: works(careful, locks[dead][0]), "there is a replica again")
-
-    def test_a_primary_that_was_only_stopped_has_nothing_to_say(
-        self, own_cluster: RedisCluster, service: LockService
-    ) -> None:
-        """It goes on after another one took its place: a process with an old map is sent there."""
-        locks = locks_of(own_cluster, service)
-        dead = next(iter(locks))
-        with contextlib.closing(service_of(own_cluster)) as late:
-            assert isinstance(late.store, ClusterStore)
-            use(late, locks[dead][0])
-            with dead.paused():
-                own_cluster.wait_for_promotion(dead)
-                until(lambda: works(service, locks[dead][0]), "the promoted replica is found")
-                lease = service.acquire(locks[dead][0])
-            until(lambda: not dead.is_primary, "it is a replica")
-            assert late.holder(lease.lock_id) is None  # of another prefix
-            use(late, lease.lock_id)
-            service.release(lease)
-
-
-def test_a_flushed_node_loses_its_leases_and_no_others(
-    own_cluster: RedisCluster, service: LockService
-) -> None:
-    locks = locks_of(own_cluster, service)
-    leases = {node: service.acquire(those[0]) for node, those in locks.items()}
-    flushed, *others = locks
-    flushed.ask("FLUSHALL")
-    use(service, leases[flushed].lock_id)
-    for node in others:
-        with pytest.raises(LockTimeout):
-            use(service, leases[node].lock_id)
-        service.release(leases[node])
-
-
-def test_nodes_come_and_go(own_cluster: RedisCluster, service: LockService, tmp_path: Path) -> None:
-    locks = locks_of(own_cluster, service)
-    old = next(iter(locks))
-    lock_id = locks[old][0]
-    lease = service.acquire(lock_id)
-    options = ("--cluster-node-timeout", "1500", "--cluster-allow-replica-migration", "no")
-    new = ClusterNode(tmp_path / "new", *options)
-    try:
-        own_cluster.nodes.append(new)
-        new.ask("CLUSTER", "MEET", "127.0.0.1", old.port, old.bus)
-        for node in own_cluster.primaries():
-            until(
-                lambda node=node: new.node_id in node.raw("CLUSTER", "NODES").decode(),  # type: ignore[misc]
-                "the nodes know the new one",
-            )
-            until(
-                lambda node=node: node.node_id in new.raw("CLUSTER", "NODES").decode(),  # type: ignore[misc]
-                "the new one knows the nodes",
-            )
-        until(lambda: b"cluster_state:ok" in new.raw("CLUSTER", "INFO"), "the new one is ready")
-        assert isinstance(service.store, ClusterStore)
-        slot = key_slot(service.store.key(lock_id))
-        own_cluster.move(slot, new)
-        with pytest.raises(LockTimeout):
-            use(service, lock_id)
-        assert service.store.shard_of(lock_id) != service.store.shard_of(locks[old][1])
-        own_cluster.move(slot, old)
-        service.release(lease)
-        use(service, lock_id)
-    finally:
-        own_cluster.nodes.remove(new)
-        new.stop()
-
-
-class TestResharding:
-    """The slots of all locks move to and fro under 200 waiters."""
-
-    @staticmethod
-    def crowd(there: RedisCluster, service: LockService) -> tuple[int, int, list[object]]:
-        """Return the visits that were finished, the most at a time, and errors."""
-        userlock.configure(service=service)
-        assert isinstance(service.store, ClusterStore)
-        locks = [f"ann-{number}" for number in range(10)]
-        inside, done, most, errors = Counter[str](), Counter[str](), 0, list[object]()
-        ended = threading.Event()
-
-        async def visit(lock_id: str) -> None:
-            nonlocal most
-            async with userlock.global_lock(lock_id, wait_timeout=100):
-                inside[lock_id] += 1
-                most = max(most, inside[lock_id])
-                await asyncio.sleep(0.002)
-                inside[lock_id] -= 1
-                done[lock_id] += 1
-
-        async def crowd() -> None:
-            results = await asyncio.gather(
-                *(visit(lock_id) for lock_id in locks * 20), return_exceptions=True
-            )
-            errors.extend(each for each in results if each is not None)
-
-        def move() -> None:
-            slots = [key_slot(service.store.key(each)) for each in locks]  # type: ignore[attr-defined]
-            while not ended.is_set():
-                for slot in slots:
-                    owner = there.owner(slot)
-                    there.move(slot, next(node for node in there.primaries() if node is not owner))
-
-        mover = threading.Thread(target=move)
-        mover.start()
-        try:
-            asyncio.run(crowd())
-        finally:
-            ended.set()
-            mover.join()
-        return done.total(), most, errors
-
-    def test_each_has_its_turn_alone(self, redis_cluster: RedisCluster) -> None:
-        options = "&socket_timeout=10&socket_connect_timeout=10"  # a busy machine is no outage
-        with contextlib.closing(service_of(redis_cluster, options)) as service:
-            assert self.crowd(redis_cluster, service) == (200, 1, [])
-
-    def test_with_redirections_ignored(
-        self, redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The negative control."""
-        monkeypatch.setattr(cluster, "_REDIRECTIONS", ())
-        with contextlib.closing(service_of(redis_cluster)) as service:
-            done, _, errors = self.crowd(redis_cluster, service)
-        assert done < 200
-        assert any(isinstance(each, LockServiceUnavailable) for each in errors)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 import userlock
-from tests.faults.tidy import tidy_up
 from tests.faults.watching import Watched
 from tests.leases import record_of
 from tests.servers import Memcached, RedisServer
 from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
 from userlock.clock import SYSTEM_CLOCK
-from userlock.events import Confirmed, Conflict, Degraded, LeaseLost, Listeners, Released
+from userlock.events import Confirmed, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
@@ -40,6 +40,17 @@ def stopped(server: Server) -> AbstractContextManager[None]:
     return server.paused()
 
 
+def tidy_up(service: LockService) -> None:
+    """Return when the service has had a reply again, and has sent its pending releases."""
+    deadline = time.monotonic() + 5
+    while True:
+        lease = service.acquire(uuid.uuid4().hex)
+        service.release(lease)
+        if not lease.degraded:
+            return
+        assert time.monotonic() < deadline
+
+
 OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])
 Outage = Callable[[Server], AbstractContextManager[None]]
 
@@ -50,11 +61,11 @@ def server(own_memcached: Memcached) -> Server:
     return own_memcached
 
 
-def store_on(server: Server, prefix: str = "test") -> LeaseStore:
+def store_on(server: Server) -> LeaseStore:
     """Return a store of its own for the same keys, as another process has it."""
     if isinstance(server, RedisServer):
-        return RedisStore.from_url(f"{server.url}?prefix={prefix}")
-    return MemcacheStore(server.address, prefix=prefix)
+        return RedisStore.from_url(f"{server.url}?prefix=test")
+    return MemcacheStore(server.address, prefix="test")
 
 
 @pytest.fixture
@@ -72,7 +83,7 @@ def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
     """Provide a service in use, with each of the policies."""
     fallback = LockService(standing_in, outage="fail", listeners=Listeners())
     watched = Watched(
-        store=store_on(server),
+        store_on(server),
         outage="optimistic" if policy == "optimistic" else "fail",
         fallback=fallback if policy == "fallback" else None,
     )
@@ -144,7 +155,7 @@ class TestConfirmation:
                 assert all(tenure.degraded for tenure in tenures)
             wait_until(lambda: not any(tenure.degraded for tenure in tenures))
             assert len(watched.of(Confirmed)) == 20
-            other = Watched(store=store_on(server)).service
+            other = Watched(store_on(server)).service
             for tenure in tenures:
                 with pytest.raises(userlock.LockTimeout):
                     other.acquire(tenure.lock_id, wait_timeout=0)
@@ -159,107 +170,9 @@ class TestConfirmation:
 
     def test_without_the_renewal_thread_they_stay_degraded(self, server: Server) -> None:
         """The negative control."""
-        watched = Watched(
-            store=store_on(server), renewals=RenewalThread(SYSTEM_CLOCK, threaded=False)
-        )
+        watched = Watched(store_on(server), renewals=RenewalThread(SYSTEM_CLOCK, threaded=False))
         with userlock.scope(watched.service) as scope:
             with killed(server):
                 tenure = scope.acquire("learner-1")
             tidy_up(watched.service)
             assert tenure.degraded
-
-    @OUTAGES
-    def test_one_that_another_has_by_then_is_in_conflict(
-        self, server: Server, outage: Outage
-    ) -> None:
-        """Its renewal thread is driven by hand, so that the other client is first."""
-        renewals = RenewalThread(SYSTEM_CLOCK, threaded=False)
-        watched = Watched(store=store_on(server), renewals=renewals)
-        other = Watched(store=store_on(server))
-        with userlock.scope(watched.service) as scope:
-            with outage(server):
-                scope.acquire("first")  # commands to a stopped server are executed later
-                tenure = scope.acquire("learner-1")
-                assert tenure.degraded
-            tidy_up(other.service)
-            theirs = other.service.acquire("learner-1", request="POST /theirs", wait_timeout=0)
-
-            def found_out() -> bool:
-                renewals.run_due()
-                return bool(tenure._conflict)
-
-            wait_until(found_out)
-            assert tenure._conflict.startswith("POST /theirs (interactive, lease of 60 s")
-            assert Conflict("learner-1", tenure._conflict) in watched.events
-            assert tenure.degraded
-        tidy_up(watched.service)
-        record = record_of(other.service.store, "learner-1")
-        assert (record.holder.token, record.free) == (theirs.token, False)
-
-    def test_a_release_at_the_moment_of_confirmation_leaves_nothing_behind(
-        self, server: Server, watched: Watched
-    ) -> None:
-        """Locks that end all the time while the server comes back."""
-        other = store_on(server)
-        number = 0
-        server.kill()
-        with userlock.scope(watched.service) as scope:
-            held = []
-            for number in range(200):
-                held.append(scope.acquire(f"learner-{number}").lock_id)
-            server.start()
-            for lock_id in held:
-                scope.release(lock_id)
-        tidy_up(watched.service)
-        wait_until(lambda: all(other.read(f"learner-{n}") is None for n in range(number + 1)), 5)
-
-    def test_late_commands_of_a_stopped_server_are_cleaned_up(self, server: Server) -> None:
-        """Also by a process that asks for nothing more, unless it has no renewal thread."""
-        services = {
-            "ours": Watched(store=store_on(server, "ours")).service,
-            "control": Watched(
-                store=store_on(server, "control"),
-                renewals=RenewalThread(SYSTEM_CLOCK, threaded=False),
-            ).service,
-        }
-        others = {prefix: store_on(server, prefix) for prefix in services}
-        for each in services.values():
-            each.release(each.acquire("learner-1"))
-        with server.paused():
-            for each in services.values():
-                each.release(each.acquire("learner-1"))
-        wait_until(lambda: others["control"].read("learner-1") is not None)
-        wait_until(lambda: others["ours"].read("learner-1") is None)
-        assert others["control"].read("learner-1") is not None
-
-
-class TestFallback:
-    @pytest.fixture
-    def policy(self) -> str:
-        return "fallback"
-
-    @OUTAGES
-    def test_it_excludes_during_the_outage_and_is_released_in_both(
-        self, server: Server, watched: Watched, outage: Outage, standing_in: MemoryStore
-    ) -> None:
-        other = Watched(
-            store=store_on(server), outage="fail", fallback=LockService(standing_in, outage="fail")
-        ).service
-        with userlock.scope(watched.service) as scope:
-            with outage(server):
-                tenure = scope.acquire("learner-1", heartbeat=True)
-                with pytest.raises(userlock.LockTimeout):
-                    other.acquire("learner-1", wait_timeout=0.1)
-            wait_until(lambda: not tenure.degraded)
-            assert not record_of(watched.service.store, "learner-1").free
-            assert not record_of(standing_in, "learner-1").free
-        tidy_up(watched.service)
-        assert watched.service.store.read("learner-1") is None
-        assert standing_in.read("learner-1") is None
-
-    def test_without_it_two_have_the_lock(self, server: Server) -> None:
-        """The negative control: two optimistic services."""
-        one, two = Watched(store=store_on(server)), Watched(store=store_on(server))
-        server.kill()
-        assert one.service.acquire("learner-1").degraded
-        assert two.service.acquire("learner-1").degraded

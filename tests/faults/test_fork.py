@@ -6,9 +6,7 @@ import os
 
 import pytest
 
-import userlock
 from tests.connections import take
-from tests.leases import record_of
 from tests.servers import Memcached
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
@@ -33,24 +31,3 @@ def test_a_forked_child_may_have_as_many_connections_as_its_parent(
         store.create("parent", b"first", 60)
     for connection in held:
         connection.close()
-
-
-def test_a_forked_child_does_not_release_its_parents_lock(
-    memcached: Memcached, prefix: str
-) -> None:
-    store = MemcacheStore(memcached.address, prefix=prefix)
-    userlock.configure(service=userlock.LockService(store))
-    with userlock.global_lock("learner-1"):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                with userlock.global_lock("another"):
-                    pass
-                code = 0 if userlock.current_scope() is None else 2
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert not record_of(store, "learner-1").free
-    assert store.read("learner-1") is None

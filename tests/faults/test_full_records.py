@@ -1,12 +1,10 @@
-"""A real memcached without room for another line: a lock is held, handed on and released."""
+"""A real memcached without room for another line: waiters are next, and nothing else is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import socket
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,7 @@ from pymemcache.client.base import Client
 
 from tests.leases import Leases, record_of, taken
 from tests.servers import Memcached
-from tests.waiting import wait_until
-from userlock import LockService, LockTimeout
 from userlock.clock import SYSTEM_CLOCK
-from userlock.events import Contended, Degraded, Event, Listeners
 from userlock.lock.lease import Released
 from userlock.stores import MemcacheStore
 from userlock.testing import make_claim
@@ -31,16 +26,6 @@ def store(memcached: Memcached, prefix: str, request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def service(store: MemcacheStore, events: list[Event]) -> LockService:
-    return LockService(store, listeners=Listeners([events.append]))
-
-
-@pytest.fixture
 def leases(store: MemcacheStore) -> Leases:
     return Leases(store, SYSTEM_CLOCK)
 
@@ -51,34 +36,6 @@ def fill(memcached: Memcached, prefix: str) -> None:
         for size in (100_000, 1_000, 20, 2):
             while client.append(f"{prefix}:lock={LOCK}", b"\n" + b"x" * (size - 1), noreply=False):
                 pass
-
-
-def test_it_is_handed_on(
-    memcached: Memcached, prefix: str, service: LockService, events: list[Event]
-) -> None:
-    """A new caller cannot join the queue, and waits without a position; the release is recorded."""
-    lease = service.acquire(LOCK)
-    fill(memcached, prefix)
-    done = threading.Event()
-    seen: list[object] = []
-
-    def wait_for_it() -> None:
-        try:
-            mine = service.acquire(LOCK, wait_timeout=20)
-            seen.append(mine.degraded)
-            service.release(mine)
-        finally:
-            done.set()
-
-    waiter = threading.Thread(target=wait_for_it)
-    waiter.start()
-    wait_until(lambda: any(isinstance(event, Contended) for event in events), 20)
-    service.release(lease)
-    assert done.wait(20)
-    waiter.join()
-    assert seen == [False]
-    assert service.look(LOCK) is None
-    assert not [event for event in events if isinstance(event, Degraded)]
 
 
 def test_waiters_are_next(memcached: Memcached, prefix: str, leases: Leases) -> None:
@@ -97,43 +54,6 @@ def test_waiters_are_next(memcached: Memcached, prefix: str, leases: Leases) -> 
     mine = taken(leases.claim(waiter, record, passing=False))
     assert leases.release(mine) == Released()
     assert leases.look(LOCK) is None
-
-
-def test_a_caller_that_does_not_wait_gets_a_timeout(
-    memcached: Memcached, prefix: str, service: LockService, events: list[Event]
-) -> None:
-    lease = service.acquire(LOCK)
-    fill(memcached, prefix)
-    with pytest.raises(LockTimeout) as caught:
-        service.acquire(LOCK, wait_timeout=0)
-    assert caught.value.holder is not None
-    assert caught.value.holder.token == lease.token
-    assert service.break_lock(LOCK, by="ops") is not None
-    service.release(service.acquire(LOCK, wait_timeout=0))
-    assert not [event for event in events if isinstance(event, Degraded)]
-
-
-@pytest.mark.slow
-def test_timed_out_waiters_do_not_fill_it(memcached: Memcached, prefix: str) -> None:
-    """By the meta protocol, which returns the remaining lifetime of the record."""
-    store = MemcacheStore(memcached.address, prefix=prefix, protocol="meta")
-    service = LockService(store, listeners=Listeners([]))
-    began = time.monotonic()
-    lease = service.acquire(LOCK, lock_timeout=600)
-    longest = 0
-    for _ in range(1000):
-        with pytest.raises(LockTimeout):
-            service.acquire(LOCK, wait_timeout=0.0001, request="GET /a/path/as/long/as/they/are")
-        longest = max(longest, len(record_of(store, LOCK).stored.record))
-    assert 25_000 < longest < 33_000
-    left = record_of(store, LOCK).stored.seconds_left
-    assert left is not None
-    gone = time.monotonic() - began
-    # Within one second, plus memcached's clock error when it is asked (2.1) and when it counts the
-    # rest (2), minus the uncounted second. It was rewritten four times.
-    assert 600 - gone <= left <= 600 - gone + 1 + 2.1 + 2 - 1
-    service.release(lease)
-    assert store.read(LOCK) is None
 
 
 def test_a_memcached_out_of_memory(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One record in trouble, and the locks beside it."""
+"""A crowd on one row of Datastore, and the locks beside it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 from google.cloud import ndb
 
 from tests.contract.emulator.process import EmulatorProcess
-from tests.servers import RedisServer
 from userlock import LockService
-from userlock.errors import LockServiceUnavailable
-from userlock.lock.store import LeaseStore, RecordBusy, StoreUnavailable
+from userlock.lock.store import RecordBusy, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
-from userlock.stores.redis import RedisStore
 
 #: Time-outs of stores in tests that are not about time-outs, on a busy machine; in seconds.
 PATIENT = 10.0
@@ -36,60 +32,6 @@ def datastore(emulator_process: EmulatorProcess, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DATASTORE_EMULATOR_HOST", emulator_process.host)
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "emulator")
     return ndb.Client()
-
-
-Spoil = Callable[[str], object]
-
-
-@pytest.fixture(params=["redis", "datastore"])
-def spoiled(request: pytest.FixtureRequest) -> tuple[LeaseStore, Spoil]:
-    """Provide a store, and a function that puts something else in a lock's place."""
-    prefix = uuid.uuid4().hex
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        client = redis.Redis(port=server.port)
-
-        def put_a_list(lock_id: str) -> None:
-            client.delete(f"{prefix}:lock={lock_id}")
-            client.rpush(f"{prefix}:lock={lock_id}", "x")
-
-        return RedisStore.from_url(f"redis://{server.address}/0?prefix={prefix}"), put_a_list
-
-    ndb_client = request.getfixturevalue("datastore")
-
-    class UserLockLease(ndb.Expando):
-        pass
-
-    def put_another(lock_id: str) -> None:
-        with ndb_client.context():
-            UserLockLease(id=f"{prefix}={lock_id}", ttl_microseconds="a minute").put()
-
-    return DatastoreStore(ndb_client, prefix=prefix, timeout=PATIENT), put_another
-
-
-@pytest.mark.parametrize(
-    ("when", "outage"), [("before", "optimistic"), ("before", "fail"), ("while it is held", "fail")]
-)
-def test_a_record_of_another_type(
-    spoiled: tuple[LeaseStore, Spoil], when: str, outage: str
-) -> None:
-    store, spoil = spoiled
-    service = LockService(store, outage=outage)
-    if when == "before":
-        spoil("bad")
-        try:
-            service.release(service.acquire("bad", wait_timeout=0))
-        except LockServiceUnavailable:
-            assert outage == "fail"
-    else:
-        lease = service.acquire("bad")
-        spoil("bad")
-        service.release(lease)
-    for number in range(20):
-        lease = service.acquire(f"learner-{number}")  # raises if it is refused
-        assert not lease.degraded
-        service.release(lease)
-    service.close()
 
 
 class Crowd:

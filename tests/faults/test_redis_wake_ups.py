@@ -78,31 +78,6 @@ def queued(service: LockService, number: int) -> Callable[[], bool]:
     return lambda: len(service.waiters("ann")) == number
 
 
-def test_the_release_wakes_the_waiter(connect: Callable[..., LockService]) -> None:
-    here, there = connect(), connect()
-    for _ in range(5):
-        lease = there.acquire("ann")
-        waiter = Waiter(here)
-        wait_until(queued(there, 1))
-        released_at = time.monotonic()
-        there.release(lease)
-        waiter.join(PATIENCE)
-        assert 0 < waiter.granted_at - released_at < 1.0, "5 s, if it were found by polling"
-
-
-@pytest.mark.parametrize("off", ["here", "there"])
-def test_without_wake_ups_it_polls(connect: Callable[..., LockService], off: str) -> None:
-    """The negative control: one side has them turned off."""
-    options = {off: "&wake_ups=no"}
-    here, there = (connect(options.get(each, ""), policy=None) for each in ("here", "there"))
-    lease = there.acquire("ann")
-    waiter = Waiter(here)
-    wait_until(queued(there, 1))
-    there.release(lease)
-    waiter.join(PATIENCE)
-    assert waiter.granted_at
-
-
 def test_many_waiters_of_a_process_share_one_subscription(
     connect: Callable[..., LockService], client: Any, prefix: str
 ) -> None:

@@ -7,25 +7,15 @@ from typing import Any, TypeVar
 import userlock
 from userlock.events import Event, Listeners
 from userlock.lock.store import LeaseStore
-from userlock.stores import MemcacheStore, ShardedMemcacheStore
 
 _E = TypeVar("_E", bound=Event)
 
 
 class Watched:
-    """A lock service on memcached, or another store, like that of another process."""
+    """A lock service like that of another process."""
 
-    def __init__(
-        self,
-        *addresses: str,
-        prefix: str = "test",
-        store: LeaseStore | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, store: LeaseStore, **options: Any) -> None:
         self.events: list[Event] = []
-        if store is None:
-            servers = [MemcacheStore(address, prefix=prefix) for address in addresses]
-            store = servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)
         self.service = userlock.LockService(
             store, listeners=Listeners([self.events.append]), **options
         )

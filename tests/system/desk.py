@@ -8,7 +8,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,6 +51,11 @@ class Desk:
             check=True,
         )
         return done.stdout
+
+    def follow(self, block: Block, same: Callable[[str], str] = str.strip) -> None:
+        """Type the commands of a block and compare their output, by what is the same each time."""
+        for line, shown in block.commands():
+            assert same(self.run(f"{line}\n")) == same(shown), line
 
     @contextmanager
     def goes_on(self, line: str, port: str, log: Path) -> Iterator[None]:

@@ -12,8 +12,6 @@ from xml.etree import ElementTree
 import pytest
 
 from sample_app.lab.crashes.outcome import Order, wrong
-from sample_app.lab.crew import Visit
-from sample_app.lab.outcome import lost_visits
 from sample_app.lab.plan import Between, Scenario
 
 ROOT = Path(__file__).parents[2]
@@ -61,21 +59,6 @@ def runs(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 pytestmark = pytest.mark.slow
 
 
-def test_the_lost_updates_are_told_apart(documents: dict[str, dict[str, Any]]) -> None:
-    for each in documents.values():
-        visits = [Visit(**visit) for visit in each["visits"]]
-        lost = lost_visits(visits, each["outcome"]["stored"])
-        assert sum(lost) == each["outcome"]["lost"]
-
-
-def test_the_kill_is_noted(documents: dict[str, dict[str, Any]]) -> None:
-    killed = {between: each["killed_at"] for between, each in documents.items()}
-    at = killed.pop("lock-outage")
-    assert set(killed.values()) == {None}
-    visits = documents["lock-outage"]["visits"]
-    assert min(visit["asked"] for visit in visits) < at < max(visit["ended"] for visit in visits)
-
-
 def test_without_protection_updates_are_lost(runs: dict[str, dict[str, Any]]) -> None:
     found = runs["none"]
     assert found["accepted"] == CLIENTS * EACH
@@ -102,22 +85,6 @@ def test_without_memcached_nothing_that_was_accepted_is_lost(
     assert found["degraded"] > 0, "memcached was never down"
     assert found["lost"] == 0
     assert found["accepted"] + found["refused"] == CLIENTS * EACH
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--between", "luck"), "between is 'luck'"),
-        (("--picture", "/nowhere/at/all"), "--picture: there is no folder"),
-    ],
-)
-def test_invalid_options_are_reported_at_once(arguments: tuple[str, ...], message: str) -> None:
-    done = lab(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("scenario", Scenario)

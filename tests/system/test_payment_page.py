@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import Block, Page
+from tests.documents import Page
 from tests.system.desk import Desk
 from tests.system.test_tutorial import SERVERS, WHERE
 
@@ -44,12 +44,6 @@ def serves(desk: Desk) -> Iterator[None]:
         yield
 
 
-def follow(desk: Desk, block: Block) -> None:
-    """Type the commands of a block and compare their output."""
-    for line, shown in block.commands():
-        assert desk.run(f"{line}\n").strip() == shown.strip(), line
-
-
 def count(desk: Desk, what: str) -> int:
     return int(desk.run(what))
 
@@ -57,9 +51,9 @@ def count(desk: Desk, what: str) -> int:
 def test_the_page(desk: Desk) -> None:
     with serves(desk):
         for block in (TWICE, OTHER, LOST, DECLINED, DOWN, KILLED):
-            follow(desk, block)
+            desk.follow(block)
     with serves(desk):
-        follow(desk, AGAIN)
+        desk.follow(AGAIN)
 
 
 @pytest.mark.parametrize(("point", "charges", "asked"), [("ordered", 0, 1), ("stored", 1, 1)])

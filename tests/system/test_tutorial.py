@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import userlock
-from tests.documents import Block, Page
+from tests.documents import Page
 from tests.system.desk import Desk
 from tests.waiting import wait_until
 
@@ -44,12 +44,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         yield desk
 
 
-def follow(desk: Desk, block: Block) -> None:
-    """Type the commands of a block and compare their output."""
-    for line, shown in block.commands():
-        assert same(desk.run(f"{line}\n")) == same(shown), line
-
-
 def same(text: str) -> str:
     """Remove the parts that vary: processes and times, and curl's missing line ends."""
     text = re.sub(r"[\w.-]+/\d+", "PROCESS", text.strip())
@@ -58,15 +52,15 @@ def same(text: str) -> str:
 
 def test_lose_an_update(desk: Desk) -> None:
     desk.write(LOSE)
-    follow(desk, LOST)
+    desk.follow(LOST, same)
 
 
 def test_the_handler(desk: Desk) -> None:
     points = desk.write(POINTS)
     log = desk.folder / "flask.txt"
     with desk.goes_on(SERVE.text, "5001", log):
-        follow(desk, EXERCISES)
-        follow(desk, FORGOTTEN)
+        desk.follow(EXERCISES, same)
+        desk.follow(FORGOTTEN, same)
     output = log.read_text().replace(str(points), "/home/ann/points/points.py")
     assert VIOLATION.text in output
 
@@ -79,14 +73,14 @@ def test_the_handler(desk: Desk) -> None:
     assert "time.sleep(30)" in fixed
     points.write_text("import os\n" + fixed.replace("time.sleep(30)", waits))
     with desk.goes_on(SERVE.text, "5001", log):
-        follow(desk, BONUS)
+        desk.follow(BONUS, same)
         (essay, _), (holder, shown) = ESSAY.commands()
         desk.run(essay)
         service = userlock.LockService.from_url(desk.env["USERLOCK_STORE"])
         wait_until(lambda: service.holder("ann"), seconds=60)
         assert same(desk.run(holder)) == same(shown)
-        follow(desk, BROKEN)
+        desk.follow(BROKEN, same)
         (desk.folder / "essay-read").touch()
         answer = desk.folder / "essay.txt"
         wait_until(lambda: answer.read_text().endswith("}"), seconds=60)
-        follow(desk, REFUSED)
+        desk.follow(REFUSED, same)

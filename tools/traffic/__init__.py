@@ -22,8 +22,7 @@ share the memcached servers and the sweep's workers. The waits of a user's reque
 on that user's day alone, and totals are sums over users. So a sample of users, each with a weight,
 estimates every total without bias. The standard errors are printed. (Shared resources are not
 modelled: memcached's response time is assumed constant under any load, and the sweep visits each
-user at an independent time.) `tests/system/test_traffic_simulation.py` compares the estimate with
-the full count.
+user at an independent time.) `--check` compares the estimate with real processes.
 
 The waiting is the library's own: `userlock.lock.queue.delay` decides the time of each poll, and
 `LockPolicy` the longest wait.

@@ -1,8 +1,8 @@
 """The crash points of a job: commits without a reply, and processes that end.
 
-`tests/faults/outbox` kills processes at those where locks and transactions are left behind. The
-engine that is down, delivers twice, early or out of order: `test_staging`, `test_running`,
-`test_order`. A stale relay: `test_relay`. Purge against redrive: `test_dead_letters`.
+`tests/chaos` kills processes, and so leaves locks and transactions behind. The engine that is down,
+delivers twice, early or out of order: `test_staging`, `test_running`, `test_order`. A stale relay:
+`test_relay`. Purge against redrive: `test_dead_letters`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from redis.crc import key_slot
 import userlock
 from tests.authority import Authority
 from tests.clusters import RedisCluster, valkey_server
+from tests.contract.stores.verbs import use
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.lock.lease import new_token
@@ -56,32 +57,22 @@ def store(redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
         yield store
 
 
-class _Contract(
+class TestRedisCluster(
     VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
 ):
-    pass
-
-
-class TestRedisCluster(_Contract):
     @pytest.fixture
     def store(self, store: ClusterStore) -> ClusterStore:
         return store
 
 
-class TestValkeyCluster(_Contract):
-    @pytest.fixture
-    def store(self, valkey_cluster: RedisCluster) -> Iterator[ClusterStore]:
-        with contextlib.closing(store_on(valkey_cluster)) as store:
-            yield store
+def test_each_verb_on_valkey(valkey_cluster: RedisCluster) -> None:
+    with contextlib.closing(store_on(valkey_cluster)) as store:
+        use(store)
 
 
-class TestWithReplicas(VerbContract, RewriteContract, RaceContract):
-    """Each lease that is taken or extended waits for a replica."""
-
-    @pytest.fixture
-    def store(self, redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
-        with contextlib.closing(store_on(redis_cluster, "&wait_replicas=1")) as store:
-            yield store
+def test_each_verb_that_waits_for_a_replica(redis_cluster: RedisCluster) -> None:
+    with contextlib.closing(store_on(redis_cluster, "&wait_replicas=1")) as store:
+        use(store)
 
 
 @pytest.mark.slow
@@ -435,30 +426,6 @@ def test_over_tls_with_a_password(tmp_path: Path) -> None:
         ):
             store.read("ann-1")
         assert not caught.value.sent
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("redis+cluster://", "names no host"),
-        ("redis+cluster://a:1,:2", "names no host"),
-        ("redis+cluster://a:0", "port 0"),
-        ("redis+cluster://a/1", "database 0 only"),
-        ("redis+cluster://a?db=1", "database 0 only"),
-        ("redis+cluster://a?wait_replicas=one", "wait_replicas must be a whole number"),
-        ("redis+cluster://a?ssl_ca_certs=/x", r"needs rediss\+cluster://"),
-        ("valkey+cluster://a?credentials=google", r"needs valkeys\+cluster://"),
-        ("redis+cluster://a?sentinel_password=x", "unknown option sentinel_password"),
-        ("redis+clusters://a", "names no lease store"),
-        ("memcache+cluster://a", "names no lease store"),
-        ("redis://a,b", r"redis\+cluster://"),
-        ("redis+sentinel://a,b", "must name the service"),
-        ("redis+sentinel://a,b/0/app", "must name the service"),
-    ],
-)
-def test_a_malformed_url_is_explained(url: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        open_store(url)
 
 
 @pytest.mark.parametrize(

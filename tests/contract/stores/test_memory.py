@@ -73,37 +73,7 @@ class TestTime:
         assert store.read("ann") is None
 
 
-class TestLostData:
-    def test_only_the_evicted_record_is_gone(self, store: MemoryStore) -> None:
-        store.create("ann", b"first", 60)
-        store.create("bob", b"other", 60)
-        store.evict("ann")
-        store.evict("nobody's")
-        assert record_of(store) is None
-        assert record_of(store, "bob") == b"other"
-
-    def test_a_version_from_before_never_matches_again(self, store: MemoryStore) -> None:
-        """Even after as many writes as before."""
-        old = store.create("ann", b"first", 60)
-        store.forget_everything()
-        assert record_of(store) is None
-        store.create("ann", b"first", 60)
-        assert store.swap("ann", old, b"next", 60) is None
-        assert not store.remove("ann", old)
-        assert record_of(store) == b"first"
-
-
 class TestOutages:
-    @pytest.mark.parametrize("verb", COMMANDS)
-    def test_a_store_that_is_down_carries_nothing_out(self, store: MemoryStore, verb: Verb) -> None:
-        version = store.create("ann", b"first", 60)
-        store.go_down("connection refused", sent=False)
-        with pytest.raises(StoreUnavailable, match="connection refused") as caught:
-            {**COMMANDS, "swap": lambda s: s.swap("ann", version, b"next", 60)}[verb](store)
-        assert (caught.value.sent, caught.value.slow) == (False, False)
-        store.come_back()
-        assert record_of(store) == b"first"
-
     @pytest.mark.parametrize("verb", COMMANDS)
     def test_faults_befall_any_verb_in_their_order(self, store: MemoryStore, verb: Verb) -> None:
         store.create("ann", b"first", 60)
@@ -133,27 +103,6 @@ class TestOutages:
         stored = store.read("ann")
         assert stored == Stored(b"late", version, False, 1), "its time begins at the store"
         assert store.arrive() == [], "once"
-
-    def test_a_late_command_may_come_too_late(self, store: MemoryStore) -> None:
-        version = store.create("ann", b"first", 60)
-        store.delay("remove")
-        store.delay("append")
-        with pytest.raises(StoreUnavailable):
-            store.remove("ann", version)
-        with pytest.raises(StoreUnavailable):
-            store.append("ann", b"\nlate")
-        store.swap("ann", version, b"next", 60)
-        removed, appended = store.arrive()
-        assert removed is False
-        assert isinstance(appended, Stored)
-        assert record_of(store) == b"next\nlate"
-
-    def test_something_else_may_happen_just_before(self, store: MemoryStore) -> None:
-        version = store.create("ann", b"first", 60)
-        store.before("swap", lambda: store.append("ann", b"\nline"))
-        assert store.swap("ann", version, b"next", 60) is None
-        assert record_of(store) == b"first\nline"
-        assert store.swap("ann", version_of(store), b"next", 60) is not None, "once"
 
     def test_calls_are_counted(self, store: MemoryStore) -> None:
         store.create("ann", b"first", 60)

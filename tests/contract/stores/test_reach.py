@@ -20,7 +20,6 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.credentials import CredentialProvider
 from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from sample_app.stack import ports
 from sample_app.stack.children import Child
@@ -243,37 +242,6 @@ def test_a_redis_on_a_socket(redis_over_tls: SecuredRedis) -> None:
     use(_patient(redis.Redis(unix_socket_path=str(redis_over_tls.socket))))
 
 
-def test_the_master_that_sentinel_names(redis_server: RedisServer, tmp_path: Path) -> None:
-    port = ports.any_free()
-    configuration = tmp_path / "sentinel.conf"
-    configuration.write_text(
-        f"port {port}\nbind {ports.LOOPBACK}\ndir {tmp_path}\n"
-        f"sentinel monitor app {ports.LOOPBACK} {redis_server.port} 1\n"
-    )
-    sentinels = Sentinel([(ports.LOOPBACK, port)], socket_timeout=2)
-
-    def answers() -> bool:
-        try:
-            return bool(sentinels.discover_master("app"))
-        except redis.RedisError:
-            return False
-
-    child = Child(
-        "sentinel",
-        [real("redis-server", "redis-server"), str(configuration), "--sentinel"],
-        answers=answers,
-        log_file=tmp_path / "sentinel.log",
-    )
-    with _running(child):
-        use(_patient(sentinels.master_for("app", socket_timeout=2)))
-        stranger = RedisStore(sentinels.master_for("another", socket_timeout=2))
-        with pytest.raises(StoreUnavailable, match="another") as caught:
-            stranger.read("ann")
-        assert not caught.value.sent
-        for sentinel in sentinels.sentinels:
-            sentinel.close()
-
-
 # --- refused ------------------------------------------------------------------------------------
 
 
@@ -470,58 +438,3 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
     ):
         store.create("ann", b"first", 60)
     server.stop()
-
-
-# --- malformed URLs -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("memcaches:///run/memcached.sock", "has no TLS"),
-        ("memcache:///run/a.sock,/run/b.sock", "names several sockets"),
-        ("memcaches://host?key=/k.pem", "is the key of cert="),
-        ("memcaches://host?ca=/nonexistent.pem", "ca= must be a readable file"),
-        ("memcache://host?ca=/nonexistent.pem", "unknown option ca"),
-        ("memcache://host/run/memcached.sock", "it must look like memcache://HOST:PORT"),
-        ("memcaches://host?cert=/nonexistent.pem", "cert= and key= must be readable files"),
-        ("rediss://host?ssl_ca_cert=/a.pem", "did you mean ssl_ca_certs"),
-        ("rediss://host?credentials=iam", "is google, or names a provider"),
-        ("rediss://host?credentials=json:dumps", "is a function, no"),
-        ("rediss://host?credentials=nowhere:provider", "there is no module nowhere"),
-        ("rediss://host?credentials=", "is google, or names a provider"),
-        ("rediss://host?wake_ups=maybe", "wake_ups is yes or no"),
-        ("rediss://host?ssl_ca_certs=/nonexistent.pem", "must be a readable file"),
-        ("redis://:s3cret@host?credentials=google", "and credentials= as well"),
-        ("redis://host?credentials=google", "needs rediss://"),
-        ("valkey://10.0.0.3?credentials=google", "needs valkeys://"),
-        ("rediss://host?credentials=google&ssl_cert_reqs=none", "and the server's certificate"),
-        ("redis://host?prefix=", "prefix must not be empty"),
-        ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
-        ("redis://host/zero", "database must be a number"),
-        ("redis://host/0?db=zero", "db"),
-        ("redis://host:port/0", "port"),
-        ("redis:///0", "names no host"),
-        ("redis://", "'redis://': it names no host"),
-        ("redis://host?socket_timeout=soon", "socket_timeout"),
-        ("redis://host?no_such_option=1", "no_such_option"),
-        ("http://host", "redis://"),
-    ],
-)
-def test_a_malformed_url_is_explained(url: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says) as caught:
-        open_store(url)
-    assert "s3cret" not in str(caught.value)
-
-
-# --- how many connections -----------------------------------------------------------------------
-
-
-def test_a_failed_connection_takes_no_place() -> None:
-    """Even while its error is kept."""
-    errors = []
-    store = RedisStore(redis.Redis(port=1))
-    for _ in range(33):
-        with pytest.raises(StoreUnavailable, match="refused") as caught:
-            store.create("ann", b"first", 60)
-        errors.append(caught)

@@ -190,13 +190,6 @@ class TestForeignValues:
         assert not store.remove("ann", version)
         assert store.remove("ann", stored.version)
 
-    def test_an_empty_string_is_a_record(self, store: RedisStore, client: Any, prefix: str) -> None:
-        client.set(f"{prefix}:lock=ann", b"")
-        version = found(store.read("ann")).version
-        client.delete(f"{prefix}:lock=ann")
-        assert store.swap("ann", version, b"first", 60) is None
-        assert not store.remove("ann", version)
-
     def test_a_record_without_an_end_does_not_lapse(
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:

@@ -7,22 +7,21 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from redis.sentinel import Sentinel
 
 import userlock
 from tests.chaos.gauges import gauged
 from tests.clusters import SentinelGroup, until
+from tests.contract.stores.verbs import use
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.lock.lease import Fenced
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import RedisStore
 from userlock.stores.registry import open_store
 from userlock.testing import (
-    FenceContract,
     ForkContract,
-    RaceContract,
-    RewriteContract,
-    VerbContract,
     WakeContract,
 )
 from userlock.waits import run
@@ -37,15 +36,16 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelGroup]:
         yield group
 
 
-class TestSentinel(
-    VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
-):
+class TestSentinel(ForkContract, WakeContract):
     @pytest.fixture
     def store(self, group: SentinelGroup) -> Iterator[RedisStore]:
         store = open_store(group.url(uuid.uuid4().hex, _PATIENT))
         assert isinstance(store, RedisStore)
         with contextlib.closing(store):
             yield store
+
+    def test_each_verb(self, store: RedisStore) -> None:
+        use(store)
 
     def test_it_is_examined_and_listed(self, store: RedisStore) -> None:
         assert store.create("ann", b"[]", 60) is not None
@@ -61,6 +61,19 @@ def test_no_connection_remains(group: SentinelGroup) -> None:
         assert gauged(servers)["connections"] == 1
         assert gauged(group.ports)["connections"] == 0
     assert gauged(servers)["connections"] == 0
+
+
+def test_the_master_that_a_client_of_sentinels_names(group: SentinelGroup) -> None:
+    sentinels = Sentinel([("127.0.0.1", port) for port in group.ports], socket_timeout=2)
+    client = sentinels.master_for("app", socket_timeout=2)
+    with contextlib.closing(RedisStore(client, prefix=uuid.uuid4().hex)) as store:
+        use(store)
+    stranger = RedisStore(sentinels.master_for("another", socket_timeout=2))
+    with pytest.raises(StoreUnavailable, match="another") as caught:
+        stranger.read("ann")
+    assert not caught.value.sent
+    for sentinel in sentinels.sentinels:
+        sentinel.close()
 
 
 def test_a_service_that_nobody_watches(group: SentinelGroup) -> None:

@@ -8,8 +8,10 @@ from random import Random
 import pytest
 
 import userlock
+from tests.leases import MemoryLeases
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
+from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService
 from userlock.events import Event, Listeners, log_event
 from userlock.lock.scope import LockScope
@@ -39,6 +41,16 @@ def service(store: MemoryStore, clock: ManualClock, events: list[Event]) -> Lock
     return LockService(
         store, clock=clock, random=Random(1), listeners=Listeners([events.append, log_event])
     )
+
+
+@pytest.fixture
+def leases(store: MemoryStore, clock: ManualClock) -> MemoryLeases:
+    return MemoryLeases(store, clock)
+
+
+@pytest.fixture
+def here(service: LockService, clock: ManualClock, store: MemoryStore, events: list[Event]) -> Here:
+    return Here(service, clock, store, events)
 
 
 @pytest.fixture

@@ -1,10 +1,15 @@
-"""Helpers of the tests of heartbeats: time that passes while the renewal thread runs."""
+"""A lock service over the memory store, its time driven by hand, and what it reports."""
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeVar
+
 from userlock import LockService
 from userlock.events import Event, LeaseLost
+from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+
+_E = TypeVar("_E", bound=Event)
 
 #: The default length of a lease with a heartbeat, in seconds.
 LEASE = 10.0
@@ -19,6 +24,23 @@ def live(service: LockService, clock: ManualClock, seconds: float) -> None:
     service.renewals.run_due()
 
 
-def losses(events: list[Event]) -> list[LeaseLost]:
-    """Return the reported losses of leases."""
-    return [event for event in events if isinstance(event, LeaseLost)]
+class Here(NamedTuple):
+    """This process: its service, and the service's clock, store and reported events."""
+
+    service: LockService
+    clock: ManualClock
+    store: MemoryStore
+    events: list[Event]
+
+    def live(self, seconds: float) -> None:
+        """Let time pass, and run each due renewal at its time."""
+        live(self.service, self.clock, seconds)
+
+    def of(self, kind: type[_E]) -> list[_E]:
+        """Return the events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def losses(self) -> list[LeaseLost]:
+        """Return the reported losses of leases."""
+        return self.of(LeaseLost)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import random
 import threading
 import time
 import tracemalloc
@@ -19,7 +18,7 @@ import pytest
 import userlock
 from tests.waiting import until, wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
-from userlock.events import Event, Listeners
+from userlock.events import Listeners
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
 from userlock.lock.scope import current_scope
 from userlock.stores import MemoryStore
@@ -58,16 +57,6 @@ class TestUse:
                 assert scope.held == {"ann": lock}
             assert service.holder("ann") is None
             assert current_scope() is None
-
-        run(work())
-
-    def test_in_a_scope(self, service: LockService) -> None:
-        async def work() -> None:
-            with userlock.scope(request="POST /mine") as scope:
-                async with userlock.global_lock("ann") as lock:
-                    assert lock._scope is scope
-                    assert userlock.holder("ann").request == "POST /mine"
-                assert current_scope() is scope
 
         run(work())
 
@@ -146,43 +135,6 @@ class TestUse:
 
         run(work())
 
-    def test_errors_are_raised_as_they_are(self, service: LockService, store: MemoryStore) -> None:
-        async def work() -> None:
-            service.acquire("ann")
-            with pytest.raises(LockTimeout):
-                async with userlock.global_lock("ann", wait_timeout=0):
-                    pass
-            with pytest.raises(ZeroDivisionError):
-                async with userlock.global_lock("bob"):
-                    _ = 1 / 0
-            assert service.holder("bob") is None
-            assert current_scope() is None
-
-        run(work())
-
-    def test_the_event_loop_goes_on(self, service: LockService) -> None:
-        async def work() -> int:
-            lease = service.acquire("ann")
-            ticks = 0
-
-            async def tick() -> None:
-                nonlocal ticks
-                while True:
-                    await asyncio.sleep(0.001)
-                    ticks += 1
-
-            ticking = asyncio.create_task(tick())
-            waiting = asyncio.create_task(_enter())
-            await until(queued(service))
-            before = ticks
-            await until(lambda: ticks > before + 5)
-            service.release(lease)
-            await waiting
-            ticking.cancel()
-            return ticks
-
-        assert run(work()) > 5
-
 
 async def _enter(
     lock_id: str = "ann",
@@ -209,18 +161,6 @@ class TestABlockingWait:
 
         run(work())
         assert service.store.read("ann") is None
-
-    def test_it_is_no_time_out(self, service: LockService) -> None:
-        events: list[Event] = []
-        service.acquire("ann")
-        service.listeners.add(events.append)
-
-        async def work() -> None:
-            with pytest.raises(EventLoopBlocked), userlock.global_lock("ann"):
-                pass
-
-        run(work())
-        assert events == []
 
     def test_a_free_lock_is_taken(self, service: LockService) -> None:
         async def work() -> None:
@@ -288,20 +228,6 @@ class TestABlockingWait:
 
 
 class TestCancelled:
-    def test_while_it_waits(self, service: LockService, store: MemoryStore) -> None:
-        async def work() -> None:
-            lease = service.acquire("ann")
-            waiting = asyncio.create_task(_enter())
-            await until(queued(service))
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            assert service.waiters("ann") == [], "it has left when the task ends"
-            service.release(lease)
-            assert store.read("ann") is None
-
-        run(work())
-
     def test_the_next_poll_is_not_waited_for(self, store: MemoryStore) -> None:
         seldom = PriorityPolicy(polling=Polling(least_seconds=5.0, most_seconds=5.0))
         service = LockService(
@@ -318,32 +244,6 @@ class TestCancelled:
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert time.monotonic() - began < 2
-
-        run(work())
-
-    def test_by_a_time_limit(self, service: LockService) -> None:
-        async def work() -> None:
-            service.acquire("ann")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05), userlock.global_lock("ann", wait_timeout=30):
-                    pass
-            assert service.waiters("ann") == []
-            assert current_scope() is None
-
-        run(work())
-
-    def test_while_it_holds(self, service: LockService) -> None:
-        async def work() -> None:
-            holding = asyncio.create_task(hold())
-            await until(lambda: service.holder("ann"))
-            holding.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await holding
-            assert service.holder("ann") is None
-
-        async def hold() -> None:
-            async with userlock.global_lock("ann"):
-                await asyncio.sleep(60)
 
         run(work())
 
@@ -397,23 +297,6 @@ class TestCancelled:
 
         run(work())
         assert (service.store.read("ann") is None) == works
-
-    def test_without_undoing_it_stays_in_the_queue(
-        self, service: LockService, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The negative control."""
-        monkeypatch.setattr(LockService, "undo", mock.AsyncMock())
-
-        async def work() -> None:
-            service.acquire("ann")
-            waiting = asyncio.create_task(_enter())
-            await until(queued(service))
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            assert queued(service)()
-
-        run(work())
 
 
 class TestClosedLoops:
@@ -502,51 +385,7 @@ class TestScopes:
 
 
 class TestCrowds:
-    @pytest.mark.parametrize(
-        "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 100))]
-    )
-    def test_two_hundred_tasks_on_twenty_locks(self, service: LockService, seed: int) -> None:
-        """With random cancellation: exactly those that finished are counted."""
-        chance = random.Random(seed)
-        counts = dict.fromkeys(range(20), 0)
-        finished = dict.fromkeys(range(20), 0)
-
-        async def visit(lock: int) -> None:
-            async with userlock.global_lock(f"learner-{lock}", wait_timeout=50):
-                before = counts[lock]
-                await asyncio.sleep(chance.uniform(0, 0.004))
-                counts[lock] = before + 1
-                finished[lock] += 1
-
-        async def work() -> None:
-            tasks = [asyncio.create_task(visit(chance.randrange(20))) for _ in range(200)]
-            for task in chance.sample(tasks, 80):
-                await asyncio.sleep(chance.uniform(0, 0.003))
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            odd = [each for each in ended if not isinstance(each, asyncio.CancelledError | None)]
-            assert odd == []
-
-        run(work())
-        assert counts == finished
-        assert sum(counts.values()) >= 120
-        assert [lock for lock in range(20) if service.store.read(f"learner-{lock}")] == []
-        assert current_scope() is None
-
-    def test_without_the_lock_counts_are_lost(self) -> None:
-        """The negative control."""
-        counts = [0]
-
-        async def visit() -> None:
-            before = counts[0]
-            await asyncio.sleep(0.001)
-            counts[0] = before + 1
-
-        async def work() -> None:
-            await asyncio.gather(*(visit() for _ in range(20)))
-
-        run(work())
-        assert counts[0] < 20
+    """Crowds with random cancellation: tests/faults/test_async_crowds.py."""
 
     def test_tasks_and_threads(self, service: LockService) -> None:
         counts = [0]

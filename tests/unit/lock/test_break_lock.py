@@ -7,10 +7,10 @@ import logging
 import pytest
 
 import userlock
-from tests.simulation.rivals import Rival, Step
-from tests.simulation.world import World
+from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable
-from userlock.events import Broken, Event, LeaseLost
+from userlock.events import Broken, Event
+from userlock.lock.configuration import defaults
 from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -61,7 +61,7 @@ class TestLooking:
 
     @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
     def test_without_a_service_it_says_how_to_get_one(self, ask: object) -> None:
-        userlock.lock.configuration.defaults.service = None
+        defaults.service = None
         with pytest.raises(userlock.NoService):
             ask("ann")  # type: ignore[operator]
 
@@ -92,24 +92,6 @@ class TestBreaking:
         broken = next(event for event in events if isinstance(event, Broken))
         assert broken.by == process_label()
 
-    def test_waiters_continue_in_order(self, world: World, service: LockService) -> None:
-        hanging = Rival(world, "host/hanging", [Step("ann")], work=1000)
-        rivals = [
-            Rival(world, f"host/{number}", [Step("ann", after=0.1 * number)], work=0.2)
-            for number in (1, 2, 3)
-        ]
-        world.pass_time(5)
-        assert [rival.served for rival in rivals] == [False] * 3
-        operator = world.process("host/operator")
-        world.watch.breakers.append(operator)
-        world.spawn(operator, "break", lambda: operator.service.break_lock("ann", by="Jo"))
-        world.pass_time(0.1)
-        assert [rival.served for rival in rivals] == [True, False, False]
-        world.pass_time(2)
-        assert [rival.served for rival in rivals] == [True] * 3
-        assert not hanging.done
-        assert not world.watch.violations
-
     def test_waiters_are_not_broken_with_it(self, service: LockService) -> None:
         with userlock.global_lock("ann"):
             claim = make_claim("ann", request="GET /waiting")
@@ -129,25 +111,15 @@ class TestBreaking:
         assert service.break_lock("ann", token=holder.token) is not None
         assert userlock.holder("ann") is None
 
-    def test_twice(self, events: list[Event]) -> None:
-        with userlock.global_lock("ann"):
-            assert userlock.break_lock("ann", by="Jo") is not None
-            assert userlock.break_lock("ann", by="Al") is None
-        lost = events[-1]
-        assert isinstance(lost, LeaseLost)
-        assert "Jo" in lost.how
-
     @pytest.mark.parametrize("foreign", FOREIGN)
-    def test_a_record_that_userlock_did_not_write(
-        self, service: LockService, store: MemoryStore, foreign: bytes
-    ) -> None:
-        store.create("ann", foreign, 60)
+    def test_a_record_that_userlock_did_not_write(self, here: Here, foreign: bytes) -> None:
+        here.store.create("ann", foreign, 60)
         found = userlock.holder("ann")
         assert found is not None
         assert "did not write" in found.process
         assert userlock.waiters("ann") == []
         assert userlock.break_lock("ann") is not None
-        assert store.read("ann") is None
+        assert here.store.read("ann") is None
         with userlock.global_lock("ann", wait_timeout=0) as lock:
             assert not lock.degraded
 
@@ -165,24 +137,17 @@ class TestBreaking:
         assert holder is not None
         assert holder.request == "POST /ours"
 
-    def test_released_at_this_very_moment(self, service: LockService, store: MemoryStore) -> None:
-        lease = service.acquire("ann")
-        store.before("append", lambda: service.release(lease))
-        assert userlock.break_lock("ann") is None
-
-    def test_handed_over_at_this_very_moment(
-        self, service: LockService, store: MemoryStore, events: list[Event]
-    ) -> None:
+    def test_handed_over_at_this_very_moment(self, here: Here) -> None:
         """The next holder is spared: it is not the one to break."""
 
         def hand_over() -> None:
-            service.release(lease)
-            service.acquire("ann", request="POST /next")
+            here.service.release(lease)
+            here.service.acquire("ann", request="POST /next")
 
-        lease = service.acquire("ann", request="POST /first")
-        store.before("append", hand_over)
+        lease = here.service.acquire("ann", request="POST /first")
+        here.store.before("append", hand_over)
         assert userlock.break_lock("ann", by="Jo") is None
         holder = userlock.holder("ann")
         assert holder is not None
         assert holder.request == "POST /next"
-        assert not any(isinstance(event, Broken) for event in events)
+        assert not any(isinstance(event, Broken) for event in here.events)

@@ -9,12 +9,13 @@ import pytest
 import userlock
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
+from tests.unit.lock.pulse import Here
 from userlock import DeadlockDetected, LockService, LockTimeout, waits
 from userlock.lock import deadlock as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock, make_claim
+from userlock.testing import make_claim
 
 
 def blocked_on(world: World, lock_id: str) -> BlockedOn | None:
@@ -24,12 +25,6 @@ def blocked_on(world: World, lock_id: str) -> BlockedOn | None:
 
 
 class TestNoCycle:
-    def test_a_cycle_that_we_only_wait_for(self, world: World) -> None:
-        rivals = chain(world, "ab")
-        third = Rival(world, "host/c", [Step("c"), Step("a", after=0.25)])
-        run(world, *rivals, third)
-        assert third.served
-
     def test_a_cycle_of_others_that_never_ends(self, world: World) -> None:
         """They are paused. Following the cycle ends, each time."""
         a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)], wall_ahead=60)
@@ -56,32 +51,17 @@ class TestNoCycle:
         run(world, b)
         assert type(b.error) is error
 
-    def test_an_expired_lease_is_no_link_for_later_waiters(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_an_expired_lease_is_no_link_for_later_waiters(self, here: Here) -> None:
         """The lock is free, and another waiter is first in the queue, and slow."""
-        with userlock.scope(service):
+        with userlock.scope(here.service):
             userlock.acquire_lock("b")
-            dead = service.acquire("a", lock_timeout=1)
-            store.append("b", b'\n+i dead-waits 7.000 ["host/1","GET /"]')
-            store.append("a", blocked(dead.token, BlockedOn("b", 7.0, "dead-waits")))
-            waits.run(service.protocol.join, make_claim("a"))
-            clock.advance(1)
+            dead = here.service.acquire("a", lock_timeout=1)
+            here.store.append("b", b'\n+i dead-waits 7.000 ["host/1","GET /"]')
+            here.store.append("a", blocked(dead.token, BlockedOn("b", 7.0, "dead-waits")))
+            waits.run(here.service.protocol.join, make_claim("a"))
+            here.clock.advance(1)
             with userlock.global_lock("a", wait_timeout=1):
                 pass
-
-    def test_the_note_of_a_dead_waiter_is_no_link_once_it_was_passed(self, world: World) -> None:
-        b = Rival(world, "host/b", [Step("b")], work=1.0)
-        a = Rival(world, "host/a", [Step("a"), Step("b", after=0.1)])
-        world.pass_time(0.5)
-        assert blocked_on(world, "a") is not None
-        world.kill(a.process)
-        other = Rival(world, "host/o", [Step("b")])
-        run(world, b, other)
-        assert other.served, "past the dead one"
-        c = Rival(world, "host/c", [Step("b"), Step("a")], wait_timeout=2.0)
-        run(world, c)
-        assert isinstance(c.error, LockTimeout), "its lease on the other lock is still there"
 
     def test_the_note_of_a_timed_out_waiter_is_no_link(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -117,11 +97,7 @@ class TestNoCycle:
 
     @pytest.mark.parametrize("twice", [True, False])
     def test_links_that_were_never_there_at_the_same_time(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        monkeypatch: pytest.MonkeyPatch,
-        twice: bool,
+        self, here: Here, monkeypatch: pytest.MonkeyPatch, twice: bool
     ) -> None:
         """While the chain is read, a waiter at its beginning leaves, then one at its end begins to
         wait."""
@@ -129,24 +105,24 @@ class TestNoCycle:
             monkeypatch.setattr(
                 circle_module.DeadlockWatch, "_find", circle_module.DeadlockWatch._follow
             )
-        b, c, d = (service.acquire(lock_id) for lock_id in "xyz")
-        read = store.read
+        b, c, d = (here.service.acquire(lock_id) for lock_id in "xyz")
+        read = here.store.read
 
         def in_between(lock_id: str, *, hurry: bool = False) -> object:
-            if lock_id == "z" and service.waiters("w") == []:
-                store.append("y", b"\n= b-waits")
+            if lock_id == "z" and here.service.waiters("w") == []:
+                here.store.append("y", b"\n= b-waits")
                 wait(d, "w", "d-waits")
             return read(lock_id, hurry=hurry)
 
         def wait(lease: userlock.Lease, lock_id: str, token: str) -> None:
-            store.append(lock_id, f'\n+i {token} 7.000 ["host/1","GET /"]'.encode())
-            store.append(lease.lock_id, blocked(lease.token, BlockedOn(lock_id, 7.0, token)))
+            here.store.append(lock_id, f'\n+i {token} 7.000 ["host/1","GET /"]'.encode())
+            here.store.append(lease.lock_id, blocked(lease.token, BlockedOn(lock_id, 7.0, token)))
 
-        with userlock.scope(service):
+        with userlock.scope(here.service):
             userlock.acquire_lock("w")
             wait(b, "y", "b-waits")
             wait(c, "z", "c-waits")
-            monkeypatch.setattr(store, "read", in_between)
+            monkeypatch.setattr(here.store, "read", in_between)
             error = LockTimeout if twice else DeadlockDetected
             with pytest.raises(error):
                 userlock.acquire_lock("x", wait_timeout=1)
@@ -197,58 +173,52 @@ class TestNotes:
         run(world, a, b)
         assert seen == [None]
 
-    def test_the_note_is_removed_after_an_interrupt(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_the_note_is_removed_after_an_interrupt(self, here: Here) -> None:
         def interrupt() -> None:
             raise KeyboardInterrupt
 
-        service.acquire("b")
-        with userlock.scope(service):
+        here.service.acquire("b")
+        with userlock.scope(here.service):
             mine = userlock.acquire_lock("a").tenure
-            clock.after(0.3, interrupt)
+            here.clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")
-            stored = store.read("a")
+            stored = here.store.read("a")
             assert stored is not None
             assert Record(stored).blocked_on is None
             assert b"! " in stored.record, "it had been there"
             assert mine.held
-        assert service.waiters("b") == []
+        assert here.service.waiters("b") == []
 
-    def test_a_lease_that_is_renewed_meanwhile_keeps_it(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_a_lease_that_is_renewed_meanwhile_keeps_it(self, here: Here) -> None:
         notes = []
-        service.acquire("b")
-        userlock.configure(service=service)
+        here.service.acquire("b")
+        userlock.configure(service=here.service)
         with userlock.global_lock("a", heartbeat=True, lock_timeout=3) as lock:
-            clock.after(1.5, service.renewals.run_due)
-            clock.after(1.6, lambda: notes.append(_note(service, "a")))
+            here.clock.after(1.5, here.service.renewals.run_due)
+            here.clock.after(1.6, lambda: notes.append(_note(here.service, "a")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=2).__enter__()
             assert lock.expires_in > 2
-            assert _note(service, "a") is None
+            assert _note(here.service, "a") is None
         assert [note.lock_id for note in notes if note is not None] == ["b"]
 
 
 class TestOutages:
-    def test_a_degraded_lease_is_not_noted(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        userlock.configure(service=service)
-        store.go_down()
+    def test_a_degraded_lease_is_not_noted(self, here: Here) -> None:
+        userlock.configure(service=here.service)
+        here.store.go_down()
         with userlock.global_lock("a") as lock:
             assert lock.degraded
-            store.come_back()
-            clock.advance(5)
-            holder = service.acquire("b")
-            other = service.acquire("a")
-            store.append("a", blocked(other.token, BlockedOn("b", 0.0, "x")))
+            here.store.come_back()
+            here.clock.advance(5)
+            holder = here.service.acquire("b")
+            other = here.service.acquire("a")
+            here.store.append("a", blocked(other.token, BlockedOn("b", 0.0, "x")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=1).__enter__()
             assert holder.token
-        stored = store.read("a")
+        stored = here.store.read("a")
         assert stored is not None
         assert lock._lease.token.encode() + b" [" not in stored.record
 

@@ -142,14 +142,6 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
             userlock.release_lock("ann")
 
 
-def test_the_end_of_the_scope_leaves_both(clock: ManualClock) -> None:
-    with userlock.scope():
-        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
-        clock.advance(11)
-        inner = userlock.acquire_lock("ann", lock_timeout=10).tenure
-    assert (outer.held, inner.held) == (False, False)
-
-
 def test_the_new_tenure_can_be_yielded(
     clock: ManualClock, elsewhere: userlock.LockService, store: MemoryStore
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import userlock
 from tests.leases import dead_waiter, record_of
-from tests.unit.lock.pulse import live
+from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
     Acquired,
@@ -95,73 +95,60 @@ def test_its_lease_excludes(service: LockService, tenure: HeldLock) -> None:
 
 
 def test_when_the_store_answers_again_the_lock_is_held_in_both(
-    service: LockService,
-    clock: ManualClock,
-    store: MemoryStore,
-    other: MemoryStore,
-    tenure: HeldLock,
-    events: list[Event],
+    here: Here, other: MemoryStore, tenure: HeldLock
 ) -> None:
-    live(service, clock, 5)
-    store.come_back()
-    live(service, clock, 1)
+    here.live(5)
+    here.store.come_back()
+    here.live(1)
     assert not tenure.degraded
-    assert kinds(events).count(Confirmed) == 1
-    assert not record_of(store, "ann").free
+    assert kinds(here.events).count(Confirmed) == 1
+    assert not record_of(here.store, "ann").free
     assert not record_of(other, "ann").free
     tenure.release()
-    assert store.read("ann") is None
+    assert here.store.read("ann") is None
     assert other.read("ann") is None
 
 
-def test_a_heartbeat_renews_its_lease(
-    service: LockService, clock: ManualClock, other: MemoryStore, beating: HeldLock
-) -> None:
-    live(service, clock, 100)
+def test_a_heartbeat_renews_its_lease(here: Here, other: MemoryStore, beating: HeldLock) -> None:
+    here.live(100)
     assert not beating._ran_out
     assert not record_of(other, "ann").free
     beating.release()
     assert other.read("ann") is None
 
 
-def test_an_extension_by_hand_too(
-    service: LockService, clock: ManualClock, other: MemoryStore, tenure: HeldLock
-) -> None:
+def test_an_extension_by_hand_too(here: Here, other: MemoryStore, tenure: HeldLock) -> None:
     tenure.extend(200)
-    clock.advance(199)
+    here.clock.advance(199)
     assert tenure.expires_in == 1
     assert not record_of(other, "ann").free
 
 
 def test_a_lease_that_is_lost_there_is_lost(
-    service: LockService,
-    clock: ManualClock,
-    other: MemoryStore,
-    beating: HeldLock,
-    events: list[Event],
+    here: Here, other: MemoryStore, beating: HeldLock
 ) -> None:
-    assert service.fallback is not None
+    assert here.service.fallback is not None
     other.evict("ann")
-    service.fallback.acquire("ann", request="POST /theirs")
-    live(service, clock, 5)
+    here.service.fallback.acquire("ann", request="POST /theirs")
+    here.live(5)
     assert "it is now held by POST /theirs" in beating.lost
-    assert kinds(events).count(LeaseLost) == 1
+    assert kinds(here.events).count(LeaseLost) == 1
 
 
 @either_policy
 def test_when_it_does_not_answer_either_the_policy_decides(
-    service: LockService, clock: ManualClock, other: MemoryStore, beating: HeldLock
+    here: Here, other: MemoryStore, beating: HeldLock
 ) -> None:
     other.go_down("down as well")
-    if service.outage is userlock.OutagePolicy.FAIL:
+    if here.service.outage is userlock.OutagePolicy.FAIL:
         with pytest.raises(LockServiceUnavailable, match="down as well"):
             beating.extend(5)
-        live(service, clock, 10)
+        here.live(10)
         assert "ran out" in beating.lost
         assert "down as well" in beating.lost
     else:
         beating.extend(5)
-        live(service, clock, 100)
+        here.live(100)
         assert not beating.lost
 
 
@@ -173,44 +160,34 @@ class TestReports:
         caplog.set_level(logging.DEBUG, "userlock")
 
     def test_a_lock_that_is_free_there(
-        self,
-        scope: LockScope,
-        store: MemoryStore,
-        events: list[Event],
-        caplog: pytest.LogCaptureFixture,
+        self, scope: LockScope, here: Here, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.go_down("connection refused", sent=False)
+        here.store.go_down("connection refused", sent=False)
         scope.acquire("ann")
         scope.release("ann")
-        degraded, acquired, _ = events
+        degraded, acquired, _ = here.events
         assert degraded == Degraded("ann", "connection refused", fallback=True)
         assert isinstance(acquired, Acquired)
         assert (acquired.lock_id, acquired.degraded, acquired.blocked_by) == ("ann", True, "")
-        assert kinds(events) == [Degraded, Acquired, Released]
+        assert kinds(here.events) == [Degraded, Acquired, Released]
         assert caplog.messages[0] == (
             "lock 'ann' degraded: taken in the fallback store, the lease store does not answer "
             "(connection refused); stale writes are still refused at the commit"
         )
 
     def test_a_lock_that_is_waited_for_there(
-        self,
-        service: LockService,
-        scope: LockScope,
-        store: MemoryStore,
-        clock: ManualClock,
-        events: list[Event],
-        caplog: pytest.LogCaptureFixture,
+        self, here: Here, scope: LockScope, caplog: pytest.LogCaptureFixture
     ) -> None:
-        fallback = service.fallback
+        fallback = here.service.fallback
         assert fallback is not None
         theirs = fallback.acquire("ann", request="POST /theirs")
-        clock.after(2, lambda: fallback.release(theirs))
-        store.go_down("connection refused", sent=False)
-        events.clear()
+        here.clock.after(2, lambda: fallback.release(theirs))
+        here.store.go_down("connection refused", sent=False)
+        here.events.clear()
         caplog.clear()
         scope.acquire("ann")
-        assert kinds(events) == [Contended, Released, Degraded, Acquired]
-        acquired = events[-1]
+        assert kinds(here.events) == [Contended, Released, Degraded, Acquired]
+        acquired = here.events[-1]
         assert isinstance(acquired, Acquired)
         assert acquired.blocked_by.startswith("POST /theirs")
         assert acquired.waited_seconds == pytest.approx(2, abs=0.1)
@@ -218,48 +195,40 @@ class TestReports:
         assert "lock 'ann' acquired after 20" in caplog.messages[-1]
         assert "blocked by: POST /theirs" in caplog.messages[-1]
 
-    def test_a_lock_that_does_not_become_free_there(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, events: list[Event]
-    ) -> None:
-        assert service.fallback is not None
-        service.fallback.acquire("ann", request="POST /theirs")
-        store.go_down("connection refused", sent=False)
-        events.clear()
-        began = clock.now()
+    def test_a_lock_that_does_not_become_free_there(self, here: Here) -> None:
+        assert here.service.fallback is not None
+        here.service.fallback.acquire("ann", request="POST /theirs")
+        here.store.go_down("connection refused", sent=False)
+        here.events.clear()
+        began = here.clock.now()
         with pytest.raises(userlock.LockTimeout):
-            service.acquire("ann", wait_timeout=0.5)
-        assert kinds(events) == [Contended, TimedOut]
-        assert clock.now() - began == pytest.approx(0.5, abs=0.1)
+            here.service.acquire("ann", wait_timeout=0.5)
+        assert kinds(here.events) == [Contended, TimedOut]
+        assert here.clock.now() - began == pytest.approx(0.5, abs=0.1)
 
     @either_policy
     @pytest.mark.parametrize("whose", ["optimistic", "fail"])
     def test_a_fallback_that_does_not_answer_either(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        other: MemoryStore,
-        events: list[Event],
-        caplog: pytest.LogCaptureFixture,
-        whose: str,
+        self, here: Here, other: MemoryStore, caplog: pytest.LogCaptureFixture, whose: str
     ) -> None:
         """Whatever its own policy is: a degraded lease there would not be a lock."""
-        assert service.fallback is not None
-        service.fallback.outage = userlock.OutagePolicy.of(whose)
-        store.go_down("connection refused", sent=False)
+        assert here.service.fallback is not None
+        here.service.fallback.outage = userlock.OutagePolicy.of(whose)
+        here.store.go_down("connection refused", sent=False)
         other.go_down("down as well", slow=True)
         reason = "connection refused; in the fallback store: down as well"
-        if service.outage is userlock.OutagePolicy.FAIL:
+        if here.service.outage is userlock.OutagePolicy.FAIL:
             with pytest.raises(LockServiceUnavailable, match=reason):
-                service.acquire("ann")
-            assert events == [Unavailable("ann", "interactive", 0.0, "", reason)]
+                here.service.acquire("ann")
+            assert here.events == [Unavailable("ann", "interactive", 0.0, "", reason)]
             assert caplog.messages == [
                 f"lock 'ann' not acquired: the lease store does not answer ({reason})"
             ]
         else:
-            lease = service.acquire("ann")
+            lease = here.service.acquire("ann")
             assert lease.fallback is None
-            assert events[0] == Degraded("ann", reason, fallback=False)
-            assert kinds(events) == [Degraded, Acquired]
+            assert here.events[0] == Degraded("ann", reason, fallback=False)
+            assert kinds(here.events) == [Degraded, Acquired]
             assert "carrying on without it" in caplog.messages[0]
             assert "fallback store: down as well" in caplog.messages[0]
 
@@ -279,10 +248,10 @@ class TestHolder:
         assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
 
     def test_a_free_lock_there_says_nothing_about_earlier_holders(
-        self, service: LockService, scope: LockScope, store: MemoryStore
+        self, here: Here, scope: LockScope
     ) -> None:
-        service.acquire("ann")
-        store.go_down("connection refused")
+        here.service.acquire("ann")
+        here.store.go_down("connection refused")
         for ask in (userlock.holder, userlock.waiters, userlock.break_lock):
             with pytest.raises(LockServiceUnavailable, match="connection refused"):
                 ask("ann")
@@ -298,22 +267,18 @@ class TestHolder:
 class TestBreaking:
     """A holder hangs, and only the fallback knows it."""
 
-    def test_the_holder_there(
-        self, service: LockService, clock: ManualClock, beating: HeldLock, events: list[Event]
-    ) -> None:
-        events.clear()
-        broken = service.break_lock("ann", by="Jo")
+    def test_the_holder_there(self, here: Here, beating: HeldLock) -> None:
+        here.events.clear()
+        broken = here.service.break_lock("ann", by="Jo")
         assert broken is not None
         assert broken.request == "POST /mine"
-        assert events == [Broken("ann", broken.describe(), "Jo")]
-        assert service.acquire("ann", wait_timeout=0).fallback is not None
-        live(service, clock, 5)
+        assert here.events == [Broken("ann", broken.describe(), "Jo")]
+        assert here.service.acquire("ann", wait_timeout=0).fallback is not None
+        here.live(5)
         assert beating.lost.startswith("it was broken by Jo")
 
-    def test_a_store_that_answers_is_asked_alone(
-        self, service: LockService, store: MemoryStore, other: MemoryStore
-    ) -> None:
-        assert service.fallback is not None
-        service.fallback.acquire("ann")
-        assert service.break_lock("ann") is None
+    def test_a_store_that_answers_is_asked_alone(self, here: Here, other: MemoryStore) -> None:
+        assert here.service.fallback is not None
+        here.service.fallback.acquire("ann")
+        assert here.service.break_lock("ann") is None
         assert not record_of(other, "ann").free

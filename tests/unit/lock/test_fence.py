@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import userlock
+from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable
 from userlock.errors import ConfigurationError, LockNotHeld
 from userlock.lock.scope import LockScope
@@ -21,22 +22,20 @@ def test_it_grows_with_every_grant(scope: LockScope) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_it_stays_while_the_lock_is_held(
-    scope: LockScope, store: MemoryStore, clock: ManualClock
-) -> None:
+def test_it_stays_while_the_lock_is_held(scope: LockScope, here: Here) -> None:
     lock = scope.acquire("ann", heartbeat=True)
     number = lock.fence
-    before = store.asked["append"]
+    before = here.store.asked["append"]
     lock.extend(60)
     assert scope.acquire("ann").fence == number
-    assert store.asked["append"] == before, "asked for once"
+    assert here.store.asked["append"] == before, "asked for once"
     scope.release("ann")
     scope.release("ann")
-    assert store.read("ann") is None
+    assert here.store.read("ann") is None
 
 
 def test_others_that_wait_are_still_served(
-    scope: LockScope, store: MemoryStore, elsewhere: LockService, clock: ManualClock
+    scope: LockScope, here: Here, elsewhere: LockService
 ) -> None:
     lock = scope.acquire("ann")
 
@@ -44,28 +43,24 @@ def test_others_that_wait_are_still_served(
         assert lock.fence
         scope.release("ann")
 
-    clock.after(0.2, use_and_release)
+    here.clock.after(0.2, use_and_release)
     elsewhere.release(elsewhere.acquire("ann"))
-    assert store.read("ann") is None
+    assert here.store.read("ann") is None
 
 
-def test_a_holder_after_it_has_a_higher_one(
-    service: LockService, store: MemoryStore, clock: ManualClock, elsewhere: LockService
-) -> None:
+def test_a_holder_after_it_has_a_higher_one(here: Here, elsewhere: LockService) -> None:
     """The first holder is paused for longer than its lease."""
-    with userlock.scope(service) as paused, userlock.scope(elsewhere) as later:
+    with userlock.scope(here.service) as paused, userlock.scope(elsewhere) as later:
         first = paused.acquire("ann").fence
-        clock.advance(61)
+        here.clock.advance(61)
         assert later.acquire("ann").fence > first
 
 
-def test_a_holder_that_asks_too_late_gets_none(
-    service: LockService, store: MemoryStore, clock: ManualClock
-) -> None:
-    with userlock.scope(service) as scope:
+def test_a_holder_that_asks_too_late_gets_none(here: Here) -> None:
+    with userlock.scope(here.service) as scope:
         lock = scope.acquire("ann")
-        store.evict("ann")
-        assert store.create("ann", make_claim("ann").record, 60) is not None
+        here.store.evict("ann")
+        assert here.store.create("ann", make_claim("ann").record, 60) is not None
         with pytest.raises(LockNotHeld, match="lock 'ann' has no fence: it is lost"):
             _ = lock.fence
         assert lock.lost
@@ -82,16 +77,14 @@ def test_not_after_its_end(scope: LockScope, clock: ManualClock) -> None:
         _ = other.fence
 
 
-def test_a_degraded_lock_has_none_until_it_is_confirmed(
-    scope: LockScope, store: MemoryStore, service: LockService, clock: ManualClock
-) -> None:
-    store.go_down("connection refused", sent=False)
+def test_a_degraded_lock_has_none_until_it_is_confirmed(scope: LockScope, here: Here) -> None:
+    here.store.go_down("connection refused", sent=False)
     lock = scope.acquire("ann")
     with pytest.raises(LockServiceUnavailable, match="no fence yet"):
         _ = lock.fence
-    store.come_back()
-    clock.advance(1)
-    service.renewals.run_due()
+    here.store.come_back()
+    here.clock.advance(1)
+    here.service.renewals.run_due()
     assert lock.fence > 0
 
 
@@ -105,15 +98,13 @@ def test_the_store_does_not_answer(scope: LockScope, store: MemoryStore) -> None
 
 
 @pytest.mark.parametrize("slow", [True, False])
-def test_the_reply_is_lost(
-    scope: LockScope, store: MemoryStore, clock: ManualClock, slow: bool
-) -> None:
+def test_the_reply_is_lost(scope: LockScope, here: Here, slow: bool) -> None:
     lock = scope.acquire("ann")
-    store.lose_reply("append", slow=slow)
+    here.store.lose_reply("append", slow=slow)
     if slow:
         with pytest.raises(LockServiceUnavailable):
             _ = lock.fence
-        clock.advance(2)
+        here.clock.advance(2)
     number = lock.fence
     scope.release("ann")
     assert scope.acquire("ann").fence > number

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 
 import pytest
 
 import userlock
+from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Event
 from userlock.lock.scope import current_scope
@@ -108,18 +107,16 @@ class TestAllOrNone:
         assert held(service) == "", "given back as soon as it answered"
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-    def test_an_interrupt(
-        self, service: LockService, clock: ManualClock, error: type[BaseException]
-    ) -> None:
+    def test_an_interrupt(self, here: Here, error: type[BaseException]) -> None:
         def interrupt() -> None:
             raise error
 
-        service.acquire("c")
-        clock.after(1.0, interrupt)
+        here.service.acquire("c")
+        here.clock.after(1.0, interrupt)
         with pytest.raises(error):
             userlock.global_locks(["a", "b", "c"]).__enter__()
-        assert held(service) == "c"
-        assert service.waiters("c") == []
+        assert held(here.service) == "c"
+        assert here.service.waiters("c") == []
         assert current_scope() is None
 
 
@@ -152,13 +149,11 @@ class TestOneWait:
             userlock.global_locks(["a", "b", "c"], wait_timeout=0).__enter__()
         assert clock.sleeps == []
 
-    def test_what_is_free_is_taken_when_the_wait_is_used_up(
-        self, service: LockService, clock: ManualClock
-    ) -> None:
-        first = service.acquire("a")
-        clock.after(1.9999, lambda: service.release(first))
+    def test_what_is_free_is_taken_when_the_wait_is_used_up(self, here: Here) -> None:
+        first = here.service.acquire("a")
+        here.clock.after(1.9999, lambda: here.service.release(first))
         with userlock.global_locks(["a", "b"], wait_timeout=2):
-            assert held(service) == "ab"
+            assert held(here.service) == "ab"
 
 
 class TestUse:
@@ -187,13 +182,6 @@ class TestUse:
             assert held(service) == "ab"
         assert held(service) == ""
 
-    def test_it_cannot_decorate_what_would_run_later(self) -> None:
-        async def later() -> AsyncIterator[int]:
-            yield 1
-
-        with pytest.raises(TypeError, match=r"global_locks cannot call .*later"):
-            userlock.global_locks(["a", "b"])(later)
-
     def test_exit_stack_and_acquire_lock_among_them(self, service: LockService) -> None:
         with userlock.scope(), contextlib.ExitStack() as stack:
             stack.enter_context(userlock.global_lock("a"))
@@ -205,27 +193,6 @@ class TestUse:
             stack.close()
             assert held(service) == "ce", "those that acquire_lock took last until the scope ends"
         assert held(service) == ""
-
-    def test_threads_with_one_object(self) -> None:
-        real = LockService(MemoryStore())
-        userlock.configure(service=real)
-        both = userlock.global_locks(["b", "a"])
-        together = Together()
-
-        @both
-        def decorated() -> None:
-            together.inside()
-
-        def work() -> None:
-            for _ in range(5):
-                with both:
-                    together.inside()
-                decorated()
-
-        run_threads(work, 6)
-        assert together.most == 1
-        assert together.count == 60
-        assert held(real) == ""
 
     def test_roles_have_an_order_of_their_own(self, service: LockService) -> None:
         roles = {"self": "m", "children": ["z", "a"], "nobody": None, "coach": "b", "again": "m"}
@@ -244,26 +211,3 @@ class TestUse:
         for some in (b"ann", 1.5, {"a": "b"}):
             with pytest.raises(TypeError, match=f"'self' .* not one {type(some).__name__}"):
                 userlock.global_locks({"self": some})
-
-
-class Together:
-    """A counter of concurrent entries, with its maximum."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self.count = 0
-        self._now = 0
-
-    def inside(self) -> None:
-        self._now += 1
-        self.most = max(self.most, self._now)
-        threading.Event().wait(0.0001)  # lets the others in, if possible
-        self.count += 1
-        self._now -= 1
-
-
-def run_threads(work: Callable[[], object], count: int) -> None:
-    """Run the function in that many threads; raise the first exception."""
-    with ThreadPoolExecutor(count) as threads:
-        for done in [threads.submit(work) for _ in range(count)]:
-            done.result()

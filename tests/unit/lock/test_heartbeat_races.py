@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import userlock
 from tests.forks import in_child
 from tests.leases import record_of
-from tests.unit.lock.pulse import LEASE, live
+from tests.unit.lock.pulse import LEASE, Here
 from userlock import HeldLock, LockService
 from userlock.events import Event, Extended, LeaseLost, Released
 from userlock.lock.lease import Granted, Lease, Lost
@@ -34,44 +33,31 @@ def queue(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock
 class TestRelease:
     @pytest.mark.parametrize("trouble", [None, "lose_reply", "lose_command"])
     def test_while_a_renewal_is_on_its_way(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
-        queue: str,
-        trouble: str | None,
+        self, here: Here, tenure: HeldLock, queue: str, trouble: str | None
     ) -> None:
         """The release comes first: the renewal finds nothing to renew, and reports nothing."""
         if trouble is not None:
-            getattr(store, trouble)("swap")
-        store.before("swap", lambda: tenure.release())
-        clock.advance(LEASE / 2)
-        service.renewals.run_due()
-        live(service, clock, LEASE / 10)
-        self.assert_given_back(service, store, events, queue)
+            getattr(here.store, trouble)("swap")
+        here.store.before("swap", lambda: tenure.release())
+        here.clock.advance(LEASE / 2)
+        here.service.renewals.run_due()
+        here.live(LEASE / 10)
+        self.assert_given_back(here.service, here.store, here.events, queue)
 
     def test_when_a_renewal_comes_in_just_before(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
-        queue: str,
+        self, here: Here, tenure: HeldLock, queue: str
     ) -> None:
         """The record is no longer as the releasing thread knows it."""
-        clock.advance(LEASE / 2)
+        here.clock.advance(LEASE / 2)
         verb = "append" if tenure._lease.contended else "remove"
 
         def renew() -> None:
-            outcome = run(service.extend, tenure._lease, LEASE)
+            outcome = run(here.service.extend, tenure._lease, LEASE)
             assert type(outcome).__name__ == "Granted"
 
-        store.before(verb, renew)  # type: ignore[arg-type]
+        here.store.before(verb, renew)  # type: ignore[arg-type]
         tenure.release()
-        self.assert_given_back(service, store, events, queue)
+        self.assert_given_back(here.service, here.store, here.events, queue)
 
     @staticmethod
     def assert_given_back(
@@ -88,43 +74,14 @@ class TestRelease:
         assert not any(isinstance(event, Extended) for event in events[events_of_end(events) :])
 
     def test_of_a_lock_that_is_found_lost_at_the_same_moment(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
+        self, here: Here, tenure: HeldLock
     ) -> None:
         """The renewal has seen the loss; the release comes before its report."""
-        store.evict("ann")
-        clock.advance(LEASE / 2)
-        store.before("read", lambda: tenure.release())
-        service.renewals.run_due()
-        assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
-
-    def test_during_the_report_of_the_loss(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        store: MemoryStore,
-        tenure: HeldLock,
-        events: list[Event],
-    ) -> None:
-        """Another thread releases between two lines of `lose`: one of them reports, not both."""
-        store.evict("ann")
-
-        class Meddled(dict[str, bool]):
-            def pop(self, name: str, default: Any = None) -> Any:
-                found = super().pop(name, default)
-                if found and name == "report":
-                    tenure.release()
-                return found
-
-        tenure._once = Meddled(tenure._once)
-        clock.advance(LEASE / 2)
-        service.renewals.run_due()
-        assert not tenure.held
-        assert len([event for event in events if isinstance(event, LeaseLost)]) == 1
+        here.store.evict("ann")
+        here.clock.advance(LEASE / 2)
+        here.store.before("read", lambda: tenure.release())
+        here.service.renewals.run_due()
+        assert len([event for event in here.events if isinstance(event, LeaseLost)]) == 1
 
 
 def events_of_end(events: list[Event]) -> int:
@@ -157,77 +114,60 @@ class TestExtensionByHand:
             yield
 
     @pytest.mark.usefixtures("meeting")
-    def test_the_renewal_lets_it_finish(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
-    ) -> None:
+    def test_the_renewal_lets_it_finish(self, here: Here, tenure: HeldLock) -> None:
         """Both would be granted; the holder must not believe the longer one."""
-        clock.advance(LEASE / 2)
+        here.clock.advance(LEASE / 2)
         tenure.extend(60)
         assert tenure.expires_in == 60
-        live(service, clock, 50)
-        assert not record_of(store, "ann").lapsed
+        here.live(50)
+        assert not record_of(here.store, "ann").lapsed
 
     @pytest.mark.parametrize("meeting", ["after"], indirect=True)
     @pytest.mark.usefixtures("meeting")
     def test_without_waiting_the_store_would_end_it_before_the_holder(
-        self,
-        service: LockService,
-        clock: ManualClock,
-        tenure: HeldLock,
+        self, here: Here, tenure: HeldLock
     ) -> None:
         """The negative control: neither waits for the other."""
         tenure._scope.extending = mock.MagicMock()
-        clock.advance(LEASE / 2)
+        here.clock.advance(LEASE / 2)
         tenure.extend(60)
-        clock.advance(30)
+        here.clock.advance(30)
         assert not tenure._ran_out
-        assert service.holder("ann") is None
+        assert here.service.holder("ann") is None
 
     def test_a_longer_lease_is_renewed_when_it_needs_to_be(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
+        self, here: Here, tenure: HeldLock
     ) -> None:
         tenure.extend(60)
-        swaps = store.asked["swap"]
-        live(service, clock, 50)
-        assert store.asked["swap"] == swaps
-        live(service, clock, 100)
+        swaps = here.store.asked["swap"]
+        here.live(50)
+        assert here.store.asked["swap"] == swaps
+        here.live(100)
         assert not tenure._ran_out
         assert not tenure.lost
         assert tenure.expires_in <= LEASE
 
-    def test_a_shorter_one_too(
-        self, service: LockService, clock: ManualClock, tenure: HeldLock
-    ) -> None:
-        """It ends before the renewal that was planned for the longer one."""
-        tenure.extend(1)
-        assert tenure.expires_in == 1
-        live(service, clock, 100)
-        assert not tenure.lost
-        assert not tenure._ran_out
-
-    def test_a_shorter_one_with_a_lost_reply_too(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
-    ) -> None:
-        store.lose_reply("swap")
+    def test_a_shorter_one_with_a_lost_reply_too(self, here: Here, tenure: HeldLock) -> None:
+        here.store.lose_reply("swap")
         with pytest.raises(userlock.LockServiceUnavailable):
             tenure.extend(1)
         assert tenure.expires_in == 1
-        live(service, clock, 100)
+        here.live(100)
         assert not tenure.lost
-        assert not record_of(store, "ann").free
+        assert not record_of(here.store, "ann").free
 
 
 class TestFork:
     def test_the_child_extends_nothing_and_loses_nothing_of_its_parent(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, tenure: HeldLock
+        self, here: Here, tenure: HeldLock
     ) -> None:
 
         def try_it() -> int:
             with pytest.raises(userlock.LockNotHeld, match="to the process that forked this one"):
                 tenure.extend(30)
-            live(service, clock, 5 * LEASE)
-            return store.asked["swap"]
+            here.live(5 * LEASE)
+            return here.store.asked["swap"]
 
         assert in_child(try_it) == 0
-        live(service, clock, 5 * LEASE)
+        here.live(5 * LEASE)
         assert not tenure._ran_out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
-from random import Random
 
 import pytest
 
@@ -12,7 +10,6 @@ from tests.leases import record_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import LockPolicy, LockService, PriorityPolicy
-from userlock.events import Listeners
 from userlock.lock import local_waiters
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.stores import MemoryStore
@@ -87,28 +84,6 @@ def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:
         assert [each.aged for each in record_of(store, "ann").waiters()] == [False, False]
         world.pass_time(0.3)
         assert sorted(each.aged for each in record_of(store, "ann").waiters()) == [False, True]
-
-
-def test_threads_that_share_readings_lose_no_update() -> None:
-    service = LockService(MemoryStore(), listeners=Listeners(), random=Random(1))
-    account = {"balance": 0}
-
-    def work() -> None:
-        for _ in range(25):
-            lease = service.acquire("ann", wait_timeout=30)
-            before = account["balance"]
-            threading.Event().wait(0.0001)
-            account["balance"] = before + 1
-            service.release(lease)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert account["balance"] == 100
-    assert service.store.read("ann") is None
-    assert service.local_waiters.latest("ann") is None
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:

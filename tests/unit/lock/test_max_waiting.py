@@ -22,9 +22,10 @@ import userlock
 from tests.forks import in_child
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
+from tests.unit.lock.pulse import Here
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy, TooManyWaiting
 from userlock.errors import LockError
-from userlock.events import Acquired, Event, Listeners, Rejected, TimedOut, log_event
+from userlock.events import Event, Listeners, Rejected, log_event
 from userlock.lock import admission, local_waiters, waiting
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.lease import Holder, Lease
@@ -97,18 +98,16 @@ def rejected(service: LockService, **options: Any) -> TooManyWaiting:
 
 class TestTheBound:
     @pytest.mark.parametrize("most", [1, 5])
-    def test_one_more_than_may_wait_is_rejected_at_once(
-        self, service: LockService, clock: ManualClock, store: MemoryStore, most: int
-    ) -> None:
-        service.acquire("ann")
-        waiters = Waiters(service, clock)
+    def test_one_more_than_may_wait_is_rejected_at_once(self, here: Here, most: int) -> None:
+        here.service.acquire("ann")
+        waiters = Waiters(here.service, here.clock)
 
         def one_more() -> None:
-            before, sleeps = store.asked.copy(), len(clock.sleeps)
-            error = rejected(service, max_waiting=most)
-            assert error.waiting == most == service.admission.waiting("ann")
-            assert store.asked - before == {"create": 1}, "no more than to find it held"
-            assert len(clock.sleeps) == sleeps
+            before, sleeps = here.store.asked.copy(), len(here.clock.sleeps)
+            error = rejected(here.service, max_waiting=most)
+            assert error.waiting == most == here.service.admission.waiting("ann")
+            assert here.store.asked - before == {"create": 1}, "no more than to find it held"
+            assert len(here.clock.sleeps) == sleeps
 
         waiters.begin(most, one_more, max_waiting=most)
         assert len(waiters.errors) == most
@@ -133,12 +132,10 @@ class TestTheBound:
         service.acquire("bob")
         Waiters(service, clock).begin(1, lambda: timed_out(service, "bob", max_waiting=1))
 
-    def test_waiters_of_other_processes_are_not_counted(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        other = LockService(store, clock=clock)
-        service.acquire("ann")
-        Waiters(other, clock).begin(5, lambda: timed_out(service, "ann", max_waiting=1))
+    def test_waiters_of_other_processes_are_not_counted(self, here: Here) -> None:
+        other = LockService(here.store, clock=here.clock)
+        here.service.acquire("ann")
+        Waiters(other, here.clock).begin(5, lambda: timed_out(here.service, "ann", max_waiting=1))
 
     def test_the_policy_has_one_by_priority(self, bounded: LockService, clock: ManualClock) -> None:
         """All waiters count for each, so that batch leaves places to interactive requests."""
@@ -210,11 +207,7 @@ class TestThoseThatDoNotCount:
 
     @pytest.mark.parametrize("exempt", [True, False])
     def test_a_holder_that_takes_its_lock_back(
-        self,
-        clock: ManualClock,
-        store: MemoryStore,
-        exempt: bool,
-        monkeypatch: pytest.MonkeyPatch,
+        self, here: Here, exempt: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Batch yields to three interactive requests of its process, and one may wait.
 
@@ -244,7 +237,7 @@ class TestThoseThatDoNotCount:
             process.clock.sleep(0.02)
             process.service.release(lease)
 
-        with World(clock, Watch(store, clock), policy=policy).running() as world:
+        with World(here.clock, Watch(here.store, here.clock), policy=policy).running() as world:
             process = world.process("host/web")
             actors = [world.spawn(process, "job", job)]
             actors += [world.spawn(process, f"request {each}", request) for each in range(3)]
@@ -256,39 +249,11 @@ class TestThoseThatDoNotCount:
 class TestPlacesAreGivenBack:
     """However a wait ends. Checked by the number, and by as many callers that wait again."""
 
-    @pytest.fixture
-    def end(self, bounded: LockService, clock: ManualClock) -> Iterator[None]:
-        yield
-        assert bounded.admission.waiting("ann") == 0
-        with contextlib.suppress(LockTimeout):
-            bounded.acquire("ann", wait_timeout=0)
-        waiters = Waiters(bounded, clock)
-        waiters.begin(3, lambda: rejected(bounded))
-        assert not any(isinstance(error, TooManyWaiting) for error in waiters.errors)
-
-    def test_with_the_lock(self, bounded: LockService, clock: ManualClock, end: None) -> None:
-        holder = bounded.acquire("ann")
-        waiters = Waiters(bounded, clock)
-        clock.after(1.0, lambda: waiters.release(holder))
-        waiters.begin(3, lambda: rejected(bounded))
-        assert waiters.served == 3
-
-    def test_by_a_rejection(self, bounded: LockService, clock: ManualClock, end: None) -> None:
-        bounded.acquire("ann")
-        for _ in range(5):
-            rejected(bounded, max_waiting=0)
-
     @pytest.mark.parametrize("outage", ["optimistic", "fail"])
-    def test_by_an_outage(
-        self,
-        store: MemoryStore,
-        clock: ManualClock,
-        events: list[Event],
-        outage: str,
-    ) -> None:
-        service = service_with(store, clock, events, outage=outage)
+    def test_by_an_outage(self, here: Here, outage: str) -> None:
+        service = service_with(here.store, here.clock, here.events, outage=outage)
         service.acquire("ann")
-        clock.after(0.5, store.go_down)
+        here.clock.after(0.5, here.store.go_down)
         with contextlib.suppress(userlock.LockServiceUnavailable):
             assert service.acquire("ann").degraded
         assert service.admission.waiting("ann") == 0
@@ -379,35 +344,15 @@ class TestForks:
 
 
 class TestFallback:
-    def test_waiters_in_the_fallback_store_are_among_those_of_the_service(
-        self, store: MemoryStore, clock: ManualClock, events: list[Event]
-    ) -> None:
-        fallback = LockService(MemoryStore(clock=clock), clock=clock, outage="fail")
-        service = service_with(store, clock, events, fallback=fallback)
-        store.go_down()
-        service.acquire("ann")
-
-        def one_more() -> None:
-            assert rejected(service).waiting == 3
-            assert service.admission.waiting("ann") == 3
-            assert fallback.admission.waiting("ann") == 0
-
-        waiters = Waiters(service, clock)
-        waiters.begin(3, one_more)
-        assert service.admission.waiting("ann") == 0
-        assert len(waiters.errors) == 3
-
-    def test_a_wait_that_an_outage_moves_there_counts_once(
-        self, store: MemoryStore, clock: ManualClock, events: list[Event]
-    ) -> None:
-        there = MemoryStore(clock=clock)
-        fallback = LockService(there, clock=clock, outage="fail")
+    def test_a_wait_that_an_outage_moves_there_counts_once(self, here: Here) -> None:
+        there = MemoryStore(clock=here.clock)
+        fallback = LockService(there, clock=here.clock, outage="fail")
         fallback.acquire("ann")
-        service = service_with(store, clock, events, fallback=fallback)
+        service = service_with(here.store, here.clock, here.events, fallback=fallback)
         service.acquire("ann")
         seen: list[int] = []
-        clock.after(0.5, store.go_down)
-        clock.after(1.0, lambda: seen.append(service.admission.waiting("ann")))
+        here.clock.after(0.5, here.store.go_down)
+        here.clock.after(1.0, lambda: seen.append(service.admission.waiting("ann")))
         timed_out_later = pytest.raises(LockTimeout)
         with timed_out_later:
             service.acquire("ann", wait_timeout=5)
@@ -443,30 +388,6 @@ class TestTheError:
         Waiters(bounded, clock).begin(3, lambda: errors.append(rejected(bounded)))
         assert errors[0].retry_after == seconds
 
-    def test_the_holder_is_the_latest_that_a_waiter_met(
-        self, bounded: LockService, clock: ManualClock
-    ) -> None:
-        first = bounded.acquire("ann", request="POST /first")
-        errors: list[TooManyWaiting] = []
-        elsewhere = LockService(bounded.store, clock=clock, listeners=Listeners())
-        clock.after(0.5, lambda: elsewhere.release(first))
-
-        def hand_over() -> None:
-            with contextlib.suppress(LockTimeout):
-                bounded.release(bounded.acquire("ann", wait_timeout=5, request="POST /other"))
-
-        def take_and_look() -> None:
-            clock.after(1.0, lambda: errors.append(rejected(bounded, max_waiting=1)))
-            lease = bounded.acquire("ann", wait_timeout=5, request="POST /second")
-            clock.after(0.2, hand_over)
-            clock.advance(2.0)
-            bounded.release(lease)
-
-        take_and_look()
-        assert errors
-        assert errors[0].holder is not None
-        assert errors[0].holder.request == "POST /second"
-
 
 class TestStatements:
     """Each statement that has options has this one."""
@@ -501,27 +422,10 @@ class TestStatements:
             assert not scope.held
         assert service.holder("aa") is None, "all, or none"
 
-    @pytest.mark.parametrize("wrong", [-1, 1.5, True])
-    def test_anything_but_a_number_is_refused_at_once(
-        self, service: LockService, wrong: Any
-    ) -> None:
-        for call in (
-            lambda: userlock.global_lock("ann", max_waiting=wrong),
-            lambda: userlock.global_locks(["ann"], max_waiting=wrong),
-            lambda: service.acquire("ann", max_waiting=wrong),
-            lambda: PriorityPolicy(max_waiting=wrong),
-        ):
-            with pytest.raises((TypeError, ValueError), match="max_waiting must be"):
-                call()
-
 
 class TestEvents:
     def test_each_rejection_is_an_event_and_the_first_a_warning(
-        self,
-        bounded: LockService,
-        clock: ManualClock,
-        events: list[Event],
-        caplog: pytest.LogCaptureFixture,
+        self, bounded: LockService, here: Here, caplog: pytest.LogCaptureFixture
     ) -> None:
         bounded.acquire("ann", request="POST /answers")
 
@@ -530,21 +434,14 @@ class TestEvents:
                 rejected(bounded)
 
         with caplog.at_level(logging.INFO, "userlock"):
-            Waiters(bounded, clock).begin(3, four_more)
-        found = [event for event in events if isinstance(event, Rejected)]
+            Waiters(bounded, here.clock).begin(3, four_more)
+        found = [event for event in here.events if isinstance(event, Rejected)]
         assert [(each.lock_id, each.waiting, each.count) for each in found] == [
             ("ann", 3, count) for count in (1, 2, 3, 4)
         ]
         assert all("POST /answers" in each.blocked_by for each in found)
         lines = [record for record in caplog.records if "callers wait" in record.getMessage()]
         assert [record.levelname for record in lines] == ["WARNING"]
-
-    def test_no_other_event_tells_of_it(self, bounded: LockService, events: list[Event]) -> None:
-        bounded.acquire("ann")
-        events.clear()
-        rejected(bounded, max_waiting=0)
-        assert [type(event) for event in events] == [Rejected]
-        assert not any(isinstance(event, TimedOut | Acquired) for event in events)
 
     def test_the_count_begins_again_when_nobody_waits(self) -> None:
         crowd = Admission()

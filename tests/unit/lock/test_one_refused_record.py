@@ -44,6 +44,7 @@ class Refusing(SteppedStore):
     def _befall(self, verb: Verb, lock_id: str) -> None:
         self.requests[lock_id] += 1
         if lock_id == BAD and verb in self.refused:
+            self.clock.sleep(0.1)  # the round trip
             raise self.trouble()
 
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from tests.forks import in_child
-from tests.leases import Leases
-from tests.unit.lock.pulse import live
+from tests.leases import MemoryLeases
+from tests.unit.lock.pulse import Here, live
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.lease import Lease, Lost
@@ -56,25 +56,20 @@ def on(two: TwoServers, clock: ManualClock) -> LockService:
     return LockService(two, clock=clock, random=Random(1), listeners=Listeners())
 
 
-def left_behind(leases: Leases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
+def left_behind(leases: MemoryLeases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
     lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
     assert lease is not None
     return lease
 
 
 @pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
-
-
-@pytest.fixture
-def pending(leases: Leases, clock: ManualClock) -> PendingReleases:
+def pending(leases: MemoryLeases, clock: ManualClock) -> PendingReleases:
     return PendingReleases(leases.protocol.release, clock)
 
 
 class TestOneServer:
     def test_no_request_pays_for_all_of_them(
-        self, pending: PendingReleases, leases: Leases, store: MemoryStore
+        self, pending: PendingReleases, leases: MemoryLeases
     ) -> None:
         for number in range(10):
             pending.add(left_behind(leases, f"learner-{number}"))
@@ -85,63 +80,53 @@ class TestOneServer:
         assert seen == [6, 2, 0]
 
     def test_a_store_that_does_not_answer_is_asked_once_each_time(
-        self, pending: PendingReleases, leases: Leases, store: MemoryStore
+        self, pending: PendingReleases, leases: MemoryLeases
     ) -> None:
         for number in range(3):
             pending.add(left_behind(leases, f"learner-{number}"))
-        store.go_down()
-        asked = store.asked["remove"]
+        leases.store.go_down()
+        asked = leases.store.asked["remove"]
         with pytest.raises(StoreUnavailable):
             run(pending.send)
-        assert store.asked["remove"] == asked + 1
+        assert leases.store.asked["remove"] == asked + 1
         assert len(pending) == 3
-        store.come_back()
+        leases.store.come_back()
         run(pending.send)
         assert len(pending) == 0
 
     def test_expired_leases_are_forgotten(
-        self,
-        pending: PendingReleases,
-        leases: Leases,
-        store: MemoryStore,
-        clock: ManualClock,
+        self, pending: PendingReleases, leases: MemoryLeases, here: Here
     ) -> None:
         pending.add(left_behind(leases, "ann", ttl_seconds=5))
-        clock.advance(5)
-        asked = store.asked.total()
+        here.clock.advance(5)
+        asked = here.store.asked.total()
         run(pending.send)
         assert len(pending) == 0
-        assert store.asked.total() == asked
+        assert here.store.asked.total() == asked
 
     def test_a_late_command_is_checked_once_a_second_for_ten(
-        self,
-        pending: PendingReleases,
-        leases: Leases,
-        store: MemoryStore,
-        clock: ManualClock,
+        self, pending: PendingReleases, leases: MemoryLeases, here: Here
     ) -> None:
         lease = left_behind(leases, "ann")._replace(unsettled=True, version=None)
-        store.evict("ann")
+        here.store.evict("ann")
         pending.add(lease)
         looks = 0
         for _ in range(200):
-            before = store.asked["append"]
+            before = here.store.asked["append"]
             run(pending.send)
-            looks += store.asked["append"] - before
-            clock.advance(0.1)
+            looks += here.store.asked["append"] - before
+            here.clock.advance(0.1)
         assert 9 <= looks <= 11
         assert len(pending) == 0
 
-    def test_a_failed_release_is_not_retried_at_once(
-        self, service: LockService, store: MemoryStore
-    ) -> None:
+    def test_a_failed_release_is_not_retried_at_once(self, here: Here) -> None:
         """A hanging store would cost the request its timeout twice."""
-        lease = service.acquire("ann")
-        store.go_down("timed out", slow=True)
-        service.release(lease)
-        assert store.asked["remove"] == 1
+        lease = here.service.acquire("ann")
+        here.store.go_down("timed out", slow=True)
+        here.service.release(lease)
+        assert here.store.asked["remove"] == 1
 
-    def test_there_are_bounds(self, pending: PendingReleases, leases: Leases) -> None:
+    def test_there_are_bounds(self, pending: PendingReleases, leases: MemoryLeases) -> None:
         lease = left_behind(leases, "ann")
         for _ in range(5000):
             pending.add(lease)
@@ -158,31 +143,29 @@ class TestSeveralServers:
     def service(self, two: TwoServers, clock: ManualClock) -> LockService:
         return on(two, clock)
 
-    def test_a_hanging_server_does_not_affect_the_others(
-        self, service: LockService, two: TwoServers, clock: ManualClock
-    ) -> None:
-        leases = [service.acquire(f"x{number}") for number in range(20)]
+    def test_a_hanging_server_does_not_affect_the_others(self, here: Here, two: TwoServers) -> None:
+        leases = [here.service.acquire(f"x{number}") for number in range(20)]
         hanging = two.servers[1]
         hanging.go_down("timed out", slow=True)
         for lease in leases:
-            service.release(lease)
+            here.service.release(lease)
         asked = hanging.asked.total()
         for _ in range(50):
-            clock.advance(1)
-            service.release(service.acquire("ann"))
+            here.clock.advance(1)
+            here.service.release(here.service.acquire("ann"))
         assert hanging.asked.total() == asked
 
     def test_its_pending_releases_are_sent_when_it_answers(
-        self, service: LockService, two: TwoServers, clock: ManualClock
+        self, here: Here, two: TwoServers
     ) -> None:
-        lease = service.acquire("x1")
+        lease = here.service.acquire("x1")
         two.servers[1].go_down()
-        service.release(lease)
+        here.service.release(lease)
         two.servers[1].come_back()
-        clock.advance(1)
-        service.release(service.acquire("ann"))
+        here.clock.advance(1)
+        here.service.release(here.service.acquire("ann"))
         assert two.servers[1].read("x1") is not None
-        service.release(service.acquire("x2"))
+        here.service.release(here.service.acquire("x2"))
         assert two.servers[1].read("x1") is None
 
 
@@ -202,133 +185,99 @@ class TestIdle:
             store.before("remove", lambda: clock.advance(0.3))
             store.before("create", lambda: clock.advance(0.3))
 
-    def test_when_the_store_answers_again(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        self.leave_pending(service, store)
-        live(service, clock, 5)
-        store.come_back()
-        assert store.read("learner-0") is not None
-        live(service, clock, 1)
-        assert store.read("learner-0") is None
-        live(service, clock, 1)
-        assert len(service.renewals) == 0
+    def test_when_the_store_answers_again(self, here: Here) -> None:
+        self.leave_pending(here.service, here.store)
+        here.live(5)
+        here.store.come_back()
+        assert here.store.read("learner-0") is not None
+        here.live(1)
+        assert here.store.read("learner-0") is None
+        here.live(1)
+        assert len(here.service.renewals) == 0
 
-    def test_without_the_renewal_thread_it_is_not(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_without_the_renewal_thread_it_is_not(self, here: Here) -> None:
         """The negative control: all clients are locked out for the rest of the lease."""
-        self.leave_pending(service, store)
-        store.come_back()
-        clock.advance(50)
-        assert store.read("learner-0") is not None
+        self.leave_pending(here.service, here.store)
+        here.store.come_back()
+        here.clock.advance(50)
+        assert here.store.read("learner-0") is not None
 
-    def test_late_commands_too(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        store.delay("create")
-        store.lose_command("read", slow=True)
-        service.release(service.acquire("ann"))
-        live(service, clock, 5)
-        store.arrive()
-        assert store.read("ann") is not None
-        live(service, clock, 1.1)
-        assert store.read("ann") is None
+    def test_late_commands_too(self, here: Here) -> None:
+        here.store.delay("create")
+        here.store.lose_command("read", slow=True)
+        here.service.release(here.service.acquire("ann"))
+        here.live(5)
+        here.store.arrive()
+        assert here.store.read("ann") is not None
+        here.live(1.1)
+        assert here.store.read("ann") is None
 
     def test_while_the_store_hangs_it_is_asked_as_often_as_the_breaker_has_it(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
+        self, here: Here
     ) -> None:
-        self.hang(store, clock)
-        self.leave_pending(service, store, 10)
-        asked = store.asked["remove"]
-        live(service, clock, 13)
-        assert 9 <= store.asked["remove"] - asked <= 11
+        self.hang(here.store, here.clock)
+        self.leave_pending(here.service, here.store, 10)
+        asked = here.store.asked["remove"]
+        here.live(13)
+        assert 9 <= here.store.asked["remove"] - asked <= 11
 
-    def test_it_is_not_asked_after_a_request_has_just_failed(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        self.hang(store, clock)
-        self.leave_pending(service, store)
-        clock.advance(1)
-        asked = store.asked["create"], store.asked["remove"]
-        assert service.acquire("bob").degraded
-        service.renewals.run_due()
-        assert (store.asked["create"], store.asked["remove"]) == (asked[0] + 1, asked[1])
+    def test_it_is_not_asked_after_a_request_has_just_failed(self, here: Here) -> None:
+        self.hang(here.store, here.clock)
+        self.leave_pending(here.service, here.store)
+        here.clock.advance(1)
+        asked = here.store.asked["create"], here.store.asked["remove"]
+        assert here.service.acquire("bob").degraded
+        here.service.renewals.run_due()
+        assert (here.store.asked["create"], here.store.asked["remove"]) == (asked[0] + 1, asked[1])
 
-    def test_the_next_caller_finds_the_breaker_closed(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        store.before("remove", lambda: clock.advance(0.3))
-        self.leave_pending(service, store)
-        store.come_back()
-        assert service.acquire("ann", lock_timeout=1).degraded, "the control"
-        live(service, clock, 1.1)
-        assert service.client.breaker_of("ann").closed
+    def test_the_next_caller_finds_the_breaker_closed(self, here: Here) -> None:
+        here.store.before("remove", lambda: here.clock.advance(0.3))
+        self.leave_pending(here.service, here.store)
+        here.store.come_back()
+        assert here.service.acquire("ann", lock_timeout=1).degraded, "the control"
+        here.live(1.1)
+        assert here.service.client.breaker_of("ann").closed
 
-    def test_a_thousand_are_sent_at_once(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_a_thousand_are_sent_at_once(self, here: Here) -> None:
         """Renewals that are due meanwhile come in between."""
-        self.leave_pending(service, store, 1000)
-        store.come_back()
-        live(service, clock, 1)
-        assert store.read("learner-0") is None
-        assert len(service.client.pending) == 0
+        self.leave_pending(here.service, here.store, 1000)
+        here.store.come_back()
+        here.live(1)
+        assert here.store.read("learner-0") is None
+        assert len(here.service.client.pending) == 0
 
-    def test_new_pending_releases_do_not_delay_others(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        lease = service.acquire("ann")
+    def test_new_pending_releases_do_not_delay_others(self, here: Here) -> None:
+        lease = here.service.acquire("ann")
         for _ in range(6):
-            service.client.release_later(lease)
-            live(service, clock, 0.2)
-        assert store.read("ann") is None
+            here.service.client.release_later(lease)
+            here.live(0.2)
+        assert here.store.read("ann") is None
 
-    def test_a_server_that_hangs_keeps_the_others_from_nothing(
-        self, two: TwoServers, clock: ManualClock
-    ) -> None:
-        service = on(two, clock)
-        leases = [service.acquire(lock_id) for lock_id in ("x1", "ann")]
-        for server in two.servers:
-            server.go_down("timed out", slow=True)
-        for lease in leases:
-            service.release(lease)
-        two.servers[0].come_back()
-        live(service, clock, 1)
-        assert two.servers[0].read("ann") is None
-        two.servers[1].come_back()
-        live(service, clock, 1)
-        assert two.servers[1].read("x1") is None
-
-    def test_a_store_for_requests_only_is_left_alone(
-        self, store: MemoryStore, clock: ManualClock
-    ) -> None:
-        store.requests_only = True
-        service = LockService(store, clock=clock, listeners=Listeners())
-        self.leave_pending(service, store)
-        store.come_back()
-        live(service, clock, 5)
-        assert store.read("learner-0") is not None
+    def test_a_store_for_requests_only_is_left_alone(self, here: Here) -> None:
+        here.store.requests_only = True
+        service = LockService(here.store, clock=here.clock, listeners=Listeners())
+        self.leave_pending(service, here.store)
+        here.store.come_back()
+        live(service, here.clock, 5)
+        assert here.store.read("learner-0") is not None
         service.release(service.acquire("ann"))
-        assert store.read("learner-0") is None
+        assert here.store.read("learner-0") is None
 
-    def test_a_forked_child_leaves_it_to_its_parent(
-        self, service: LockService, store: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_a_forked_child_leaves_it_to_its_parent(self, here: Here) -> None:
         """The child handles its own pending releases."""
-        self.leave_pending(service, store)
+        self.leave_pending(here.service, here.store)
 
         def release_another() -> list[int]:
-            pending = service.client.pending
+            pending = here.service.client.pending
             inherited = len(pending)
-            service.release(service.acquire("child"))
+            here.service.release(here.service.acquire("child"))
             own = len(pending)
-            store.come_back()
-            live(service, clock, 11)
+            here.store.come_back()
+            here.live(11)
             return [inherited, own, len(pending)]
 
         assert in_child(release_another) == [0, 1, 0]
-        assert len(service.client.pending) == 1
+        assert len(here.service.client.pending) == 1
 
 
 def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock) -> None:

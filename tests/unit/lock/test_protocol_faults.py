@@ -159,22 +159,3 @@ class TestTheTestsThemselves:
         monkeypatch.setattr(ShakyStore, "remove", remove_anything)
         with pytest.raises(AssertionError):
             check_all_but_the_release(scenario)
-
-
-def test_a_late_create_on_a_held_lock_blocks_nobody_later() -> None:
-    """Sent, with a lost reply; the lock turned out held; its holder leaves; the create arrives."""
-    world = World()
-    late: list[Lease] = []
-    world.leases.protocol.release_later = late.append
-    holder = world.take(world.other())
-    world.store.shake({1: Mishap.DELAYED})
-    outcome = world.leases.take(world.mine)
-    world.store.shake({})
-    assert outcome is None, "so the caller queues, or times out"
-    world.leases.release(holder)
-    world.store.arrive()
-    assert world.state().holder == world.mine.token, "the control: here it is"
-    [lease] = late
-    assert lease.unsettled, "so it is looked for until it can have arrived"
-    world.leases.release(lease)
-    assert world.state().holder != world.mine.token

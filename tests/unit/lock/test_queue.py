@@ -9,7 +9,7 @@ import pytest
 
 from tests.leases import as_stored
 from tests.unit.lock.logs import Log, a_holder, new_nonce, reserved_by
-from userlock.lock.policy import LockPolicy, Polling
+from userlock.lock.policy import Polling
 from userlock.lock.queue import Decision, HoldTimes, Look, Turn, delay
 from userlock.lock.record import PATIENCE_SECONDS, done, joining
 
@@ -75,22 +75,6 @@ class TestPatience:
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
         assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
-
-    def test_containers_that_share_host_name_and_process_id_are_told_apart(self, log: Log) -> None:
-        log.joined_by("a", "b", "me", process="web/1").lapsed = True
-        turn = turn_of(log, "me")
-        turn.decide(log.record, 100.0)
-        assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
-
-    def test_the_second_goes_before_the_third(self, log: Log) -> None:
-        """Both wait for the dead first one; the earlier waiter passes it earlier."""
-        log.joined_by("dead", "b", "c").lapsed = True
-        second, third = turn_of(log, "b"), turn_of(log, "c")
-        second.decide(log.record, 100.0)
-        third.decide(log.record, 100.0)
-        assert second.patience_ends is not None
-        assert third.patience_ends is not None
-        assert third.patience_ends - second.patience_ends >= PATIENCE_SECONDS
 
     def test_it_begins_when_the_lock_is_first_seen_free(self, log: Log) -> None:
         log.joined_by("a", "b")
@@ -295,15 +279,6 @@ class TestDelay:
         assert 3 <= len(looks) <= 12
         assert looks[-1] - hold <= 0.1 * hold, "and sees its end soon"
 
-    @pytest.mark.parametrize("hold", [0.005, 0.5])
-    @pytest.mark.parametrize("priority", ["interactive", "batch"])
-    def test_within_the_bounds_that_are_set(self, hold: float, priority: str) -> None:
-        policy = LockPolicy()
-        polling = (policy.batch if priority == "batch" else policy.interactive).polling
-        looks = looks_in(hold, polling)
-        assert len(looks) <= 12 + hold / polling.most_seconds
-        assert looks[-1] - hold <= max(0.1 * hold, polling.least_seconds)
-
     @pytest.mark.parametrize("factor", [0.1, 1.5, 3.0, 100.0])
     def test_an_unusual_hold_costs_a_part_of_itself_or_of_the_usual_one(
         self, factor: float
@@ -332,11 +307,6 @@ class TestDelay:
         """With the patience of 0.25 s a dead waiter costs half a second at most."""
         for typical in (0.001, 0.01, 10.0):
             assert delay(Look(position, typical, 0.0), Polling(), woken=True) == seconds
-
-    def test_those_behind_look_the_less_often_the_further_back(self) -> None:
-        seconds = [delay(Look(position, 0.01, 0.0), Polling()) for position in range(1, 60)]
-        assert seconds == sorted(seconds)
-        assert seconds[0] < seconds[1] < seconds[20]
 
     @pytest.mark.parametrize("length", [2, 10, 100])
     def test_a_long_queue_polls_little_more_than_a_short_one(self, length: int) -> None:

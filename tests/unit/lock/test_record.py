@@ -305,10 +305,6 @@ class TestSuccession:
         back = Log(log["c"], after.stored.record).add(joining(log["a"], again=True))
         assert back.queue == ["a", "d"], "before those who came after it"
 
-    def test_without_passing_all_waiters_stay(self, log: Log) -> None:
-        log.joined_by("a", "b", "c").lapsed = True
-        assert names(self.take_over(log, "c")) == ["a", "b"]
-
     def test_batch_that_passes_passes_interactive_too(self, log: Log) -> None:
         """All waiters ahead have had their time, whatever their rank."""
         log.joined_by("job", priority="batch").joined_by("interactive").lapsed = True
@@ -318,18 +314,6 @@ class TestSuccession:
         log.joined_by("a", "b").members["newcomer"] = a_holder("newcomer")
         assert names(self.take_over(log, "newcomer")) == ["a", "b"]
         assert names(self.take_over(log, "newcomer", passing=True)) == []
-
-    def test_many_successions_lose_no_waiter(self, log: Log) -> None:
-        everybody = [f"learner-{number}" for number in range(40)]
-        log.joined_by(*everybody)
-        served = []
-        while not log.record.empty:
-            log.add(done(log.holder.token))
-            first = log.record.waiters()[0].request
-            after = self.take_over(log, first)
-            served.append(first)
-            log = Log(log[first], after.stored.record, members=log.members)
-        assert served == everybody
 
 
 class TestCompaction:

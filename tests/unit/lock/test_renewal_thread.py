@@ -54,9 +54,6 @@ class TestWhen:
         assert task.calls == [start + 2, start + 5, start + 5.5]
         assert len(renewals) == 0
 
-    def test_without_tasks_there_is_nothing_to_do(self, renewals: RenewalThread) -> None:
-        assert renewals.run_due() is None
-
     def test_each_task_has_its_own_time(self, renewals: RenewalThread, clock: ManualClock) -> None:
         start = clock.now()
         tasks = [Recording() for _ in range(5)]
@@ -117,14 +114,6 @@ class TestForgetting:
         assert renewals.run_due() is None
         assert calls == []
 
-    def test_entries_of_rescheduled_tasks_do_not_pile_up(
-        self, renewals: RenewalThread, clock: ManualClock
-    ) -> None:
-        task = Recording()
-        for number in range(10_000):
-            renewals.schedule(task, clock.now() + 10_000 - number)
-        assert len(renewals._due) < 200
-
 
 class TestErrors:
     def test_an_error_is_logged_and_the_task_called_again(
@@ -139,15 +128,6 @@ class TestErrors:
         clock.advance(1.1)
         renewals.run_due()
         assert len(bad.calls) == 2
-
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-    def test_without_a_thread_the_caller_gets_the_exit(
-        self, renewals: RenewalThread, clock: ManualClock, error: type[BaseException]
-    ) -> None:
-        task = Failing(error())
-        renewals.schedule(task, clock.now())
-        with pytest.raises(error):
-            renewals.run_due()
 
 
 class TestThread:

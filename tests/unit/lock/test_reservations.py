@@ -8,10 +8,11 @@ from unittest import mock
 
 import pytest
 
-from tests.leases import Leases, record_of, taken
+from tests.leases import MemoryLeases, record_of, taken
 from tests.unit.lock.crowd import LOCK, Crowd, gathering
+from tests.unit.lock.pulse import Here
 from userlock import LockService, LockTimeout
-from userlock.events import Degraded, Event
+from userlock.events import Degraded
 from userlock.lock import record as record_module
 from userlock.lock.lease import Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
@@ -25,11 +26,6 @@ from userlock.testing import ManualClock, make_claim
 def crowd(clock: ManualClock) -> Iterator[Crowd]:
     with gathering(clock) as crowd:
         yield crowd
-
-
-@pytest.fixture
-def leases(store: MemoryStore, clock: ManualClock) -> Leases:
-    return Leases(store, clock)
 
 
 def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:
@@ -64,22 +60,6 @@ class TestReservations:
         monkeypatch.setattr(LeaseProtocol, "reserve", mock.AsyncMock(return_value=False))
         assert the_first_in_line_dies(crowd) == []
 
-    def test_each_queued_process_has_its_time(self, crowd: Crowd) -> None:
-        processes = 3
-        dead = [crowd.world.process(f"web-{number}") for number in range(processes)]
-        crowd.comes("holder", hold=1.0)
-        for number in range(6):
-            crowd.comes(f"dead-{number}", after=0.1, process=dead[number % processes])
-        crowd.passes(0.5)
-        for process in dead:
-            crowd.world.kill(process)
-        for number in range(100):
-            crowd.comes(f"caller-{number}", after=0.5 + 0.02 * number, wait_timeout=0)
-        crowd.ends()
-        ends = 1.0 + (processes + 1) * PATIENCE_SECONDS
-        assert ends <= crowd.when(crowd.order[1]) <= ends + 0.03
-        assert crowd.violations == []
-
     def test_the_first_waiter_takes_it_despite_other_tries(self, crowd: Crowd) -> None:
         crowd.comes("holder", hold=1.0)
         crowd.comes("a", after=0.1)
@@ -92,21 +72,21 @@ class TestReservations:
         assert crowd.violations == []
 
     def test_a_holder_with_a_slow_read_learns_that_it_has_released(
-        self, leases: Leases, store: MemoryStore
+        self, leases: MemoryLeases
     ) -> None:
         """Between its line and its read, a caller reserves the lock and a waiter takes it."""
         lease = taken(leases.take(make_claim()))
         waiter = make_claim()
         leases.join(waiter)
-        store.lose_reply("append")
+        leases.store.lose_reply("append")
 
         def offered_and_taken() -> None:
-            seen = record_of(store, lease.lock_id)
+            seen = record_of(leases.store, lease.lock_id)
             assert leases.reserve(make_claim(), seen, leaving=False)
-            seen = record_of(store, lease.lock_id)
+            seen = record_of(leases.store, lease.lock_id)
             taken(leases.claim(waiter, seen, passing=False))
 
-        store.before("read", offered_and_taken)
+        leases.store.before("read", offered_and_taken)
         assert leases.release(lease._replace(contended=True)) == Released()
 
 
@@ -132,29 +112,25 @@ class TestLongRecords:
         """Call a record long that is a tenth of the usual length."""
         monkeypatch.setattr(record_module, "_LONG_BYTES", 3_200)
 
-    def test_timed_out_waiters_do_not_fill_it(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
-    ) -> None:
+    def test_timed_out_waiters_do_not_fill_it(self, here: Here, leases: MemoryLeases) -> None:
         lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
         waiter = make_claim("ann")
         leases.join(waiter)
-        assert many_give_up(service, store) < 3_500
-        assert store.asked["rewrite"] >= 1
-        left = record_of(store, "ann").stored.seconds_left
-        assert left == pytest.approx(lease.deadline - clock.now())
-        assert record_of(store, "ann").position_of(waiter.token) == 0
+        assert many_give_up(here.service, here.store) < 3_500
+        assert here.store.asked["rewrite"] >= 1
+        left = record_of(here.store, "ann").stored.seconds_left
+        assert left == pytest.approx(lease.deadline - here.clock.now())
+        assert record_of(here.store, "ann").position_of(waiter.token) == 0
         extended = leases.extend(lease, 60)
         assert isinstance(extended, Granted)
         assert leases.release(extended.lease) == Released()
-        assert record_of(store, "ann").is_turn_of(waiter.token)
+        assert record_of(here.store, "ann").is_turn_of(waiter.token)
 
-    def test_without_that_they_would(
-        self, service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_that_they_would(self, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control."""
         monkeypatch.setattr(Record, "worth_compacting", False)
-        service.acquire("ann", lock_timeout=600)
-        assert many_give_up(service, store) > 8_000
+        here.service.acquire("ann", lock_timeout=600)
+        assert many_give_up(here.service, here.store) > 8_000
 
     def test_where_the_store_cannot_do_it_nothing_else_is_tried(self, clock: ManualClock) -> None:
         """A swap would begin a new time to live."""
@@ -165,59 +141,35 @@ class TestLongRecords:
         assert store.asked["swap"] == 0
 
     def test_live_waiters_are_not_rewritten_repeatedly(
-        self,
-        leases: Leases,
-        store: MemoryStore,
-        service: LockService,
-        monkeypatch: pytest.MonkeyPatch,
+        self, leases: MemoryLeases, here: Here, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         taken(leases.take(make_claim("ann")))
         for _ in range(150):
             leases.join(make_claim("ann"))
-        many_give_up(service, store, callers=20)
-        assert len(record_of(store, "ann").waiters()) == 150
-        assert store.asked["rewrite"] == 0
-
-    def test_a_line_that_comes_meanwhile_is_not_lost(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
-        lease = taken(leases.take(make_claim("ann")))
-        late, gone = make_claim("ann"), make_claim("ann")
-        leases.join(gone)
-        leases.leave("ann", gone.token)
-        seen = record_of(store, "ann")
-        assert seen.worth_compacting
-        store.before("rewrite", lambda: leases.join(late))
-        leases.compact("ann", seen)
-        assert record_of(store, "ann").position_of(late.token) == 0
-        assert leases.release(lease) == Released()
+        many_give_up(here.service, here.store, callers=20)
+        assert len(record_of(here.store, "ann").waiters()) == 150
+        assert here.store.asked["rewrite"] == 0
 
     def test_a_break_in_the_middle_does_not_affect_waiters(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        clock: ManualClock,
-        events: list[Event],
-        monkeypatch: pytest.MonkeyPatch,
+        self, here: Here, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        holder = service.acquire("ann")
-        many_give_up(service, store, callers=10)
+        holder = here.service.acquire("ann")
+        many_give_up(here.service, here.store, callers=10)
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
-        store.lose_command("rewrite")
-        clock.after(3.0, lambda: service.release(holder))
-        assert not service.acquire("ann").degraded
-        assert not [event for event in events if isinstance(event, Degraded)]
+        here.store.lose_command("rewrite")
+        here.clock.after(3.0, lambda: here.service.release(holder))
+        assert not here.service.acquire("ann").degraded
+        assert not [event for event in here.events if isinstance(event, Degraded)]
 
     def test_a_free_record_is_left_to_the_next_waiter(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: MemoryLeases, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
         leases.release(lease)
-        assert not record_of(store, "ann").worth_compacting
+        assert not record_of(leases.store, "ann").worth_compacting
 
 
 class TestNoRoom:
@@ -231,84 +183,52 @@ class TestNoRoom:
         store.room = 0
         return lease
 
-    def test_a_waiter_gets_the_lock_nevertheless(
-        self, service: LockService, clock: ManualClock, holder: Lease, events: list[Event]
-    ) -> None:
-        clock.after(3.0, lambda: service.release(holder))
-        began = clock.now()
-        lease = service.acquire("ann", request="patient")
+    def test_a_waiter_gets_the_lock_nevertheless(self, here: Here, holder: Lease) -> None:
+        here.clock.after(3.0, lambda: here.service.release(holder))
+        began = here.clock.now()
+        lease = here.service.acquire("ann", request="patient")
         assert not lease.degraded
-        assert 3.0 <= clock.now() - began < 3.1
-        assert not [event for event in events if isinstance(event, Degraded)]
+        assert 3.0 <= here.clock.now() - began < 3.1
+        assert not [event for event in here.events if isinstance(event, Degraded)]
 
-    def test_or_a_timeout_with_the_holder(
-        self, service: LockService, holder: Lease, events: list[Event]
-    ) -> None:
-        with pytest.raises(LockTimeout) as caught:
-            service.acquire("ann", wait_timeout=1)
-        assert caught.value.holder is not None
-        assert caught.value.holder.token == holder.token
-        assert not [event for event in events if isinstance(event, Degraded)]
-
-    def test_when_there_is_room_again_it_is_queued(
-        self, service: LockService, store: MemoryStore, clock: ManualClock, holder: Lease
-    ) -> None:
+    def test_when_there_is_room_again_it_is_queued(self, here: Here, holder: Lease) -> None:
         def room() -> None:
-            store.room = 10_000
+            here.store.room = 10_000
 
         def look() -> None:
-            queues.append([waiter.request for waiter in service.waiters("ann")])
+            queues.append([waiter.request for waiter in here.service.waiters("ann")])
 
         queues: list[list[str]] = []
-        clock.after(1.0, look)
-        clock.after(1.5, room)
-        clock.after(2.0, look)
-        clock.after(3.0, lambda: service.release(holder))
-        service.acquire("ann", request="patient")
+        here.clock.after(1.0, look)
+        here.clock.after(1.5, room)
+        here.clock.after(2.0, look)
+        here.clock.after(3.0, lambda: here.service.release(holder))
+        here.service.acquire("ann", request="patient")
         assert queues == [[], ["patient"]]
 
-    def test_a_queued_waiter_is_next(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
-    ) -> None:
-        lease = taken(leases.take(make_claim("ann")))
-        waiter = make_claim("ann")
-        leases.join(waiter)
-        store.room = 0
-        clock.after(1.0, lambda: leases.release(lease))
-
-        def next_one() -> None:
-            taken(leases.claim(waiter, record_of(store, "ann"), passing=False))
-
-        clock.after(1.02, next_one)
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=1.2)
-        assert record_of(store, "ann").holder.token == waiter.token
-
     def test_dead_queued_waiters_are_passed_by_unqueued_ones(
-        self, service: LockService, store: MemoryStore, leases: Leases, clock: ManualClock
+        self, here: Here, leases: MemoryLeases
     ) -> None:
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
-        store.room = 0
+        here.store.room = 0
         leases.release(lease)
-        began = clock.now()
-        assert not service.acquire("ann", wait_timeout=10).degraded
-        assert clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
+        began = here.clock.now()
+        assert not here.service.acquire("ann", wait_timeout=10).degraded
+        assert here.clock.now() - began < 2 * PATIENCE_SECONDS + 0.1
 
-    def test_a_lock_can_be_broken(
-        self, service: LockService, store: MemoryStore, holder: Lease
-    ) -> None:
-        assert service.break_lock("ann", by="ops") is not None
-        assert record_of(store, "ann").broken_by == "ops"
-        assert not service.acquire("ann", wait_timeout=0).degraded
+    def test_a_lock_can_be_broken(self, here: Here, holder: Lease) -> None:
+        assert here.service.break_lock("ann", by="ops") is not None
+        assert record_of(here.store, "ann").broken_by == "ops"
+        assert not here.service.acquire("ann", wait_timeout=0).degraded
 
     def test_a_release_that_could_not_be_written_is_reported(
-        self, leases: Leases, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, leases: MemoryLeases, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Other clients change the record each time: that is an end, too."""
         lease = taken(leases.take(make_claim("ann")))
         leases.join(make_claim("ann"))
-        store.room = 0
-        monkeypatch.setattr(store, "swap", lambda *_: None)
+        leases.store.room = 0
+        monkeypatch.setattr(leases.store, "swap", lambda *_: None)
         with pytest.raises(StoreUnavailable, match="all the time"):
             leases.release(lease)

@@ -51,11 +51,6 @@ class TestGlobalLock:
             raise ZeroDivisionError
         assert holder("ann") is None
 
-    def test_an_int_locks_the_same_as_its_string(self) -> None:
-        with userlock.global_lock(17), userlock.global_lock("17") as inner:
-            assert inner.lock_id == "17"
-            assert holder("17") == inner._lease.token
-
     def test_it_is_re_entrant(self) -> None:
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:
@@ -78,29 +73,6 @@ class TestGlobalLock:
         assert None not in seen
         assert holder("report") is None
         assert report.__doc__ == "Write a report."
-
-    def test_a_decorated_function_may_call_itself(self) -> None:
-        @userlock.global_lock("report", wait_timeout=0)
-        def countdown(number: int) -> int:
-            return 0 if number == 0 else countdown(number - 1)
-
-        assert countdown(3) == 0
-        assert holder("report") is None
-
-    def test_somebody_else_has_to_wait(self, clock: ManualClock) -> None:
-        with userlock.global_lock("ann"):
-            started = clock.now()
-            with pytest.raises(userlock.LockTimeout):
-                contextvars.Context().run(userlock.global_lock("ann", wait_timeout=1).__enter__)
-            assert clock.now() - started == pytest.approx(1)
-
-    def test_a_failed_acquire_leaves_no_scope(self, store: MemoryStore) -> None:
-        with userlock.scope():
-            userlock.acquire_lock("ann")
-            assert store.read("ann") is not None
-            with pytest.raises(userlock.LockTimeout):
-                contextvars.Context().run(userlock.global_lock("ann", wait_timeout=0).__enter__)
-        assert current_scope() is None
 
     def test_without_a_service_it_says_how_to_get_one(self) -> None:
         defaults.service = None

@@ -7,6 +7,7 @@ import traceback
 
 import pytest
 
+from tests.unit.lock.pulse import Here
 from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeout, Polling
 from userlock.events import (
     Acquired,
@@ -21,42 +22,36 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 
-def test_a_free_lock_is_taken_at_once(
-    service: LockService, clock: ManualClock, events: list[Event]
-) -> None:
-    lease = service.acquire("ann")
-    assert clock.sleeps == []
-    assert lease.deadline == clock.now() + 60
-    service.release(lease)
-    assert service.holder("ann") is None
-    assert [type(event) for event in events] == [Acquired, Released]
+def test_a_free_lock_is_taken_at_once(here: Here) -> None:
+    lease = here.service.acquire("ann")
+    assert here.clock.sleeps == []
+    assert lease.deadline == here.clock.now() + 60
+    here.service.release(lease)
+    assert here.service.holder("ann") is None
+    assert [type(event) for event in here.events] == [Acquired, Released]
 
 
-def test_it_waits_until_the_holder_leaves(
-    service: LockService, clock: ManualClock, events: list[Event]
-) -> None:
-    first = service.acquire("ann", request="POST /first")
-    clock.after(3.0, lambda: service.release(first))
-    started = clock.now()
-    second = service.acquire("ann", request="POST /second")
-    assert 3.0 <= clock.now() - started < 3.05
-    assert service.holder("ann") is not None
-    contended = next(event for event in events if isinstance(event, Contended))
+def test_it_waits_until_the_holder_leaves(here: Here) -> None:
+    first = here.service.acquire("ann", request="POST /first")
+    here.clock.after(3.0, lambda: here.service.release(first))
+    started = here.clock.now()
+    second = here.service.acquire("ann", request="POST /second")
+    assert 3.0 <= here.clock.now() - started < 3.05
+    assert here.service.holder("ann") is not None
+    contended = next(event for event in here.events if isinstance(event, Contended))
     assert "POST /first" in contended.blocked_by
-    acquired = [event for event in events if isinstance(event, Acquired)][-1]
+    acquired = [event for event in here.events if isinstance(event, Acquired)][-1]
     assert "POST /first" in acquired.blocked_by
     assert acquired.waited_seconds == pytest.approx(3.0, abs=0.05)
-    service.release(second)
+    here.service.release(second)
 
 
-def test_a_timeout_names_the_holder(
-    service: LockService, clock: ManualClock, events: list[Event]
-) -> None:
-    service.acquire("ann", request="POST /exercises/7")
-    started = clock.now()
+def test_a_timeout_names_the_holder(here: Here) -> None:
+    here.service.acquire("ann", request="POST /exercises/7")
+    started = here.clock.now()
     with pytest.raises(LockTimeout) as caught:
-        service.acquire("ann", wait_timeout=0.5)
-    assert clock.now() - started == pytest.approx(0.5)
+        here.service.acquire("ann", wait_timeout=0.5)
+    assert here.clock.now() - started == pytest.approx(0.5)
     error = caught.value
     assert error.lock_id == "ann"
     assert error.holder is not None
@@ -64,7 +59,7 @@ def test_a_timeout_names_the_holder(
     assert error.waited_seconds == pytest.approx(0.5)
     assert "'ann' was not free after 0.5 s" in str(error)
     assert "POST /exercises/7" in str(error)
-    assert isinstance(events[-1], TimedOut)
+    assert isinstance(here.events[-1], TimedOut)
 
 
 def test_defaults_follow_priority(service: LockService, clock: ManualClock) -> None:
@@ -95,86 +90,71 @@ def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore)
 
 class TestOutage:
     def test_optimistic_carries_on_with_a_degraded_lease(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        events: list[Event],
-        caplog: pytest.LogCaptureFixture,
+        self, here: Here, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.go_down("connection refused")
+        here.store.go_down("connection refused")
         with caplog.at_level(logging.WARNING):
-            lease = service.acquire("ann")
+            lease = here.service.acquire("ann")
         assert lease.degraded
-        assert any(isinstance(event, Degraded) for event in events)
+        assert any(isinstance(event, Degraded) for event in here.events)
         assert "connection refused" in caplog.text
-        service.release(lease)
+        here.service.release(lease)
 
     @pytest.mark.parametrize("asked", [True, False])
-    def test_a_late_command_of_an_outage_is_cleaned_up(
-        self, service: LockService, store: MemoryStore, asked: bool
-    ) -> None:
+    def test_a_late_command_of_an_outage_is_cleaned_up(self, here: Here, asked: bool) -> None:
         """The record is created after the caller's timeout.
 
         Also if the look-up fails before it begins (a hanging server accepts no connection): the
         command before that is still on its way.
         """
-        store.delay("create")
-        store.before("read", lambda: store.go_down(sent=asked, slow=True))
-        lease = service.acquire("ann")
+        here.store.delay("create")
+        here.store.before("read", lambda: here.store.go_down(sent=asked, slow=True))
+        lease = here.service.acquire("ann")
         assert lease.degraded
-        service.release(lease)
-        store.come_back()
-        store.arrive()
-        assert store.read("ann") is not None
-        service.release(service.acquire("bob"))
-        assert store.read("ann") is None
+        here.service.release(lease)
+        here.store.come_back()
+        here.store.arrive()
+        assert here.store.read("ann") is not None
+        here.service.release(here.service.acquire("bob"))
+        assert here.store.read("ann") is None
 
-    def test_a_slow_failure_is_paid_once(
-        self,
-        service: LockService,
-        store: MemoryStore,
-        clock: ManualClock,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_a_slow_failure_is_paid_once(self, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[float] = []
-        create = store.create
+        create = here.store.create
 
         def slow(lock_id: str, record: bytes, ttl_seconds: float) -> object:
-            calls.append(clock.now())
-            clock.advance(0.4)
+            calls.append(here.clock.now())
+            here.clock.advance(0.4)
             return create(lock_id, record, ttl_seconds)
 
-        store.go_down("timed out", slow=True)
-        monkeypatch.setattr(store, "create", slow)
-        started = clock.now()
+        here.store.go_down("timed out", slow=True)
+        monkeypatch.setattr(here.store, "create", slow)
+        started = here.clock.now()
         for _ in range(100):
-            assert service.acquire("ann").degraded
+            assert here.service.acquire("ann").degraded
         assert len(calls) == 1
-        assert clock.now() - started == pytest.approx(0.4)
-        clock.advance(1.1)
-        store.come_back()
-        assert not service.acquire("ann").degraded
+        assert here.clock.now() - started == pytest.approx(0.4)
+        here.clock.advance(1.1)
+        here.store.come_back()
+        assert not here.service.acquire("ann").degraded
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupted_acquire_leaves_nothing_behind(
-    service: LockService,
-    store: MemoryStore,
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[BaseException],
+    here: Here, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """A signal handler may raise anything, at any moment: here after the store's grant."""
-    create = store.create
+    create = here.store.create
 
     def interrupted(lock_id: str, record: bytes, ttl_seconds: float) -> object:
         assert create(lock_id, record, ttl_seconds) is not None
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "create", interrupted)
+        patch.setattr(here.store, "create", interrupted)
         with pytest.raises(error):
-            service.acquire("ann")
-    assert store.read("ann") is None
+            here.service.acquire("ann")
+    assert here.store.read("ann") is None
 
 
 def test_an_interrupted_release_is_made_up_for(service: LockService, store: MemoryStore) -> None:
@@ -187,30 +167,26 @@ def test_an_interrupted_release_is_made_up_for(service: LockService, store: Memo
     assert store.read("ann") is None
 
 
-def test_an_interrupt_during_pending_releases_keeps_nothing(
-    service: LockService, store: MemoryStore, clock: ManualClock
-) -> None:
+def test_an_interrupt_during_pending_releases_keeps_nothing(here: Here) -> None:
     """And no pending release is forgotten."""
-    lease = service.acquire("ann")
-    store.go_down("connection refused")
-    service.release(lease)
-    store.come_back()
-    store.before("remove", interrupt)
+    lease = here.service.acquire("ann")
+    here.store.go_down("connection refused")
+    here.service.release(lease)
+    here.store.come_back()
+    here.store.before("remove", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        service.acquire("bob")
-    assert store.read("bob") is None
-    clock.advance(1)
-    service.release(service.acquire("cem"))
-    assert store.read("ann") is None
+        here.service.acquire("bob")
+    assert here.store.read("bob") is None
+    here.clock.advance(1)
+    here.service.release(here.service.acquire("cem"))
+    assert here.store.read("ann") is None
 
 
-def test_an_interrupt_during_the_report_keeps_nothing(
-    service: LockService, store: MemoryStore
-) -> None:
-    service.listeners.add(lambda _: interrupt())
+def test_an_interrupt_during_the_report_keeps_nothing(here: Here) -> None:
+    here.service.listeners.add(lambda _: interrupt())
     with pytest.raises(KeyboardInterrupt):
-        service.acquire("ann")
-    assert store.read("ann") is None
+        here.service.acquire("ann")
+    assert here.store.read("ann") is None
 
 
 def interrupt() -> None:

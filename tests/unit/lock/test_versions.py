@@ -7,11 +7,9 @@ release must be parsed, and those of a later one must do no harm.
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
-import userlock
 from tests.leases import as_stored
 from userlock import LockService
 from userlock.errors import LockTimeout
@@ -87,25 +85,6 @@ def test_a_later_holder_keeps_this_release_out(service: LockService, store: Memo
     store.create("ann", LATER + NEWS, 60)
     with pytest.raises(LockTimeout, match="POST /answers"):
         service.acquire("ann", wait_timeout=0)
-
-
-def test_a_later_holder_hands_on_to_this_release() -> None:
-    """At its release, and not at the end of its lease."""
-    store = MemoryStore()
-    service = LockService(store)
-    store.create("ann", LATER + NEWS, 60)
-    stands_in_line = threading.Event()
-    store.before("append", stands_in_line.set)
-    found: list[userlock.Lease] = []
-    waiter = threading.Thread(target=lambda: found.append(service.acquire("ann")))
-    waiter.start()
-    assert stands_in_line.wait(10)
-    store.append("ann", done(TOKEN))
-    waiter.join(10)
-    (lease,) = found
-    assert not lease.degraded
-    service.release(lease)
-    assert store.read("ann") is None
 
 
 def test_a_later_waiter_is_served_by_this_releases_holder(

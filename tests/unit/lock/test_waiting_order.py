@@ -75,16 +75,6 @@ class TestOrder:
         assert crowd.order == ["holder", "b"]
         assert crowd.when("b") < 1.05, "nobody had to be waited for"
 
-    def test_a_single_try_does_not_queue(self, crowd: Crowd) -> None:
-        crowd.comes("holder", hold=1.0)
-        crowd.passes(0.1)
-        before = crowd.store.read(LOCK)
-        crowd.comes("a", wait_timeout=0)
-        crowd.passes(0)
-        assert crowd.when("a", "gave up") == pytest.approx(0.1)
-        assert crowd.store.read(LOCK) == before
-        crowd.ends()
-
 
 class TestPriority:
     def people_and_jobs(self, crowd: Crowd) -> None:
@@ -108,12 +98,6 @@ class TestPriority:
         self.people_and_jobs(crowd)
         assert crowd.order == ["holder", "job-1", "ann", "job-2", "bob"]
         assert crowd.violations
-
-    def test_a_job_that_has_begun_is_not_interrupted(self, crowd: Crowd) -> None:
-        crowd.comes("job", hold=1.0, priority="batch")
-        crowd.comes("ann", after=0.1)
-        crowd.ends()
-        assert crowd.when("ann") >= 1.0
 
     @pytest.mark.parametrize("ages_after", [0.4, None])
     def test_a_stream_of_interactive_requests_does_not_starve_batch(
@@ -224,18 +208,6 @@ class TestLostRecords:
         crowd.ends()
         assert crowd.order == ["holder", *NAMES]
         assert crowd.when(NAMES[0]) < 0.6, "the store has forgotten that it is held"
-        assert crowd.violations == []
-
-    def test_also_when_the_first_of_them_has_died(self, crowd: Crowd) -> None:
-        crowd.comes("holder", hold=1.0)
-        dead = crowd.comes("dead", after=0.1)
-        crowd.comes("b", after=0.2)
-        crowd.comes("c", after=0.3)
-        crowd.passes(0.5)
-        crowd.world.kill(dead)
-        crowd.world.watch.forget(LOCK)
-        crowd.ends()
-        assert crowd.order == ["holder", "b", "c"]
         assert crowd.violations == []
 
     def test_a_paused_waiter_does_not_restore_waiters_that_have_left(self, crowd: Crowd) -> None:

@@ -83,18 +83,6 @@ class TestALostWakeUp:
         assert max(late) <= 1.5 * MOST
         assert max(late[4:]) <= MOST + 1e-3, "it has noticed, and polls as without wake-ups"
 
-    def test_after_a_few_it_polls_as_if_there_were_none(self, two: Two, clock: ManualClock) -> None:
-        polling = Two(clock, wakes=False)
-        polls = []
-        for each in (two, polling):
-            for _ in range(6):
-                each.late_after(0.05)
-            before = each.store.asked["read"]
-            for _ in range(2):  # the delays alternate: records tell times in milliseconds
-                each.late_after(0.05)
-            polls.append(each.store.asked["read"] - before)
-        assert polls[0] == polls[1] >= 10
-
     def test_they_may_come_again(self, two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(6):
             two.late_after(0.05)
@@ -124,25 +112,3 @@ def test_a_wake_up_for_nothing_costs_one_poll(clock: ManualClock) -> None:
     before = two.store.asked["read"]
     two.here.acquire("ann")
     assert two.store.asked["read"] - before <= 6
-
-
-class TestBell:
-    def test_it_rings_before_the_wait(self) -> None:
-        bell = Bell()
-        bell.ring()
-        bell.wait(60)
-        assert bell.answer() == (False, None)
-        assert not bell.rung
-
-    def test_the_store_rings_it(self) -> None:
-        bell = Bell()
-        bell.ring(woken=True)
-        bell.ring()
-        assert bell.answer() == (True, None)
-        assert bell.answer() == (False, None)
-
-    def test_it_is_stirred(self) -> None:
-        bell = Bell()
-        bell.stir()
-        bell.wait(60)
-        assert not bell.rung

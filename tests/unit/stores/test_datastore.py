@@ -11,7 +11,6 @@ import pytest
 from google.cloud.datastore_v1.types import query
 from google.protobuf.timestamp_pb2 import Timestamp
 
-import userlock
 from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
@@ -95,10 +94,6 @@ class TestUrls:
     def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
         with pytest.raises(ValueError, match=problem):
             DatastoreStore.from_url(url)
-
-    def test_the_service_knows_the_scheme(self) -> None:
-        """No request is sent: the client is made when it is needed."""
-        userlock.LockService.from_url("datastore://p1?prefix=app1").close()
 
     def test_without_ndb_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.startswith("userlock.stores.datastore")]:

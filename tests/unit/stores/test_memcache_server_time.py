@@ -127,20 +127,6 @@ def until(pool: Connections, ttl_seconds: float) -> int:
 # --- how long it lives --------------------------------------------------------------------------
 
 
-def test_a_stopped_server_keeps_items_as_long_as_any_other(
-    pool: Connections, server: Server, clock: ManualClock
-) -> None:
-    """Its clock still shows the time at which it was stopped."""
-    date = until(pool, 8)
-    clock.advance(9)
-    sent = until(pool, 60)
-    assert server.shown < date
-    clock.advance(60)
-    server.set_clock()
-    assert server.shown < sent
-    assert sent - server.now <= 4
-
-
 def test_seconds_would_be_counted_from_when_it_was_stopped(
     server: Server, clock: ManualClock
 ) -> None:
@@ -153,31 +139,6 @@ def test_seconds_would_be_counted_from_when_it_was_stopped(
     clock.advance(55)
     server.set_clock()
     assert sent <= server.shown, "gone five seconds before its time"
-
-
-def test_a_clock_that_skips_a_second_takes_none_away(
-    pool: Connections, server: Server, clock: ManualClock
-) -> None:
-    """Its turns come a little later each time: in a quarter of an hour, one second is left out.
-
-    turns   0.97  1.98      2.99  4.00  5.01
-    shows      0     1         2     4     5
-    stored            2.98, for 3 s: until 5.98
-    """
-    began = math.floor(clock.now())
-
-    def turn(at: float) -> None:
-        clock.advance(began + at - clock.now())
-        server.set_clock()
-
-    until(pool, 1)
-    turn(1.98)
-    clock.advance(1.0)
-    sent, with_one_second_more = until(pool, 3), server.shown + 3 + 1
-    for at in (2.99, 4.001, 5.01):
-        turn(at)
-    assert server.shown < sent
-    assert server.shown >= with_one_second_more, "the negative control: gone a second too early"
 
 
 def test_an_item_lives_for_its_time_and_at_most_four_and_a_half_seconds_more() -> None:

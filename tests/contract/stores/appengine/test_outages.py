@@ -19,8 +19,9 @@ from userlock.stores.appengine import HURRIED_SECONDS, REPLY_SECONDS, AppEngineS
 GET = memcache.MemcacheGetResponse
 SET = memcache.MemcacheSetResponse
 
+Verb = Callable[[AppEngineStore, object], object]
 #: Each verb on a record that is there, with the version that it has.
-VERBS: dict[str, Callable[[AppEngineStore, object], object]] = {
+VERBS: dict[str, Verb] = {
     "create": lambda store, version: store.create("bob", b"first", 60),
     "read": lambda store, version: store.read("ann"),
     "swap": lambda store, version: store.swap("ann", version, b"next", 60),
@@ -77,11 +78,7 @@ class TestOutages:
 
     @every_verb
     def test_a_failed_look_up_is_no_miss(
-        self,
-        service: Service,
-        store: AppEngineStore,
-        version: object,
-        verb: Callable[[AppEngineStore, object], object],
+        self, service: Service, store: AppEngineStore, version: object, verb: Verb
     ) -> None:
         status = GET.TRUNCATED if verb is VERBS["read"] else GET.OTHER_ERROR
 
@@ -126,11 +123,7 @@ class TestOutages:
 
     @pytest.mark.parametrize("verb", [VERBS[name] for name in VERBS if name != "read"])
     def test_a_change_whose_reply_is_lost_says_so(
-        self,
-        service: Service,
-        store: AppEngineStore,
-        version: object,
-        verb: Callable[[AppEngineStore, object], object],
+        self, service: Service, store: AppEngineStore, version: object, verb: Verb
     ) -> None:
         def after(method: str, request: Any, response: Any) -> None:
             if method == "Set":
@@ -147,11 +140,7 @@ class TestOutages:
     @pytest.mark.usefixtures("_impatient")
     @every_verb
     def test_a_hanging_service_is_not_waited_for(
-        self,
-        service: Service,
-        store: AppEngineStore,
-        version: object,
-        verb: Callable[[AppEngineStore, object], object],
+        self, service: Service, store: AppEngineStore, version: object, verb: Verb
     ) -> None:
         answer = threading.Event()
         service.before = lambda method, request: assert_(answer.wait(60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from google.cloud import ndb
@@ -82,6 +83,22 @@ def store(client: ndb.Client) -> DatastoreStore:
 def faulty_store(faulty: FaultyClient, clock: ManualClock) -> DatastoreStore:
     """Its pauses take no time."""
     return DatastoreStore(faulty, clock=clock)
+
+
+class Rig(NamedTuple):
+    """A store, and another one on the same rows whose RPCs fail as planned."""
+
+    store: DatastoreStore
+    faulty_store: DatastoreStore
+    faulty: FaultyClient
+    clock: ManualClock
+
+
+@pytest.fixture
+def rig(
+    store: DatastoreStore, faulty_store: DatastoreStore, faulty: FaultyClient, clock: ManualClock
+) -> Rig:
+    return Rig(store, faulty_store, faulty, clock)
 
 
 def read(store: LeaseStore, lock_id: str = "ann") -> Stored:

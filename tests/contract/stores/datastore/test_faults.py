@@ -9,7 +9,7 @@ import pytest
 
 import userlock
 from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
-from tests.contract.stores.datastore.conftest import read
+from tests.contract.stores.datastore.conftest import Rig, read
 from tests.contract.stores.datastore.faulty import (
     Fault,
     FaultyClient,
@@ -40,12 +40,10 @@ class TestWithoutFaults:
     """The control of the tests below, and the cost of each verb."""
 
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-    def test_round_trips_and_no_transaction(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, case: Case
-    ) -> None:
-        case.verb(faulty_store, case.prepare(store))
-        assert faulty.calls == case.rpcs
-        for name, request in zip(faulty.calls, faulty.requests, strict=True):
+    def test_round_trips_and_no_transaction(self, rig: Rig, case: Case) -> None:
+        case.verb(rig.faulty_store, case.prepare(rig.store))
+        assert rig.faulty.calls == case.rpcs
+        for name, request in zip(rig.faulty.calls, rig.faulty.requests, strict=True):
             if name == "commit":
                 assert request.mode.name == "NON_TRANSACTIONAL"
                 assert not request.transaction
@@ -67,63 +65,45 @@ class TestWithoutFaults:
 
 class TestErrors:
     @pytest.mark.parametrize(("case", "step"), STEPS)
-    def test_each_rpc_that_fails(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        case: Case,
-        step: int,
-    ) -> None:
+    def test_each_rpc_that_fails(self, rig: Rig, case: Case, step: int) -> None:
         """Without a reply in time, over a broken connection, and without any."""
-        version = case.prepare(store)
+        version = case.prepare(rig.store)
         broken = refused(UNAVAILABLE, "Socket closed", local=True)
         for fault, expected in (
             (refused(SLOW), (True, True)),
             (broken, (True, True)),
             (not_sent(), (step > 0, False)),  # certain where nothing was sent before it
         ):
-            trouble = fails(faulty, step, fault, lambda: case.verb(faulty_store, version))
+            trouble = fails(rig.faulty, step, fault, lambda: case.verb(rig.faulty_store, version))
             assert (trouble.sent, trouble.slow) == expected
             if expected == (True, True) and fault is not broken:
-                assert len(faulty.calls) == step + 1, "a slow server is not asked again"
+                assert len(rig.faulty.calls) == step + 1, "a slow server is not asked again"
 
-    def test_no_connection_for_the_second_try(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore
-    ) -> None:
+    def test_no_connection_for_the_second_try(self, rig: Rig) -> None:
         """Behind a front end, the first one may yet be carried out."""
-        faulty.faults = [refused(UNAVAILABLE, "Socket closed", local=True), *[not_sent()] * 9]
+        rig.faulty.faults = [refused(UNAVAILABLE, "Socket closed", local=True), *[not_sent()] * 9]
         with pytest.raises(StoreUnavailable, match="failed to connect") as caught:
-            faulty_store.read("ann")
-        assert len(faulty.calls) == 2
+            rig.faulty_store.read("ann")
+        assert len(rig.faulty.calls) == 2
         assert (caught.value.sent, caught.value.slow) == (True, True)
 
     @pytest.mark.parametrize(("name", "step"), [("create", 0), ("append", 0), ("append", 1)])
-    def test_connections_of_the_parent_of_a_fork(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        name: str,
-        step: int,
-    ) -> None:
+    def test_connections_of_the_parent_of_a_fork(self, rig: Rig, name: str, step: int) -> None:
         """Nothing was sent over them, so also a commit goes over the next one."""
         case = CASES[name]
-        version = case.prepare(store)
-        faulty.faults = [*[None] * step, *of_the_parent()]
-        case.verb(faulty_store, version)
+        version = case.prepare(rig.store)
+        rig.faulty.faults = [*[None] * step, *of_the_parent()]
+        case.verb(rig.faulty_store, version)
         again = [case.rpcs[step]] * 2
-        assert faulty.calls == [*case.rpcs[:step], *again, *case.rpcs[step:]]
+        assert rig.faulty.calls == [*case.rpcs[:step], *again, *case.rpcs[step:]]
 
     @pytest.mark.parametrize("fault", of_the_parent(), ids=["written", "closed"])
-    def test_nothing_but_connections_of_the_parent(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, fault: Fault
-    ) -> None:
-        faulty.faults = [fault] * 1000
+    def test_nothing_but_connections_of_the_parent(self, rig: Rig, fault: Fault) -> None:
+        rig.faulty.faults = [fault] * 1000
         with pytest.raises(StoreUnavailable, match="Stream removed") as caught:
-            faulty_store.create("ann", b"first", 60)
+            rig.faulty_store.create("ann", b"first", 60)
         assert (caught.value.sent, caught.value.slow) == (False, False)
-        assert len(faulty.calls) > 2
+        assert len(rig.faulty.calls) > 2
 
     @pytest.mark.parametrize(
         ("code", "details"),
@@ -133,33 +113,23 @@ class TestErrors:
         ],
     )
     def test_a_server_that_speaks_of_connections_has_been_asked(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        code: grpc.StatusCode,
-        details: str,
+        self, rig: Rig, code: grpc.StatusCode, details: str
     ) -> None:
         fault = refused(code, details, local=False)
-        trouble = fails(faulty, 0, fault, lambda: faulty_store.create("ann", b"first", 60))
+        trouble = fails(rig.faulty, 0, fault, lambda: rig.faulty_store.create("ann", b"first", 60))
         assert trouble.sent
 
     @pytest.mark.parametrize("code", CODES, ids=[code.name for code in CODES])
-    def test_every_other_error(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        code: grpc.StatusCode,
-    ) -> None:
+    def test_every_other_error(self, rig: Rig, code: grpc.StatusCode) -> None:
         """With advice, and with the rows in its words unless ids are hidden."""
         lock_id = "".join(["ann", "smith"])  # not in the lines of a traceback
         details = f'contention on (app=x, UserLockLease, "userlock={lock_id}")'
         said = []
         for show_ids in ("plain", "masked"):
             userlock.configure(show_ids=show_ids)
-            faulty.faults[:] = [refused(code, details)] * 1000
+            rig.faulty.faults[:] = [refused(code, details)] * 1000
             with pytest.raises(StoreUnavailable) as caught:
-                faulty_store.remove(lock_id, 7)
+                rig.faulty_store.remove(lock_id, 7)
             trouble = caught.value
             assert isinstance(trouble, RecordRefused) == (code in OF_ONE_RECORD)
             assert (trouble.sent, trouble.slow) == (code not in OF_ONE_RECORD, code is UNAVAILABLE)
@@ -192,64 +162,58 @@ class TestTheRowAfterwards:
     """The reply to the RPC that changes the row is lost."""
 
     @pytest.mark.parametrize("code", [UNAVAILABLE, SLOW], ids=["broken", "slow"])
-    def test_create(
-        self,
-        faulty: FaultyClient,
-        faulty_store: DatastoreStore,
-        store: DatastoreStore,
-        code: grpc.StatusCode,
-    ) -> None:
-        fails(faulty, 0, lost(code), lambda: faulty_store.create("ann", b"mine", 60))
-        assert faulty.calls == ["commit"], "create is sent once"
-        assert read(store).record == b"mine"
+    def test_create(self, rig: Rig, code: grpc.StatusCode) -> None:
+        fails(rig.faulty, 0, lost(code), lambda: rig.faulty_store.create("ann", b"mine", 60))
+        assert rig.faulty.calls == ["commit"], "create is sent once"
+        assert read(rig.store).record == b"mine"
 
-    def test_create_over_a_dead_row(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
-    ) -> None:
+    def test_create_over_a_dead_row(self, rig: Rig) -> None:
         case = CASES["create, over a dead row"]
-        case.prepare(store)
-        fails(faulty, 2, lost(UNAVAILABLE), lambda: case.verb(faulty_store, None))
-        assert faulty.calls == case.rpcs
-        assert read(store).record == b"mine"
+        case.prepare(rig.store)
+        fails(rig.faulty, 2, lost(UNAVAILABLE), lambda: case.verb(rig.faulty_store, None))
+        assert rig.faulty.calls == case.rpcs
+        assert read(rig.store).record == b"mine"
 
-    def test_swap_and_remove(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore
-    ) -> None:
-        version = store.create("ann", b"first", 60)
-        fails(faulty, 0, lost(SLOW), lambda: faulty_store.swap("ann", version, b"mine", 60))
-        assert faulty.calls == ["commit"], "swap is sent once"
-        version = read(store).version
-        assert read(store).record == b"mine"
-        fails(faulty, 0, lost(UNAVAILABLE), lambda: faulty_store.remove("ann", version))
-        assert faulty.calls == ["commit"], "remove is sent once"
-        assert store.read("ann") is None
+    def test_swap_and_remove(self, rig: Rig) -> None:
+        version = rig.store.create("ann", b"first", 60)
+        fails(rig.faulty, 0, lost(SLOW), lambda: rig.faulty_store.swap("ann", version, b"mine", 60))
+        assert rig.faulty.calls == ["commit"], "swap is sent once"
+        version = read(rig.store).version
+        assert read(rig.store).record == b"mine"
+        fails(rig.faulty, 0, lost(UNAVAILABLE), lambda: rig.faulty_store.remove("ann", version))
+        assert rig.faulty.calls == ["commit"], "remove is sent once"
+        assert rig.store.read("ann") is None
 
     @pytest.mark.parametrize("name", ["create", "swap", "remove"])
-    def test_a_slow_command_may_be_carried_out_later(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, name: str
-    ) -> None:
-        version = CASES[name].prepare(store)
+    def test_a_slow_command_may_be_carried_out_later(self, rig: Rig, name: str) -> None:
+        version = CASES[name].prepare(rig.store)
 
         def version_now() -> object:
-            stored = store.read("ann")
+            stored = rig.store.read("ann")
             return None if stored is None else stored.version
 
         before = version_now()
         trouble = fails(
-            faulty, 0, faulty.late_fault(), lambda: CASES[name].verb(faulty_store, version)
+            rig.faulty,
+            0,
+            rig.faulty.late_fault(),
+            lambda: CASES[name].verb(rig.faulty_store, version),
         )
         assert trouble.slow
         assert version_now() == before
-        faulty.deliver()
+        rig.faulty.deliver()
         assert version_now() != before
 
     @pytest.mark.parametrize("name", ["swap", "remove"])
-    def test_a_late_command_harms_no_other_holder(
-        self, faulty: FaultyClient, faulty_store: DatastoreStore, store: DatastoreStore, name: str
-    ) -> None:
-        version = CASES[name].prepare(store)
-        fails(faulty, 0, faulty.late_fault(), lambda: CASES[name].verb(faulty_store, version))
-        assert store.remove("ann", version)
-        assert store.create("ann", b"another's", 60) is not None
-        faulty.deliver()
-        assert read(store).record == b"another's"
+    def test_a_late_command_harms_no_other_holder(self, rig: Rig, name: str) -> None:
+        version = CASES[name].prepare(rig.store)
+        fails(
+            rig.faulty,
+            0,
+            rig.faulty.late_fault(),
+            lambda: CASES[name].verb(rig.faulty_store, version),
+        )
+        assert rig.store.remove("ann", version)
+        assert rig.store.create("ann", b"another's", 60) is not None
+        rig.faulty.deliver()
+        assert read(rig.store).record == b"another's"
