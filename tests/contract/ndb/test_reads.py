@@ -97,6 +97,13 @@ def test_a_part_without_its_lock_id_is_refused_as_a_part() -> None:
     assert caught.value.lock_id is None
 
 
+def test_a_lock_that_another_thread_holds_is_reported_as_held() -> None:
+    with userlock.global_lock("ann"):
+        learner = Learner.get_by_id("ann")
+        with userlock.scope(), pytest.raises(userlock.PutWithoutLock, match="held elsewhere"):
+            learner.put()
+
+
 def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(
     service: userlock.LockService,
 ) -> None:
