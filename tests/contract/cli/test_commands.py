@@ -79,16 +79,6 @@ def test_doctor(scene: Scene) -> None:
     assert left["locks"] == [], "it leaves nothing behind"
 
 
-def test_a_foreign_value_under_our_key(on_memcached: Scene) -> None:
-    on_memcached.service.store.create("ann", b"\x1b[2J\xff\x07", 60)
-    for arguments in (("holder", "ann"), ("locks", "--json")):
-        code, out, err, _ = on_memcached.cli.run(*arguments)
-        assert (code, err) == (0, "")
-        assert all(char.isprintable() or char == "\n" for char in out)
-    assert on_memcached.cli.run("break", "ann", "--yes").code == 0
-    assert on_memcached.cli.run("holder", "ann").code == 1
-
-
 def test_a_lock_id_that_is_no_unicode(on_memcached: Scene) -> None:
     on_memcached.hold("\udcff")
     assert on_memcached.cli.shell("userlock holder $'\\xff'").code == 0

@@ -47,22 +47,3 @@ def test_break_asks_on_a_terminal(on_memcached: Scene) -> None:
         assert screen.end() == 0
     assert "ann: broken" in screen.text
     assert run(on_memcached.service.give_back, lease) == Lost("broken", None, "olga")
-
-
-def test_ctrl_c_at_the_question_breaks_nothing(on_memcached: Scene) -> None:
-    on_memcached.hold("ann")
-    with on_memcached.cli.on_terminal("break", "ann") as screen:
-        screen.read_until("[y/N]")
-        screen.process.send_signal(signal.SIGINT)
-        assert screen.end() == 130
-    assert "Traceback" not in screen.text
-    assert on_memcached.service.holder("ann") is not None
-
-
-def test_ctrl_d_at_the_question_is_no(on_memcached: Scene) -> None:
-    on_memcached.hold("ann")
-    with on_memcached.cli.on_terminal("break", "ann") as screen:
-        screen.read_until("[y/N]")
-        screen.type("\x04")
-        assert screen.end() == 1
-    assert on_memcached.service.holder("ann") is not None

@@ -159,15 +159,17 @@ def test_a_last_block_without_an_answer(flows: Flows) -> None:
 
 
 @pytest.mark.parametrize("completable", [True, False], ids=["stored", "by its first commit"])
-@pytest.mark.parametrize("step", ["phase", "last"])
+@pytest.mark.parametrize("step", ["phase", "call", "last"])
 def test_an_answer_after_a_step_that_has_failed(flows: Flows, step: str, completable: bool) -> None:
     def refuse(flow: Flow) -> Any:
         try:
+            if step == "call":
+                flow.external("book", lambda key: int("none"), attempts=1, transient=(ValueError,))
             if step == "last":
                 with flow.last():
                     raise LookupError("nothing is left")
             flow.phase("book", lambda: int("none"))
-        except (LookupError, ValueError):
+        except (LookupError, ValueError, ExternalUnavailable):
             return "sold out"
 
     asked = request(completable=completable)

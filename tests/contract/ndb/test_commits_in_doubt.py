@@ -86,60 +86,37 @@ class TestPuts:
         assert "the reply to an earlier attempt was lost" in str(caught.value)
         assert stored(key) == 5, "it has landed"
 
+    @pytest.mark.parametrize(
+        ("fault", "in_doubt"),
+        [("unavailable", True), ("abort", False), ("unavailable", None)],
+        ids=["lost on its way", "aborted: nothing was applied", "the control: by the content"],
+    )
     def test_another_requests_write_is_not_taken_for_ours(
         self,
         key: Any,
         datastore: userlock_emulator.Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
-    ) -> None:
-        """The request is lost on its way, and another request writes the same."""
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            store.evict("ann")
-            elsewhere(lambda: change(key, 5))
-            datastore.faults.unavailable(rpc="Commit")
-            learner.points += 5
-            with pytest.raises(userlock.StaleWriteError) as caught:
-                learner.put()
-        assert caught.value.may_have_landed
-        assert stored(key) == 5
-
-    def test_by_the_content_it_would_be(
-        self,
-        key: Any,
-        datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
         monkeypatch: pytest.MonkeyPatch,
+        fault: str,
+        in_doubt: bool | None,
     ) -> None:
-        """The negative control: five points of ten are lost without an error."""
-        monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
+        """It writes the same. By the content, five points of ten would be lost without an error."""
+        if in_doubt is None:
+            monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
             store.evict("ann")
             elsewhere(lambda: change(key, 5))
-            datastore.faults.unavailable(rpc="Commit")
+            getattr(datastore.faults, fault)(rpc="Commit")
             learner.points += 5
-            learner.put()
-        assert stored(key) == 5
-
-    def test_a_refusal_without_a_lost_reply_is_certain(
-        self,
-        key: Any,
-        datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
-    ) -> None:
-        """An abort leaves no doubt: nothing was applied."""
-        with userlock.global_lock("ann"):
-            learner = key.get()
-            store.evict("ann")
-            elsewhere(lambda: change(key, 5))
-            datastore.faults.abort()
-            with pytest.raises(userlock.StaleWriteError) as caught:
+            if in_doubt is None:
                 learner.put()
-        assert not caught.value.may_have_landed
+            else:
+                with pytest.raises(userlock.StaleWriteError) as caught:
+                    learner.put()
+                assert caught.value.may_have_landed is in_doubt
+        assert stored(key) == 5
 
     def test_when_the_look_up_fails_it_is_in_doubt(
         self, key: Any, datastore: userlock_emulator.Emulator

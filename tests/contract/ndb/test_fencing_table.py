@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -11,13 +12,118 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
-from tests.contract.ndb.interleavings import DELETES, PUTS, READS, RIVALS, under_lock
 from tests.contract.ndb.models import Learner
 from tests.unit.lock.pulse import live
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("context")
+
+
+def _put_before(key: Any) -> Any:
+    entity = key.get()
+    entity.name = "put before"
+    entity.put()
+    return entity
+
+
+def _committed_before(key: Any) -> Any:
+    return ndb.transaction(lambda: _put_before(key))
+
+
+def _deleted_and_created_again(key: Any) -> Any:
+    points = key.get().points
+    key.delete()
+    entity = Learner(key=key, points=points)
+    entity.put()
+    return entity
+
+
+def _query() -> Any:
+    return Learner.query(Learner.points == 0)
+
+
+#: How an entity, with no points, is read under its lock; the table in `ways` has more.
+READS: dict[str, Callable[[Any], Any]] = {
+    "eventually consistent": lambda key: key.get(read_consistency=ndb.EVENTUAL, use_cache=False),
+    "eventually consistent query": lambda key: _query().fetch(read_consistency=ndb.EVENTUAL)[0],
+    "earlier transaction": lambda key: ndb.transaction(key.get),
+    "read-only transaction": lambda key: ndb.transaction(key.get, read_only=True),
+    "put before": _put_before,
+    "put in a transaction before": _committed_before,
+    "deleted and created again": _deleted_and_created_again,
+    "pickle": lambda key: pickle.loads(pickle.dumps(key.get(use_cache=False))),  # noqa: S301
+}
+
+
+def _put_in_batch(entity: Any) -> None:
+    others = [Learner(id=f"other-{number}") for number in range(3)]
+    futures = ndb.put_multi_async([*others[:1], entity, *others[1:]])
+    for future in futures:
+        future.wait()
+    assert [other.key.get(use_cache=False) is not None for other in others] == [True] * 3
+    futures[1].get_result()
+
+
+def _delete_in_transaction(entity: Any) -> None:
+    ndb.transaction(entity.key.delete)
+
+
+#: How it is put back; the table in `ways` has more.
+PUTS: dict[str, Callable[[Any], Any]] = {
+    "put": lambda entity: entity.put(),
+    "put in a batch": _put_in_batch,
+    "put in a transaction": lambda entity: ndb.transaction(entity.put),
+}
+
+#: How it is deleted, when it is in the context cache; the table in `ways` has more.
+DELETES: dict[str, Callable[[Any], Any]] = {
+    "delete": lambda entity: entity.key.delete(),
+    "delete in a transaction": _delete_in_transaction,
+}
+
+
+def _change(key: Any) -> None:
+    other = key.get()
+    other.points = 5
+    other.put()
+
+
+def _delete(key: Any) -> None:
+    key.delete()
+
+
+def _replace(key: Any) -> None:
+    key.delete()
+    Learner(key=key, points=5).put()
+
+
+def _put_unchanged_but_for_the_name(key: Any) -> None:
+    other = key.get()
+    other.name = "somebody else"
+    other.put()
+
+
+#: Changes by another request in between, under the lock as far as it knows.
+RIVALS: dict[str, Callable[[Any], None]] = {
+    "changes it": _change,
+    "changes another property": _put_unchanged_but_for_the_name,
+    "deletes it": _delete,
+    "deletes it and creates it again": _replace,
+}
+
+
+def under_lock(action: Callable[[Any], None], key: Any) -> Callable[[], None]:
+    """Write as another process, which takes the lock first."""
+
+    def run() -> None:
+        with userlock.global_lock(key.id()):
+            action(key)
+
+    return run
+
+
+# --- the table -----------------------------------------------------------------------------------
 
 #: How a server keeps transactions apart.
 EACH_MODE = pytest.mark.parametrize(
@@ -30,11 +136,7 @@ EACH_PUT = pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
 PUT_AND_DELETE = pytest.mark.parametrize(
     "write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"]
 )
-#: Outside of transactions and in them; the table in `ways` has the others.
-WRITES = {
-    **{name: PUTS[name] for name in ("put", "put in a batch", "put in a transaction")},
-    **{name: DELETES[name] for name in ("delete", "delete in a transaction")},
-}
+WRITES = {**PUTS, **DELETES}
 
 
 @pytest.fixture(autouse=True)

@@ -94,20 +94,6 @@ class TestBelowTheModel:
         assert stored(Simple) == 0
 
     @A_PUT_AND_A_DELETE
-    def test_in_a_transaction(self, key: Any, write: Write, deletes: bool) -> None:
-        def run() -> None:
-            Simple(id="bob").put()
-            Plain(id="bob").put()
-            write(key)
-
-        with pytest.raises(userlock.WriteNotFenced) as caught:
-            ndb.transaction(run)
-        check_refusal(caught.value, key, deleting=deletes)
-        assert stored(Simple) == 0
-        assert is_missing(Simple, "bob")
-        assert is_missing(Plain, "bob")
-
-    @A_PUT_AND_A_DELETE
     def test_others_of_the_same_batch_land(self, key: Any, write: Write, deletes: bool) -> None:
         others = [Simple(id="bob").put_async(), Simple().put_async(), Plain(id="bob").put_async()]
         past = write(key)
@@ -442,13 +428,6 @@ class TestOneOfABatch:
 
 @pytest.mark.usefixtures("context")
 class TestDeletes:
-    def test_one(self, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        other_deletes(monkeypatch)
-        with pytest.raises(userlock.WriteNotFenced) as caught:
-            key.delete()
-        check_refusal(caught.value, key, deleting=True)
-        assert stored(Simple) == 0
-
     def test_under_a_lock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with userlock.global_lock("ann"):
             Learner(id="ann").put()

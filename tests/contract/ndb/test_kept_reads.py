@@ -14,7 +14,7 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, forget_reads, stored
-from tests.contract.ndb.models import Learner
+from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import Unique
 from userlock.ndb import ledger
@@ -263,31 +263,19 @@ def test_a_later_stamp_without_the_lock_does_not_win(scene: Scene, enforcement: 
     assert stored(scene.key) == (100, None)
 
 
-class ByProperty(userlock.UserModel):
-    """Its key does not tell the lock."""
-
-    _lock_id = "owner"
-    owner = ndb.StringProperty()
-    points = ndb.IntegerProperty(default=0)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedKeptByProperty"
-
-
 @pytest.mark.parametrize("read_under", [None, "ann"])
 def test_under_the_lock_of_another(
     context: Any, elsewhere: Elsewhere, read_under: str | None
 ) -> None:
-    """Nothing tells whose lock guards it, so any lock will do. It builds on the read as well."""
+    """Its key does not tell whose lock guards it, so any will do. It builds on the read as well."""
     with userlock.global_lock("ann"):
-        key = ByProperty(id="x", owner="ann").put()
+        key = VideoLog(id="x", learner_id="ann").put()
     context.clear_cache()
 
     def rival() -> None:
         with userlock.global_lock("ann"):
             found = key.get()
-            found.points = 100
+            found.seconds = 100
             found.put()
 
     if read_under is None:
@@ -298,7 +286,7 @@ def test_under_the_lock_of_another(
     elsewhere(rival)
     with userlock.global_lock("bob"), pytest.raises(userlock.StaleWriteError):
         key.delete()
-    assert key.get(use_cache=False).points == 100
+    assert key.get(use_cache=False).seconds == 100
 
 
 # --- no more than is needed -----------------------------------------------------------------
@@ -307,12 +295,12 @@ def test_under_the_lock_of_another(
 @pytest.mark.parametrize("use_cache", [False, True])
 def test_its_own_later_put_counts(context: Any, use_cache: bool) -> None:
     with userlock.global_lock("ann"):
-        key = ByProperty(id="x", owner="ann").put()
+        key = VideoLog(id="x", learner_id="ann").put()
     context.clear_cache()
-    ByProperty.query().fetch()
+    VideoLog.query().fetch()
     with userlock.global_lock("ann"):
         found = key.get(use_cache=use_cache)
-        found.points += 1
+        found.seconds += 1
         found.put(use_cache=use_cache)
     with userlock.global_lock("ann"):
         key.delete()

@@ -175,13 +175,6 @@ class TestLockIds:
         assert userlock.lock_id_of(VideoLog(learner_id="bob")) == "bob"
         assert userlock.lock_id_of(Note(parent=ndb.Key(Learner, "cid"))) == "cid"
 
-    @pytest.mark.parametrize("value", [None, ""])
-    def test_an_entity_without_one_is_refused_at_the_put(self, value: str | None) -> None:
-        log = VideoLog(learner_id=value)
-        with pytest.raises(userlock.LockIdError, match=f"'learner_id' gives {value!r}"):
-            log.put()
-        assert VideoLog.query().count() == 0
-
     def test_an_entity_that_has_no_key_yet_has_none(self) -> None:
         with pytest.raises(userlock.LockIdError, match="has no id yet"):
             userlock.lock_id_of(Learner())

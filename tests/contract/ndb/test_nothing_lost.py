@@ -30,36 +30,6 @@ class Sized(userlock.UserModel):
 
 
 class TestNothingIsLost:
-    def test_get_or_insert_does_not_overwrite(
-        self, store: MemoryStore, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """ndb looks outside of its transaction, and puts in it."""
-
-        def somebody_creates_bob() -> None:
-            with userlock.global_lock("bob"):
-                Learner(id="bob", points=7).put()
-
-        begin = ndb._datastore_api.begin_transaction
-
-        def begin_late(*args: Any, **kwargs: Any) -> Any:
-            monkeypatch.setattr(ndb._datastore_api, "begin_transaction", begin)
-            store.evict("bob")
-            elsewhere(somebody_creates_bob)
-            return begin(*args, **kwargs)
-
-        monkeypatch.setattr(ndb._datastore_api, "begin_transaction", begin_late)
-        with userlock.global_lock("bob"):
-            assert Learner.get_or_insert("bob").points == 7
-        assert stored_points("bob") == 7
-
-    def test_leaving_the_lock_waits_for_deletes(self, elsewhere: Elsewhere) -> None:
-        with userlock.global_lock("ann"):
-            future = ndb.Key(Learner, "ann").delete_async()
-        assert future.done()
-        found: list[object] = []
-        elsewhere(lambda: found.append(Learner.get_by_id("ann")))
-        assert found == [None]
-
     @pytest.mark.parametrize("checked", [True, False])
     def test_a_delete_does_not_pass_a_creation_that_is_under_way(self, checked: bool) -> None:
         """Creations go in a commit of their own."""

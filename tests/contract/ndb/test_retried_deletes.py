@@ -13,8 +13,8 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
-from tests.contract.ndb.interleavings import RIVALS, under_lock
 from tests.contract.ndb.models import Learner
+from tests.contract.ndb.test_fencing_table import RIVALS, under_lock
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")

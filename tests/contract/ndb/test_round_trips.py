@@ -64,17 +64,6 @@ class TestAsManyAsWithout:
             key.delete()
         assert wire.names == ["lookup", "commit"]
 
-    def test_a_transaction_that_reads_what_it_writes(self, key: Any, wire: Wire) -> None:
-        @ndb.transactional()
-        def add() -> None:
-            learner = key.get()
-            learner.points += 1
-            learner.put()
-
-        with userlock.global_lock("ann"):
-            add()
-        assert wire.names == ["lookup", "commit"]
-
 
 def test_creations_and_changes_go_side_by_side(key: Any, wire: Wire) -> None:
     """There are two commits, under way at the same time."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
-from google.cloud.ndb import _datastore_api
 
 import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
@@ -130,13 +129,6 @@ class TestAnotherNdb:
         """Without versions, an entity that was read counts as new."""
         monkeypatch.setattr("userlock.ndb.hooks.Stamped", str)
         assert "an entity that had just been read was refused" in self.wrong(ndb_client)
-
-    def test_an_error(self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        def put(entity: Any, options: Any) -> Any:
-            raise AttributeError("it has no such thing")
-
-        monkeypatch.setattr(_datastore_api, "put", put)
-        assert "ended with AttributeError: it has no such thing" in self.wrong(ndb_client)
 
     def test_nothing_is_found(
         self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch

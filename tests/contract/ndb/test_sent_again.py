@@ -59,35 +59,35 @@ def lapse(clock: ManualClock, elsewhere: Elsewhere, ndb_client: ndb.Client) -> L
     return begin
 
 
+def delete_in_a_transaction(key: Any) -> None:
+    ndb.transaction(key.delete)
+
+
+@pytest.mark.parametrize(
+    ("fault", "delete", "error", "cause"),
+    [
+        ("abort", ndb.Key.delete, userlock.LeaseRanOut, object),
+        ("unavailable", ndb.Key.delete, userlock.CommitInDoubt, userlock.LeaseRanOut),
+        ("unavailable", delete_in_a_transaction, userlock.CommitInDoubt, object),
+    ],
+    ids=["refused", "in doubt", "in a transaction"],
+)
 def test_a_delete_without_a_read(
-    key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
+    key: Any,
+    lapse: Lapse,
+    datastore: userlock_emulator.Emulator,
+    fault: str,
+    delete: Callable[[Any], object],
+    error: type[Exception],
+    cause: type[object],
 ) -> None:
-    datastore.faults.abort(1, rpc="Commit", skip=1)
+    """One that may have been applied says so. No transaction protects what it has not read."""
+    getattr(datastore.faults, fault)(1, rpc="Commit", skip=1)
     with userlock.global_lock("ann"):
         lapse(key)
-        with pytest.raises(userlock.LeaseRanOut):
-            key.delete()
-    assert stored(key) == (100, None)
-
-
-def test_in_doubt(key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator) -> None:
-    """It may have been applied: the error says so, and has the other one as its cause."""
-    datastore.faults.unavailable(1, rpc="Commit", skip=1)
-    with userlock.global_lock("ann"):
-        lapse(key)
-        with pytest.raises(userlock.CommitInDoubt) as caught:
-            key.delete()
-    assert isinstance(caught.value.__cause__, userlock.LeaseRanOut)
-    assert stored(key) == (100, None)
-
-
-def test_in_a_transaction(key: Any, lapse: Lapse, datastore: userlock_emulator.Emulator) -> None:
-    """Its commit is not sent again: the transaction does not protect what it has not read."""
-    datastore.faults.unavailable(1, rpc="Commit", skip=1)
-    with userlock.global_lock("ann"):
-        lapse(key)
-        with pytest.raises(userlock.CommitInDoubt):
-            ndb.transaction(key.delete)
+        with pytest.raises(error) as caught:
+            delete(key)
+    assert isinstance(caught.value.__cause__, cause)
     assert stored(key) == (100, None)
 
 

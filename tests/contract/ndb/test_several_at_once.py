@@ -91,11 +91,6 @@ def delete_with_another(key: Any) -> None:
         ndb.delete_multi([key, ndb.Key(Learner, "without a lock")])
 
 
-def put_with_another(learner: Any) -> None:
-    with pytest.raises(userlock.CreatedWithoutLock):
-        ndb.put_multi([learner, Learner(id="without a lock")])
-
-
 class TestNoTraceOfADelete:
     """In the history of puts."""
 
@@ -123,31 +118,20 @@ class TestNoTraceOfADelete:
         assert stored(key) is None
 
 
-class TestNoTraceOfAPut:
-    """In the history of puts."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_no_trace_of_a_put_in_the_history(key: Any, times: int) -> None:
+    """Another object is not outdated by it."""
 
-    def test_of_one_entity_twice(self, key: Any) -> None:
-        def run() -> None:
-            first, second = key.get(), key.get(use_cache=False)
-            with pytest.raises(userlock.CreatedWithoutLock):
-                ndb.put_multi([first, first, Learner(id="without a lock")])
-            second.points = 10
-            second.put()
+    def run() -> None:
+        first, second = key.get(), key.get(use_cache=False)
+        with pytest.raises(userlock.CreatedWithoutLock):
+            ndb.put_multi([first] * times + [Learner(id="without a lock")])
+        second.points = 10
+        second.put()
 
-        with userlock.global_lock("ann"):
-            ndb.transaction(run)
-        assert stored(key) == (10, None)
-
-    def test_another_object_is_not_outdated_by_it(self, key: Any) -> None:
-        def run() -> None:
-            first, second = key.get(), key.get(use_cache=False)
-            put_with_another(first)
-            second.points = 10
-            second.put()
-
-        with userlock.global_lock("ann"):
-            ndb.transaction(run)
-        assert stored(key) == (10, None)
+    with userlock.global_lock("ann"):
+        ndb.transaction(run)
+    assert stored(key) == (10, None)
 
 
 def test_a_put_around_a_transaction_outdates_the_objects_in_it(key: Any) -> None:

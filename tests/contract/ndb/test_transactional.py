@@ -12,7 +12,6 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import add_points, stored_points
-from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
 INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
@@ -43,31 +42,6 @@ class TestBothForms:
         with pytest.raises(userlock.PutWithoutLock):
             add(5)
         assert stored_points() == 0
-
-    def test_a_lock_that_was_lost(self, add: Callable[[int], bool], store: MemoryStore) -> None:
-        with userlock.global_lock("ann") as lock:
-            store.evict("ann")
-            with pytest.raises(userlock.LockNotHeld):
-                lock.extend(60)
-            with pytest.raises(userlock.LeaseWasLost):
-                add(5)
-        assert stored_points() == 0
-
-    def test_a_lock_inside_is_held_until_the_commit(
-        self, add: Callable[[int], bool], service: userlock.LockService
-    ) -> None:
-        held = []
-
-        @userlock.transactional
-        def lock_inside() -> None:
-            with userlock.global_lock("ann"):
-                add(5)  # joins
-            held.append(service.holder("ann") is not None)
-
-        lock_inside()
-        assert held == [True]
-        assert service.holder("ann") is None
-        assert stored_points() == 5
 
     def test_name_and_docstring_stay(self, add: Any) -> None:
         assert add.__doc__ == "Add points."

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Beside, add_five, add_points, stored_points
-from tests.contract.ndb.models import Learner, Plain, VideoLog
+from tests.contract.ndb.models import Learner, Plain
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
 from tests.unit.emulator.waiting import Started
 from userlock.ndb.transactions import DatastoreParticipant
@@ -166,23 +165,6 @@ def test_a_lock_that_has_to_be_waited_for_inside(beside: Beside, concurrency_mod
         watch()
         others[0].result()
         assert (len(attempts), stored_points()) == (2, 6), "the first one's read was old"
-
-
-def test_after_a_rollback_a_new_object_may_be_put_in_the_next_attempt() -> None:
-    attempts: list[int] = []
-    log = VideoLog(learner_id="ann")
-
-    @ndb.transactional(retries=1)
-    def watch() -> None:
-        attempts.append(1)
-        with userlock.global_lock("ann"):
-            log.put()
-            if len(attempts) == 1:
-                raise google_errors.Aborted("contention")
-
-    watch()
-    assert len(attempts) == 2
-    assert VideoLog.query().count() == 1
 
 
 @pytest.mark.parametrize("cls", [Learner, Plain])

@@ -137,12 +137,6 @@ class TestEachViolation:
         assert "a lease of 5 s, taken 6 s ago" in str(caught.value)
         assert stored_points() == 0
 
-    def test_new_entity_without_lock(self) -> None:
-        with pytest.raises(userlock.CreatedWithoutLock) as caught:
-            add_points_and_put(Learner(id="bob"))
-        check_message(caught.value, read_in=None, put_in="add_points_and_put", lock_id="bob")
-        assert Learner.get_by_id("bob") is None
-
     def test_delete_without_lock(self) -> None:
         with pytest.raises(userlock.DeletedWithoutLock) as caught:
             ndb.Key(Learner, "ann").delete()

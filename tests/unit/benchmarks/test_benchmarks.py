@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import locks, racers, report
+from benchmarks import locks, racers
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.contest import Contest, ExclusionViolated
-from benchmarks.figures import Measurement, Ratio, Section, Table
+from benchmarks.figures import Section
 from benchmarks.idempotency_peers.contestants import CONTESTANTS
 from benchmarks.idempotency_peers.situations import SITUATIONS
 from benchmarks.racers import Rules, Times
@@ -47,23 +47,6 @@ def test_a_quick_run_of_one_section_gives_a_table() -> None:
     done = run("-m", "benchmarks", "--quick", "--only", "provenance")
     assert (done.returncode, done.stderr) == (0, "")
     assert "UserModel" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--only", "batch", "--plot", "waits.svg"], "fairness"),
-        (["--plot", "no-such-folder/waits.svg"], "no-such-folder"),
-        (["--only", "nonsense"], "handoff"),
-    ],
-)
-def test_impossible_options_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
 
 
 def test_exit_codes(
@@ -105,30 +88,6 @@ def test_visits_that_overlap_are_found(excludes: bool, monkeypatch: pytest.Monke
     contest = Contest(times.opened_at, times.closed_at, diaries)
     assert contest.errors() == []
     assert bool(contest.overlaps()) is not excludes
-
-
-def test_a_report() -> None:
-    ratio = Ratio(baseline="floor", value=1.484, p10=1.41, p90=1.6)
-    figures = (
-        Measurement(contender="floor", metric="pair", value=35.04, unit="us", samples=300),
-        Measurement(contender="userlock", metric="pair", value=152.3, unit="us", ratio=ratio),
-        Measurement(contender="userlock", metric="added", value=1.5, unit="us"),
-    )
-    tables = (Table(title="one core", measurements=figures),)
-    section = Section(name="lock", title="Uncontended lock", method="How.", tables=tables)
-    assert report.section_text(section).splitlines() == [
-        "Uncontended lock",
-        "────────────────",
-        "  How.",
-        "",
-        "  one core   pair µs   ratio     p10 to p90   added µs",
-        "  --------   -------   -----   ------------   --------",
-        "  floor         35.0",
-        "  userlock       152    1.48   1.41 to 1.60       1.50",
-    ]
-    first, second, _ = map(json.loads, report.section_lines(section))
-    assert (first["contender"], first["value"], first["unit"]) == ("floor", 35.04, "us")
-    assert (second["ratio"], second["ratio_p10"], second["ratio_p90"]) == (1.484, 1.41, 1.6)
 
 
 @pytest.mark.slow

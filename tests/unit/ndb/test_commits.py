@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.constraints import claim_rows
-from userlock.ndb import commits, plain_commits
+from userlock.ndb import commits
 from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.transaction_commits import TransactionCommit
@@ -278,39 +278,6 @@ class TestTransactions:
         plan = transaction(delete("ann"), upsert("ann"), writes=[Write(), Write(base_version=7)])
         result, _ = play(plan, found(("ann", 8, {})))
         assert result.outcomes == {1: Refused(8)}
-
-
-class TestControls:
-    """Without a rule, a stale write would be sent like any other."""
-
-    @pytest.mark.parametrize(
-        ("off", "write", "is_fenced"),
-        [
-            (
-                (plain_commits, "build_on", lambda *_: None),
-                Write(base_version=7),
-                lambda call: call.request.mutations[0].HasField("base_version"),
-            ),
-            (
-                (plain_commits, "turn_into_insert", lambda *_: None),
-                Write(must_be_new=True),
-                lambda call: operations(call) == ["insert"],
-            ),
-        ],
-        ids=["ticket", "insert"],
-    )
-    def test_each_rule(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        off: tuple[Any, str, Any],
-        write: Write,
-        is_fenced: Callable[[Call], bool],
-    ) -> None:
-        _, (call,) = play(PlainCommit(request(upsert("ann")), [write]), committed(8))
-        assert is_fenced(call)
-        monkeypatch.setattr(*off)
-        _, (call,) = play(PlainCommit(request(upsert("ann")), [write]), committed(8))
-        assert not is_fenced(call)
 
 
 def test_it_does_not_import_ndb() -> None:

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from sample_app.config import ConfigError, Settings
 from sample_app.flows import new_key
 from sample_app.payment_provider import client as payments
-from sample_app.payment_provider.ledger import Fate, Ledger, Mood
+from sample_app.payment_provider.ledger import Ledger, Mood
 from sample_app.payment_provider.server import Server
 from tests.unit.sample_app.conftest import OpenSite, Site
 
@@ -146,38 +146,11 @@ def test_nobody_dies_elsewhere(ada: FlaskClient, killed: list[int]) -> None:
         {"DEATHS": "1"},
         {"PAYMENT_PROVIDER": "http://payments.example"},
         {"PAYMENT_PROVIDER": "http://127.0.0.1:80@payments.example"},
+        {"PROTECTION": "hope"},
+        {"THINK_MS": "soon"},
+        {"THINK_MS": "-1"},
     ],
 )
-def test_settings_that_are_for_demonstrations(config: dict[str, str]) -> None:
+def test_settings_that_are_wrong_or_for_demonstrations(config: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(config))):
         Settings.load(config, environ={})
-
-
-# --- the provider -------------------------------------------------------------------------------
-
-
-def test_a_key_is_charged_once() -> None:
-    ledger = Ledger()
-    first = ledger.charge("a", 100, "x")
-    assert (first.status, ledger.charge("a", 100, "x")) == (201, first)
-    assert ledger.charge("a", 101, "x").status == 400
-    assert ledger.charge("b", 100, "x").document["id"] != first.document["id"]
-
-
-@pytest.mark.parametrize(
-    ("mood", "status", "fate", "then"),
-    [
-        (Mood.REFUSES, 402, Fate.ANSWERED, 402),
-        (Mood.IS_DOWN, 503, Fate.ANSWERED, 201),
-        (Mood.TIMES_OUT, 0, Fate.HANGS, 201),
-        (Mood.LOSES_REPLY, 0, Fate.CUT_OFF, 201),
-    ],
-)
-def test_moods(mood: Mood, status: int, fate: Fate, then: int) -> None:
-    ledger = Ledger(mood)
-    reply = ledger.charge("a", 100, "x")
-    assert (reply.status, reply.fate) == (status, fate)
-    kept = mood in (Mood.REFUSES, Mood.LOSES_REPLY)
-    assert (ledger.as_json()["keys"][0]["status"] is not None) == kept
-    ledger.become(Mood.CHARGES)
-    assert ledger.charge("a", 100, "x").status == then

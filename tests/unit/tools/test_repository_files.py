@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -65,31 +64,6 @@ def test_classifiers_claim_no_other_pythons(name: str) -> None:
     claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECTS[name]["classifiers"]))
     assert claimed
     assert set(claimed) <= set(matrix)
-
-
-def test_both_packages_have_the_same_addresses() -> None:
-    ours, emulators = PROJECTS["."]["urls"], PROJECTS["emulator"]["urls"]
-    assert emulators == {**ours, "Documentation": f"{ours['Documentation']}/emulator.html"}
-    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    readme = config["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-    for each in readme["substitutions"]:
-        assert f"{ours['Repository']}/" in each["replacement"]
-
-
-def test_commit_hooks_are_the_formatter_and_linter_of_make_check() -> None:
-    (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
-    entries = [hook["entry"].removeprefix(".venv/") for hook in repository["hooks"]]
-    assert entries == ["bin/ruff check --fix", "bin/ruff format"]
-    for entry in entries:
-        assert f"$(VENV)/{entry.removesuffix(' --fix')} " in MAKEFILE
-
-
-def test_the_container_for_development() -> None:
-    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
-    program, *targets = shlex.split(container["postCreateCommand"])
-    assert program == "make"
-    assert set(targets) <= TARGETS
-    assert container["remoteUser"] == "vscode"
 
 
 def test_the_servers_of_the_compose_file() -> None:

@@ -14,7 +14,7 @@ import pytest
 from sample_app.stack import ports
 from sample_app.stack.children import Child
 from sample_app.stack.services import accepts
-from tests.contract.outbox.engines.targets import Target, target
+from tests.contract.emulator.tasks.target import Target
 from userlock.outbox.authentication import AppEngineHeader, Refused
 from userlock.outbox.engines import Engine, EngineError, Wake
 from userlock.outbox.engines.cloudtasks import EMULATOR_VARIABLE, CloudTasksEngine, parse
@@ -26,7 +26,7 @@ ACCOUNT = "jobs@shop.iam.gserviceaccount.com"
 
 
 def url(server: Target, path: str = "") -> str:
-    return f"cloudtasks://shop/here/jobs?target={server.url}{path}&service_account={ACCOUNT}"
+    return f"cloudtasks://shop/here/jobs?target=http://{server.address}{path}&service_account={ACCOUNT}"
 
 
 class Emulator:
@@ -64,7 +64,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Target]:
-    with target() as found:
+    with Target() as found:
         yield found
 
 
@@ -80,7 +80,7 @@ class TestCloudTasks(EngineContract, EngineForkContract):
         engine.close()
 
     def delivered(self, engine: Engine) -> Sequence[str]:
-        return [each.body for each in self.server.requests]
+        return [each.body.decode() for each in self.server.received]
 
     def stopped(self, engine: Engine) -> AbstractContextManager[object]:
         return self.backend.stopped()
@@ -98,7 +98,7 @@ class TestInTheEmulator:
 
     @pytest.fixture
     def engine(self, emulator: tasks.CloudTasks, server: Target) -> Iterator[CloudTasksEngine]:
-        server.requests.clear()
+        server.received.clear()
         engine = CloudTasksEngine(parse(url(server)))
         yield engine
         engine.close()
@@ -108,8 +108,8 @@ class TestInTheEmulator:
     ) -> None:
         assert engine.wake([Wake("the-key", "name-1")], 5) == [None]
         emulator.wait_empty()
-        (request,) = server.requests
-        assert (request.path, request.body) == ("/userlock/jobs", "the-key")
+        (request,) = server.received
+        assert (request.path, request.body) == ("/userlock/jobs", b"the-key")
         engine.caller.check(request.headers.get)
         with pytest.raises(Refused, match="no bearer token"):
             engine.caller.check(lambda name: None)
@@ -127,20 +127,19 @@ class TestInTheEmulator:
         emulator.wait_empty()
         assert engine.wake([Wake("a", "name-1")], 5) == [None]
         emulator.wait_empty()
-        assert [each.body for each in server.requests] == ["a"]
+        assert [each.body for each in server.received] == [b"a"]
 
 
 def test_app_engine(server: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = server.url.removeprefix("http://")
-    with tasks.start(queues=[QUEUE], app_engine={"worker": place}) as emulator:
+    with tasks.start(queues=[QUEUE], app_engine={"worker": server.address}) as emulator:
         monkeypatch.setenv(EMULATOR_VARIABLE, emulator.host)
         engine = CloudTasksEngine(parse("cloudtasks://shop/here/jobs?service=worker"))
-        server.requests.clear()
+        server.received.clear()
         assert engine.wake([Wake("the-key", "name-1")], 5) == [None]
         emulator.wait_empty()
         engine.close()
-    (request,) = server.requests
-    assert (request.path, request.body) == ("/userlock/jobs", "the-key")
+    (request,) = server.received
+    assert (request.path, request.body) == ("/userlock/jobs", b"the-key")
     assert isinstance(engine.caller, AppEngineHeader)
     with pytest.raises(Refused):
         engine.caller.check(request.headers.get)
