@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -42,8 +43,8 @@ MIGRATE = Page("docs/migrate.md")
 CONSOLES = PAGE.take_all("console") + OPERATE.take_all("console")
 APP_ENGINE = PAGE.take("sh", "gcloud app deploy")
 CLOUD_RUN = PAGE.take_all("sh")
+LOAD = OPERATE.take("sh", "load.py")
 GCLOUD = OPERATE.take_all("sh")
-LOAD = OPERATE.take("python", "# load.py")
 AROUND = MIGRATE.take("python", "ndb.transaction")
 BOTH_LOCKS = MIGRATE.take("python", "lock_util")
 README = next(block for block in Page("README.md").blocks if block.text.startswith("# points.py"))
@@ -256,13 +257,14 @@ def load(
     app: flask.Flask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     """Run the page's load test against the app; return what it prints."""
+    _, program, _ = shlex.split(LOAD.text)
     server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setattr(sys, "argv", ["load.py", f"http://127.0.0.1:{server.server_port}"])
     capsys.readouterr()
     try:
-        LOAD.run({"__name__": "__main__"})
+        runpy.run_path(str(ROOT / program), run_name="__main__")
     finally:
         server.shutdown()
         thread.join()

@@ -16,8 +16,6 @@ import userlock
 import userlock_emulator
 from sample_app.__main__ import main
 from sample_app.lab import command
-from sample_app.lab.crashes.outcome import Order, figures
-from sample_app.lab.plan import CrashPlan
 from tests.documents import ROOT, Page
 from userlock_emulator import memcache
 
@@ -32,7 +30,6 @@ TRANSACTIONS = Page("docs/transactions.md")
 AROUND_A_TRANSACTION = TRANSACTIONS.take("python", "buy_certificate")
 BENCHMARKS = Page("docs/benchmarks.md")
 LAB = BENCHMARKS.take("console", "lock-outage")
-CRASHES = BENCHMARKS.take("console", "--scenario payments")
 
 
 @pytest.fixture
@@ -134,37 +131,3 @@ def test_the_lab_prints_such_a_table(
     monkeypatch.setattr(sys, "argv", arguments[1:])
     assert main() == 0
     assert capsys.readouterr().out == shown
-
-
-@pytest.mark.parametrize(("line", "shown"), CRASHES.commands())
-def test_the_lab_says_so_of_orders(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, shown: str
-) -> None:
-    """With the figures in the page; tests/system/test_lab.py tests the measurements."""
-
-    def run(plan: CrashPlan, _: object) -> dict[str, Any]:
-        outcomes = zip(plan.scenario.ways, shown.splitlines()[2:], strict=True)
-        return {"outcome": {way: crash_figures(way, said) for way, said in outcomes}}
-
-    monkeypatch.setattr("sample_app.lab.crashes.runs.run", run)
-    monkeypatch.setattr(sys, "argv", shlex.split(line)[2:])
-    assert main() == 0
-    assert capsys.readouterr().out.strip() == shown.strip()
-
-
-def crash_figures(way: str, said: str) -> dict[str, Any]:
-    """Return figures that are said so."""
-    *wrong, orders, killed, sent = map(int, re.findall(r"\d+", said))
-    bad = sum(wrong)
-    effects = [0 if way == "told" else 2] * bad + [1] * (orders - bad)
-    found = [
-        Order(
-            killed=number < killed,
-            sent=1 if number else sent - orders + 1,
-            confirmed=True,
-            stored=True,
-            effects=each,
-        )
-        for number, each in enumerate(effects)
-    ]
-    return figures(found, 1.0)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import Page
+from tests.documents import ROOT, Page
 from tests.system.desk import Desk
 from tests.system.test_tutorial import SERVERS, WHERE
 
 PAGE = Page("docs/payment.md")
+PROVIDER = PAGE.take("sh", "provider.py")
 BAKERY = PAGE.take("python", "# bakery.py")
 SERVE = PAGE.take("sh", "flask")
 BUY = PAGE.take("sh", "# buy.sh")
@@ -32,6 +33,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     """Provide terminals, the servers and the files of the page."""
     desk = Desk(tmp_path)
     desk.export(WHERE)
+    desk.run(f"CLONE='{ROOT}'; {PROVIDER.text}")
     desk.write(BAKERY)
     desk.write(BUY)
     with desk.goes_on(SERVERS.text.splitlines()[-1], "8081", tmp_path / "servers.txt"):
@@ -74,7 +76,7 @@ def test_a_provider_without_keys_charges_twice(desk: Desk) -> None:
     """The negative control: the same crash, and each call has a key of its own."""
     bakery = desk.folder / "bakery.py"
     code = bakery.read_text().replace("charge_card(key),", "charge_card(os.urandom(9).hex()),")
-    bakery.write_text(code)
+    bakery.write_text(f"import os\n{code}")
     send = "sh buy.sh ann-sunday-6ef2b8310d bread"
     with serves(desk):
         desk.run("echo charged >die")

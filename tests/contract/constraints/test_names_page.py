@@ -21,15 +21,13 @@ pytestmark = pytest.mark.usefixtures("context")
 PAGE = Page("docs/names.md")
 PROJECTS = PAGE.take("python", "def create_project")
 ERROR = PAGE.take("text", "NotUnique")
-SCREENS = PAGE.take("python", "image_name")
 CHECK = PAGE.take("console", "unique check")
 
 
 @pytest.fixture
 def names(context: Any) -> dict[str, Any]:
     """Run the page's code."""
-    names = PROJECTS.run({"__name__": "projects"})
-    return SCREENS.run(names)
+    return PROJECTS.run({"__name__": "projects"})
 
 
 def test_a_taken_title(names: dict[str, Any]) -> None:
@@ -42,17 +40,6 @@ def test_a_taken_title(names: dict[str, Any]) -> None:
     assert str(caught.value).splitlines()[0] == shown.splitlines()[0]
     assert str(caught.value).splitlines()[-1] == shown.splitlines()[-1]
     names["create_project"]("bob", "SUMMER")
-
-
-def test_screens(names: dict[str, Any]) -> None:
-    project = names["create_project"]("ann", "Summer").key
-    screen = names["Screen"]
-    with userlock.global_lock("ann"):
-        screen(parent=project, file_name="home@2x.png").put()
-        with pytest.raises(userlock.NotUnique):
-            screen(parent=project, file_name="Home.jpg").put()
-    (found,) = names["screens_like"](project, "home.gif")
-    assert found.file_name == "home@2x.png"
 
 
 @pytest.fixture
