@@ -3,11 +3,7 @@
 #define IS_DUE(j) (row[j] == QUEUED && due[j] == NOW)
 #define ANY_IS_DUE (IS_DUE(0) || (JOBS > 1 && IS_DUE(JOBS - 1)) || (JOBS > 2 && IS_DUE(JOBS / 2)))
 
-#ifdef LEASE_BLIND              /* the transaction of a batch does not read the lease */
-#define HAS_LEASE(r) true
-#else
 #define HAS_LEASE(r) (lease == r)
-#endif
 
 /* It dies, and its lease stays as it is. */
 #define RELAY_DIES(r) \
@@ -37,7 +33,6 @@ inline push_back_one(r, j) {
     if
     :: seen[r] & BIT(j) ->
         printf("relay %d: pushes job %d back\n", r, j);
-        assert(lease == r);     /* a relay without its lease commits nothing */
         writes(j); look_at(j, LATER); NOTE_UNASKED
     :: else
     fi
@@ -82,8 +77,7 @@ read:                           /* and wake */
 
     if
     :: atomic { RELAY_DIES(r) }
-    :: atomic { !HAS_LEASE(r) -> printf("relay %d: has lost its lease\n", r); seen[r] = 0; goto end_idle }
-    :: atomic { HAS_LEASE(r) -> push_back(r) }
+    :: atomic { push_back(r) }
     fi;
 #ifdef PUSH_FIRST
     if
@@ -91,7 +85,10 @@ read:                           /* and wake */
     :: atomic { true; unasked = 0 }
     fi;
 #endif
-    goto read;
+    if
+    :: atomic { HAS_LEASE(r) -> goto read }
+    :: atomic { !HAS_LEASE(r) -> printf("relay %d: has lost its lease\n", r); goto end_idle }
+    fi;
 
 give_back:
     if

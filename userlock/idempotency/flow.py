@@ -37,7 +37,6 @@ from userlock.idempotency.rows import MOST_BYTES, points_in
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
-from userlock.ndb.enforcement import current_settings
 from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
 from userlock.ndb.patches import look_up
@@ -438,7 +437,7 @@ class Flow:
         Datastore is asked with the first look-up of the transaction's function. A new row need not
         be read: it is inserted.
         """
-        if self._surely_new and current_settings().fencing:
+        if self._surely_new:
             return lambda: self._mine(None)
         row = look_up(self._row_key)
         return lambda: self._mine(row())
@@ -483,12 +482,11 @@ class Flow:
 
         def work() -> None:
             row, self._row = self._row, None
-            if not fenced or (row is None and not self._surely_new):
+            if row is None and not self._surely_new:
                 row = self._row_key.get(use_cache=False, use_global_cache=False)
             change(self._mine(row))
 
-        fenced = current_settings().fencing
-        self._commit(work, transaction=not fenced)
+        self._commit(work, transaction=False)
 
     def _commit(self, work: Callable[[], Any], *, transaction: bool = True) -> Any:
         """Run a function that puts the row, in a transaction or not; return its result."""

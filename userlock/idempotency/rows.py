@@ -64,7 +64,7 @@ class RequestRow(PackedModel):
     _write_policy = WritePolicy.unsafe(
         "each write is fenced, or in a transaction that has read the row; attempts have tokens"
     )
-    _userlock_expects_conflicts = True
+    _userlock_always_fenced = True
     _userlock_stays = True
     _payload = "body"
     write_id = WriteIdProperty()

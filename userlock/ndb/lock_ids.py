@@ -23,7 +23,7 @@ def key_id(key: Any) -> str | int | None:
 
 def root_id(key: Any) -> str | int | None:
     """Return the id or name of the key's root as the lock id: the user above the entity."""
-    found: str | int | None = key.root().id()
+    found: str | int | None = key.flat()[1]
     return found
 
 

@@ -100,8 +100,9 @@ class Model(Stamped, ndb.Model):
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
-    #: Whether its code meets refused writes as a matter of course, so that listeners hear of none.
-    _userlock_expects_conflicts: ClassVar[bool] = False
+    #: Whether its writes are fenced whatever the settings say. Its code meets refused ones as a
+    #: matter of course, so that listeners hear of none.
+    _userlock_always_fenced: ClassVar[bool] = False
     #: Whether its entities stay for longer than a commit may be under way.
     _userlock_stays: ClassVar[bool] = False
     _userlock_default_policy: ClassVar[WritePolicy | None] = None

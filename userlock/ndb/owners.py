@@ -69,10 +69,10 @@ def key_below(owner: str | None, kind: Any, name: str) -> Any:
     return ndb.Key(root_kind, root, kind._get_kind(), name, namespace=current_namespace())
 
 
-def is_root(root: Any) -> bool:
-    """Return whether `owner_key` or `lone_key` could have made a key, in some namespace."""
-    name = root.id()
-    if not isinstance(name, str) or not NAMESPACE.fullmatch(root.namespace() or ""):
+def is_below_root(key: Any) -> bool:
+    """Return whether `key_below` could have made a key, in some namespace, as far as its root."""
+    name = key.flat()[1]
+    if not isinstance(name, str) or not NAMESPACE.fullmatch(key.namespace() or ""):
         return False
     return name == name_of(name[1:]) or _OTHER_ROOT.fullmatch(name) is not None
 

@@ -211,7 +211,7 @@ class Write(PendingWrite, abc.ABC):
         self.held = NO_LOCKS if scope is None else scope.held
         self._settings = settings = defaults.settings if scope is None else scope.settings
         arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.at)
-        self.fenced = settings.fencing and not arranges
+        self.fenced = self._model._userlock_always_fenced or (settings.fencing and not arranges)
         self.enforced = (
             settings.enforcement is not Enforcement.OFF
             and REPORTS.checks
@@ -452,7 +452,7 @@ class Write(PendingWrite, abc.ABC):
                 f"object."
             )
         self._outdate_objects()
-        if not self._model._userlock_expects_conflicts:
+        if not self._model._userlock_always_fenced:
             LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
 

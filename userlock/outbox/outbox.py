@@ -17,7 +17,7 @@ from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess, is_foreign
 from userlock.ndb.context import in_transaction
-from userlock.ndb.owners import OwnerRow, is_root
+from userlock.ndb.owners import OwnerRow, is_below_root
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
@@ -319,11 +319,11 @@ def job_key(text: str) -> Any:
     """
     try:
         key = ndb.Key(urlsafe=text.encode("ascii"))
-        path = key.pairs()
+        path = key.flat()
     except Exception:
         raise ValueError(f"{text[:80]!r} is no key of a job") from None
-    kinds = [OwnerRow._get_kind(), JobRow._get_kind()]
-    if [each for each, _ in path] != kinds or not is_root(key.root()) or not is_name(path[1][1]):
+    kinds = (OwnerRow._get_kind(), JobRow._get_kind())
+    if path[::2] != kinds or not is_below_root(key) or not is_name(path[3]):
         raise ValueError(f"{text[:80]!r} is the key of something else than a job")
     return key
 

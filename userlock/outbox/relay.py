@@ -1,15 +1,15 @@
 """The relay: asks the engines again for jobs that are due and still there.
 
-Any number of relays may run. Each works on one shard at a time, under a lease.
-The lease is a row, which the transaction of each batch reads and writes: a relay
-that was paused, and has lost its lease, cannot commit (`spec/relay.pml`).
+Any number of relays may run. Each works on one shard at a time, under a lease, which
+saves messages: the rows are right without it (`spec/relay.pml`). Each write builds on
+the version that was read:
 
-    relay A                     lease       relay B
-    take it ──────────────────▶ A
+    relay A                     job, lease    relay B
+    take the lease ───────────▶ A
     read what is due, wake,
-    is paused                               the lease has run out
-                                B ◀──────── take it
-    push back, if A ──────────▶ refused
+    is paused                                 the lease has run out
+                                B ◀────────── take it; wake, push back
+    push back ────────────────▶ refused
 
 Waking comes first: a relay that dies in between leaves jobs that are woken twice.
 It deletes nothing.
@@ -23,6 +23,7 @@ engine takes stays due, and does not keep a turn from what is behind it.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import os
 import random
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.clock import Clock
+from userlock.errors import StaleWriteError
 from userlock.ndb.owners import SHARDS, in_namespace, namespaces
 from userlock.outbox.rows import RelayRow, due_jobs, has_jobs, relay_key
 from userlock.outbox.waking import Due, Waker
@@ -41,7 +43,7 @@ from userlock.outbox.waking import Due, Waker
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-#: With the lease, a batch has as many entity groups as the oldest mode of Datastore allows.
+#: The jobs that are read, woken and pushed back together.
 _BATCH = 24
 #: The batches of a shard before the others have their turn.
 _TURN = 4
@@ -59,7 +61,7 @@ IDLE_SECONDS = (1.0, 20.0)
 
 
 #: Of rows that others change.
-_FRESH = {"use_cache": False, "use_global_cache": False}
+_FRESH: Any = {"use_cache": False, "use_global_cache": False}
 
 
 class Relayed(NamedTuple):
@@ -148,15 +150,16 @@ class Relay:
 
     def _run_shard(self, jobs: Any, shard: int, cursor: Any, ends: float) -> _Turn | None:
         """Wake for some of what is due in a shard; None if there is nothing, or no lease."""
-        if not jobs.get(keys_only=True, **_FRESH) or not self._take(shard):
+        lease = self._take(shard) if jobs.get(keys_only=True, **_FRESH) else None
+        if lease is None:
             return None
         turn = _Turn(cursor=cursor)
         try:
             for _ in range(_TURN):
-                turn = self._batch(jobs, shard, turn)
+                turn = self._batch(jobs, lease, turn)
                 if turn.cursor is None or self._clock.now() >= ends:
                     break
-            self._give_back(shard)
+            self._give_back(lease)
         except _LeaseLost:
             log.info("relay %s has lost shard %d to another one", self._process, shard)
             return turn._replace(cursor=None)
@@ -191,7 +194,7 @@ class Relay:
 
     # --- a shard ----------------------------------------------------------------------------
 
-    def _batch(self, jobs: Any, shard: int, turn: _Turn) -> _Turn:
+    def _batch(self, jobs: Any, lease: Any, turn: _Turn) -> _Turn:
         """Wake for a batch, and push it back. Returns the turn with it."""
         start = turn.cursor
         if max(self._asked.values(), default=0) >= _SHARE:
@@ -203,9 +206,9 @@ class Relay:
         due = [Due(row.key, row.tier) for row in rows]
         taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row, took in zip(rows, taken, strict=True) if took]
-        self._asked.update(row.key.root() for row in woken)
+        self._asked.update(_owner(row.key) for row in woken)
         if woken:
-            self._push_back(shard, woken)
+            self._push_back(lease, woken)
         elif rows and len(self._waker.engines) == 1:
             more = False  # it takes none now
         return _Turn(
@@ -215,7 +218,7 @@ class Relay:
         )
 
     def _has_share(self, key: Any) -> bool:
-        return self._asked[key.root()] < _SHARE
+        return self._asked[_owner(key)] < _SHARE
 
     def _behind_full_shares(self, jobs: Any, cursor: Any) -> tuple[Any, bool]:
         """Return a cursor before the next job whose owner has a share left, and whether it is."""
@@ -226,54 +229,50 @@ class Relay:
             cursor = keys.cursor_after()
         return cursor, False
 
-    def _push_back(self, shard: int, rows: list[Any]) -> None:
-        seen = {row.key: row.due for row in rows}
-
-        def push_back() -> None:
-            self._renew(shard)
-            now = self._now()
-            for row in ndb.get_multi(list(seen)):
-                if row is None or row.due != seen[row.key]:
-                    continue  # it has run meanwhile, or is about to
-                again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
-                row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
-                row.put()
-
-        ndb.transaction(push_back)
+    def _push_back(self, lease: Any, rows: list[Any]) -> None:
+        """Renew the lease, and let the jobs be looked after later."""
+        now = self._now()
+        for row in rows:
+            again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
+            row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
+        self._note_lease(lease, now + round(LEASE_SECONDS * 1e6))
+        renewal, *others = ndb.put_multi_async([lease, *rows], **_FRESH)
+        for each in others:
+            with contextlib.suppress(StaleWriteError):  # it has run meanwhile, or is about to
+                each.result()
+        try:
+            renewal.result()
+        except StaleWriteError:
+            raise _LeaseLost from None
 
     # --- the lease --------------------------------------------------------------------------
 
-    def _take(self, shard: int) -> bool:
-        def take() -> bool:
-            key = relay_key(self._outbox, shard)
-            row = key.get() or RelayRow(key=key)
-            if row.token not in ("", self._token) and row.until > self._now():
-                return False
-            self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
-            return True
+    def _take(self, shard: int) -> Any:
+        """Return the row of a shard's lease, which this relay has now; None: another one has it."""
+        key = relay_key(self._outbox, shard)
+        row = key.get(**_FRESH) or RelayRow(key=key)
+        if row.token not in ("", self._token) and row.until > self._now():
+            return None
+        self._note_lease(row, self._now() + round(LEASE_SECONDS * 1e6))
+        try:
+            row.put(**_FRESH)
+        except StaleWriteError:
+            return None
+        return row
 
-        taken: bool = ndb.transaction(take)
-        return taken
+    def _give_back(self, lease: Any) -> None:
+        self._note_lease(lease, 0)
+        with contextlib.suppress(StaleWriteError):
+            lease.put(**_FRESH)
 
-    def _renew(self, shard: int) -> None:
-        """Renew the lease in the transaction of a batch, which it guards."""
-        row = relay_key(self._outbox, shard).get()
-        if row is None or row.token != self._token:
-            raise _LeaseLost
-        self._write(row, self._now() + round(LEASE_SECONDS * 1e6))
-
-    def _give_back(self, shard: int) -> None:
-        def give_back() -> None:
-            row = relay_key(self._outbox, shard).get()
-            if row is not None and row.token == self._token:
-                self._write(row, 0)
-
-        ndb.transaction(give_back)
-
-    def _write(self, row: Any, until: int) -> None:
+    def _note_lease(self, row: Any, until: int) -> None:
         row.token = self._token if until else ""
         row.process, row.until = self._process, until
-        row.put()
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
+
+
+def _owner(key: Any) -> tuple[str, str]:
+    """Return what tells the owner of a job from others."""
+    return key.namespace() or "", key.flat()[1]

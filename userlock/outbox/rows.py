@@ -69,7 +69,7 @@ class JobRow(PackedModel):
     _write_policy = WritePolicy.unsafe(
         "each write is fenced, or in a transaction that has read the row; workers have tokens"
     )
-    _userlock_expects_conflicts = True
+    _userlock_always_fenced = True
     _payload = "arguments"
     write_id = WriteIdProperty()
 
@@ -183,7 +183,8 @@ class NameRow(Model):
 class RelayRow(Model):
     """The lease of a shard. `token`: of the relay that has it, `until` when, in microseconds."""
 
-    _write_policy = WritePolicy.IN_TRANSACTION
+    _write_policy = WritePolicy.unsafe("each write is fenced")
+    _userlock_always_fenced = True
     write_id = WriteIdProperty()
     token = ndb.TextProperty(default="")
     until = ndb.IntegerProperty(indexed=False, default=0)

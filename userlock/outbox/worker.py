@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import logging
 import math
 import random
@@ -45,7 +46,6 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
-from userlock.ndb.enforcement import current_settings
 from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
@@ -124,12 +124,12 @@ class _Claim:
         return JobContext(text_of(row.key), row.job, row.owner, row.attempts)
 
     def current(self) -> Any:
-        """Return the row, in a transaction.
+        """Return the row as it is now.
 
         Raises:
             ClaimLost: it has another token, or is gone. Without a token: it has been run.
         """
-        return self.check(self.key.get())
+        return self.check(self.key.get(use_cache=False, use_global_cache=False))
 
     def check(self, row: Any) -> Any:
         """Return the row, as it is now, if it is still this worker's. Errors: of `current`."""
@@ -317,51 +317,43 @@ class Worker:
         row = key.get()
         if row is None or row.outbox != self._outbox or _is_claimed(row, self._now(), locked=False):
             return False
-        if row.name is not None:
-            self._free_name(row)
+        if row.name_key is not None:
+            self._free_name(row, row.name_key)
         key.delete()
         return True
 
     # --- claim ------------------------------------------------------------------------------
 
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
-        """Claim a job by compare-and-swap, unless another worker has it, or it has changed.
+        """Claim a job by compare-and-swap, unless another worker has it.
 
-        If it is as `row`, which was read before, the claim is one commit.
+        `row`: as it was read before. If it has changed since, it is read again.
         """
         token = secrets.token_hex(12)
         locked = tenure is not None and not tenure.degraded
-        if row is None:
-            row = key.get(use_cache=False, use_global_cache=False)
-        if row is not None and row.name is None and current_settings().fencing:
-            unseen = locked and not row.attempts and not row.tries and self._ends_by_itself(row)
-            token = "" if unseen else token
-            refused = self._note_claim(row, token, locked=locked)
-            if refused is not None:
-                return refused
-            if unseen:
-                return _Claim(row, token)
-            try:
-                row.put(use_cache=False, use_global_cache=False)
-            except StaleWriteError:
-                pass  # others have changed it
-            else:
-                return _Claim(row, token)
-
-        def claim() -> _Claim | _Refused:
-            current = key.get()
-            if current is None:
+        while True:
+            if row is None:
+                row = key.get(use_cache=False, use_global_cache=False)
+            if row is None:
                 return _Refused.GONE
-            refused = self._note_claim(current, token, locked=locked)
-            if refused is not None:
-                return refused
-            if current.name is not None:
-                self._free_name(current)
-            current.put()
-            return _Claim(current, token)
-
-        claimed: _Claim | _Refused = ndb.transaction(claim)
-        return claimed
+            name = row.name_key
+            unseen = (
+                name is None
+                and locked
+                and not (row.attempts or row.tries)
+                and self._ends_by_itself(row)
+            )
+            if not self._note_claim(row, "" if unseen else token, locked=locked):
+                return _Refused.TAKEN
+            try:
+                if name is not None:
+                    ndb.transaction(functools.partial(self._put_and_free, row, name))
+                elif not unseen:
+                    row.put(use_cache=False, use_global_cache=False)
+            except StaleWriteError:
+                row = None
+            else:
+                return _Claim(row, row.claim)
 
     def _ends_by_itself(self, row: Any) -> bool:
         """Return whether a job reads its row, and removes it, in its own transaction.
@@ -373,26 +365,30 @@ class Worker:
         job = self._jobs.get(row.job)
         return job is not None and job.transactional
 
-    def _note_claim(self, row: Any, token: str, *, locked: bool) -> _Refused | None:
-        """Note a claim in a row, unless it cannot be claimed."""
+    def _note_claim(self, row: Any, token: str, *, locked: bool) -> bool:
+        """Note a claim in a row; return whether it can be claimed."""
         now = self._now()
         if row.dead is not None or not row.is_ready(now) or _is_claimed(row, now, locked=locked):
-            return _Refused.TAKEN
+            return False
         row.attempts += 1
         row.tries = 0
         row.claim, row.claimed_locked = token, locked
         row.claimed_until = now + round(self._claim_seconds * 1e6)
         pause = _RUNNING_PAUSE if locked else self._claim_seconds
         row.look_at(now + round(pause * 1e6))
-        return None
+        return True
+
+    def _put_and_free(self, row: Any, name: Any) -> None:
+        """Put a row in a transaction; from then on, a job of the same name may be staged again."""
+        self._free_name(row, name)
+        row.name = None
+        row.put()
 
     @staticmethod
-    def _free_name(row: Any) -> None:
-        """From its begin on, a job of the same name may be staged again."""
-        name = row.name_key.get()
-        if name is not None and name.job_key == row.key:
-            name.key.delete()
-        row.name = None
+    def _free_name(row: Any, name: Any) -> None:
+        named = name.get()
+        if named is not None and named.job_key == row.key:
+            name.delete()
 
     # --- run --------------------------------------------------------------------------------
 
@@ -450,40 +446,29 @@ class Worker:
         claim.key.delete()
 
     def _remove(self, claim: _Claim) -> tuple[str, str]:
-        def remove() -> None:
-            claim.current()
-            claim.key.delete()
-
-        def remove_by_version() -> None:
-            claim.key.delete(use_cache=False, use_global_cache=False)
-
         try:
-            self._insist(remove_by_version, remove, claim)
+            self._insist(lambda row: row.key.delete(use_cache=False, use_global_cache=False), claim)
         except ClaimLost:
             return "lost", ""
         return "done", ""
 
-    def _insist(self, by_version: Callable[[], Any], work: Callable[[], Any], claim: _Claim) -> Any:
+    def _insist(self, write: Callable[[Any], Any], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 
-        `by_version`: in one commit, if it is as it was claimed; `work`: in a transaction.
+        `write`: builds on the row that it is given, which Datastore compares.
         """
-        until = claim.row.claimed_until
-        if current_settings().fencing:
-            try:
-                return by_version()
-            except Exception as error:
-                if not (isinstance(error, StaleWriteError) or is_conflict(error)):
-                    raise
-        pause = _FIRST_PAUSE
+        row, until, pause = claim.row, claim.row.claimed_until, _FIRST_PAUSE
         while True:
             try:
-                return ndb.transaction(work)
+                return write(row)
+            except StaleWriteError:
+                pass
             except Exception as error:
                 if not is_conflict(error) or self._now() >= until:
                     raise
-            self._clock.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, _MOST_PAUSE)
+                self._clock.sleep(pause * random.uniform(0.5, 1))
+                pause = min(2 * pause, _MOST_PAUSE)
+            row = claim.current()
 
     # --- failures ---------------------------------------------------------------------------
 
@@ -515,7 +500,7 @@ class Worker:
             return row
 
         try:
-            row = self._insist(lambda: note(claim.row), lambda: note(claim.current()), claim)
+            row = self._insist(note, claim)
         except ClaimLost:
             return "lost", text
         if row.dead is not None:

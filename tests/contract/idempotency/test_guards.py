@@ -52,6 +52,7 @@ def without_same_key(patch: Patch) -> None:
 def without_insert(patch: Patch) -> None:
     """The key is stored by a plain put, over what is there."""
     begin = Run._begin
+    patch.setattr(RequestRow, "_userlock_always_fenced", False)
 
     def put(run: Run, tenure: Any) -> Any:
         with userlock.scope(settings=userlock.Settings(fencing=False)):
@@ -74,10 +75,10 @@ def without_answer(patch: Patch) -> None:
 def without_fence(patch: Patch) -> None:
     """A put of the row alone replaces any version of it."""
     fenced = attempts.Flow._change
+    patch.setattr(RequestRow, "_userlock_always_fenced", False)
 
     def unfenced(flow: Any, change: Any) -> None:
         with userlock.scope(settings=userlock.Settings(fencing=False)):
-            patch.setattr(attempts, "current_settings", lambda: userlock.Settings(fencing=True))
             fenced(flow, change)
 
     patch.setattr(attempts.Flow, "_change", unfenced)

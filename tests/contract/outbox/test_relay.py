@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
+import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Died, Mailbox, rows
 from userlock.ndb.owners import in_namespace, owner_key, shard_of
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox import relay as relay_module
 from userlock.outbox.relay import Relay
+from userlock.outbox.rows import JobRow, RelayRow
 from userlock.outbox.waking import Waker
 from userlock.testing import ManualClock
 
@@ -226,29 +228,34 @@ def test_an_engine_that_takes_a_part_or_none(
 
 @EACH_MODE
 @pytest.mark.parametrize("protected", [True, False])
-def test_one_that_lost_its_lease_commits_nothing(
+def test_one_that_was_paused_changes_nothing_that_another_has_changed(
     mailbox: Mailbox,
     stage: Any,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     protected: bool,
 ) -> None:
-    """It is paused between the engine and its commit; another one takes the shard. The control: a
-    batch without the lease row."""
-    if not protected:
-        monkeypatch.setattr(Relay, "_renew", lambda *_: None)
-    stage(["ann"])
-    before = rows()[0].due
+    """It is paused between the engine and its commit; another one takes the shard. The control:
+    puts without a fence."""
+    monkeypatch.setattr(relay_module, "_BATCH", 1)
+    stage(["ann", "ann"])
+    pushed_back: list[str] = []
 
     def other() -> None:
         clock.advance(relay_module.LEASE_SECONDS + 1)
         context = ndb.context.get_context()
         with context.new(transaction=None, retry=None).use():
-            assert Relay("", Waker({"": Mailbox()}, clock), clock)._take(shard_of(rows()[0].key))
+            relayed = Relay("", Waker({"": Mailbox()}, clock), clock).run_once()
+        assert relayed.woken == 2
+        pushed_back.extend(row.due for row in rows())
 
+    if not protected:
+        for each in (JobRow, RelayRow):
+            monkeypatch.setattr(each, "_userlock_always_fenced", False)
     slow = Relay("", Waker({"": beside(mailbox, other)}, clock), clock)
-    slow.run_once()
-    assert (rows()[0].due == before) == protected
+    with userlock.scope(settings=userlock.Settings(fencing=protected)):
+        assert (slow.run_once().woken == 0) == protected, "its turn is over"
+    assert ([row.due for row in rows()] == pushed_back) == protected
 
 
 @pytest.mark.parametrize("shared", [False, True])

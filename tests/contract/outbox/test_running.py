@@ -390,7 +390,7 @@ def test_others_that_write_to_the_row_when_a_run_ends(
 ) -> None:
     """Without the lock nobody else ends the claim, which would stand for a quarter of an hour."""
     if not protected:
-        monkeypatch.setattr(Worker, "_insist", lambda _, __, work, claim: ndb.transaction(work))
+        monkeypatch.setattr(Worker, "_insist", lambda _, write, claim: write(claim.row))
 
     @box.outbox.job(name="work")
     def work(user_id: str) -> None:
