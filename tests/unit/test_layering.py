@@ -22,7 +22,7 @@ FLOORS = (
         "words",
         "_version",
     ),
-    ("waits",),
+    ("waits", "bounded_calls"),
     ("ids", "datastore_rpc"),
     ("errors",),
     ("apps",),

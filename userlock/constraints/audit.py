@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.constraints.claim_rows import LIST
-from userlock.constraints.claims import Claim, claims_of, has_claims
+from userlock.constraints.claim_rows import LIST, Claim
+from userlock.constraints.claims import claims_of, has_claims
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock

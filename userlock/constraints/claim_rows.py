@@ -34,10 +34,10 @@ _Mutation: Any = datastore_types.Mutation
 _Entity: Any = entity_types.Entity
 
 
-class WantedClaim(NamedTuple):
+class Claim(NamedTuple):
     """A value that an entity is to have alone: the row that stands for it."""
 
-    key: Any  # the (raw) key of the row
+    key: Any  # of the row: an `ndb.Key`; in commits the (raw) one
     constraint: str
     value: str  # for people
 
@@ -45,14 +45,14 @@ class WantedClaim(NamedTuple):
 class Claims(NamedTuple):
     """The claims that an entity has after a write, and those that it had at the read."""
 
-    wanted: Sequence[WantedClaim] = ()
+    wanted: Sequence[Claim] = ()
     known: Sequence[Any] = ()  # (raw) keys, as far as they are known
 
 
 class Taken(NamedTuple):
     """Another entity has one of the values. An outcome of a write."""
 
-    claim: WantedClaim
+    claim: Claim
     holder: Any  # its (raw) key
 
     def error(self, **facts: Any) -> NotUnique:
@@ -158,7 +158,7 @@ def _taken_once(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:
     return taken
 
 
-def _wanted_by(pair: Pair) -> dict[Name, WantedClaim]:
+def _wanted_by(pair: Pair) -> dict[Name, Claim]:
     return {name_of(claim.key): claim for claim in pair.write.rows.wanted}
 
 
@@ -193,7 +193,7 @@ def _version_of(looked: Looked, row: Name) -> int:
     return int(looked.found[row].version) if row in looked.found else 0
 
 
-def _row(claim: WantedClaim, holder: Any, nonce: int) -> Any:
+def _row(claim: Claim, holder: Any, nonce: int) -> Any:
     mutation = _Mutation.pb(_Mutation())
     entity = mutation.upsert
     entity.key.CopyFrom(claim.key)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from google.cloud import ndb
 
 from userlock.constraints import claim_rows
-from userlock.constraints.claim_rows import Claims, WantedClaim
+from userlock.constraints.claim_rows import Claim, Claims
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.further import Further
@@ -24,14 +24,6 @@ from userlock.ndb.policies import WritePolicy
 #: The property of an entity that lists its claims, and what looks after them in commits.
 LIST = claim_rows.LIST
 further: Further = claim_rows
-
-
-class Claim(NamedTuple):
-    """A value that an entity is to have alone."""
-
-    key: Any  # the `ndb.Key` of its row
-    constraint: str
-    value: str  # for people
 
 
 class Constraint(Protocol):
@@ -117,11 +109,6 @@ def has_claims(cls: Any) -> bool:
     return bool(cls._userlock_constraints)
 
 
-def wanted(entity: Any) -> list[Claim]:
-    """Return the claims of an entity by its present values: `claims_of`."""
-    return claims_of(entity)
-
-
 def change(
     entity: Any, claims: Sequence[Claim], known: Sequence[Any] | None
 ) -> tuple[Claims | None, tuple[Any, ...]]:
@@ -134,7 +121,7 @@ def change(
     setattr(entity, LIST, list(keys))
     if known is not None and set(known) == set(keys):
         return None, keys
-    rows = [WantedClaim(raw_key_of(each.key), *each[1:]) for each in claims]
+    rows = [each._replace(key=raw_key_of(each.key)) for each in claims]
     return Claims(rows, [raw_key_of(each) for each in known or ()]), keys
 
 
@@ -155,6 +142,10 @@ def claims_of(entity: Any) -> list[Claim]:
             lock_id = lock_id_for_put(entity)
     claims = (each.claim_of(entity, lock_id) for each in entity._userlock_constraints)
     return [claim for claim in claims if claim is not None]
+
+
+#: For the model layer.
+wanted = claims_of
 
 
 def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from google.cloud import ndb
 
 from userlock.constraints import claims
-from userlock.constraints.claims import Claim
+from userlock.constraints.claim_rows import Claim
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key

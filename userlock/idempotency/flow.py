@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from google.cloud import ndb
 
+from userlock.bounded_calls import BoundedCalls
 from userlock.clock import Clock
 from userlock.errors import (
     ExternalUnavailable,
@@ -31,7 +32,6 @@ from userlock.errors import (
     StaleWriteError,
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
-from userlock.idempotency.calls import CALL_SECONDS, MOST_SECONDS, within
 from userlock.idempotency.request import Request
 from userlock.idempotency.rows import MOST_BYTES, points_in
 from userlock.idempotency.user_lock import UserLock
@@ -44,6 +44,9 @@ from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
 
+#: How long a call of another service may take by default, and at most. In seconds.
+CALL_SECONDS, _MOST_SECONDS = 30.0, 86_400.0
+_CALLS = BoundedCalls(256, "userlock-call")
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2
 _RETRY_AFTER = 5
@@ -172,7 +175,7 @@ class Flow:
             self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
             return out
 
-        return self._commit(work)
+        return self._commit(lambda: ndb.transaction(work))
 
     def external(
         self,
@@ -221,9 +224,8 @@ class Flow:
         with self._step(name):
             point = self._reached(name, "call")
             if point is None or "out" not in point:
-                limited = functools.partial(
-                    within, check_seconds("timeout", timeout, most=MOST_SECONDS), call
-                )
+                timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
+                limited = functools.partial(_CALLS.within, timeout, call)
                 return self._external(name, limited, point, errors, provider)
             return point["out"]
 
@@ -486,12 +488,12 @@ class Flow:
                 row = self._row_key.get(use_cache=False, use_global_cache=False)
             change(self._mine(row))
 
-        self._commit(work, transaction=False)
+        self._commit(work)
 
-    def _commit(self, work: Callable[[], Any], *, transaction: bool = True) -> Any:
-        """Run a function that puts the row, in a transaction or not; return its result."""
+    def _commit(self, work: Callable[[], Any]) -> Any:
+        """Run a function that puts the row; return its result."""
         try:
-            result = ndb.transaction(work) if transaction else work()
+            result = work()
         except BaseException as error:
             self._failed(error)
         self._new, self._surely_new = None, False

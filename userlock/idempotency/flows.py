@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import math
 from collections import Counter
@@ -42,6 +41,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace
+from userlock.ndb.transactional import runs_later
 from userlock.numbers import check_number, check_seconds
 
 log = logging.getLogger(__name__)
@@ -369,11 +369,7 @@ def check_function(name: str, function: Callable[..., Any]) -> None:
     Raises:
         ConfigurationError: it is a coroutine or a generator.
     """
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    ):
+    if runs_later(function):
         raise ConfigurationError(
             f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
             f"make it a plain function"

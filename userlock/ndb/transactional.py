@@ -71,7 +71,7 @@ def transactional(
     }
 
     def decorated(function: Callable[..., Any]) -> Any:
-        if _runs_later(function):
+        if runs_later(function):
             raise TypeError(
                 f"userlock.transactional takes no coroutine function or generator, as "
                 f"{function.__qualname__} is one: it would run after its transaction. To fix it: "
@@ -82,7 +82,8 @@ def transactional(
     return decorated if function is None else decorated(function)
 
 
-def _runs_later(function: Callable[..., Any]) -> bool:
+def runs_later(function: object) -> bool:
+    """Return whether a call of a function only makes a coroutine or a generator."""
     kinds = (
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,

@@ -24,6 +24,7 @@ from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOu
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.transactional import runs_later
 from userlock.ndb.transactions import after_commit
 from userlock.numbers import check_seconds
 from userlock.outbox import arguments
@@ -123,7 +124,7 @@ class Job(Generic[_P, _R]):
         name, parameters = self.name, self._signature.parameters
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
             raise ConfigurationError(f"a job's name has 1 to {_MOST_NAME} characters: {name!r:.99}")
-        if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
+        if runs_later(self.function):
             raise ConfigurationError(
                 f"job {name}: a coroutine or generator would run after its lock is left. To fix "
                 f"it: make it a plain function"

@@ -1,27 +1,20 @@
-"""Engines whose client may hang: each call runs in a thread, and is waited for as long as it may.
+"""Engines whose client may hang: each call is bounded (`userlock.bounded_calls`).
 
-Clients wait in more places than they have time-outs for: look-ups of names, first
-credentials, connections of before a fork, retries of their own. A thread bounds
-them all. One that hangs goes on without its caller; there is a bound on their number.
-
-    request             thread                  engine
-    wake, 0.3 s ──────▶ connect, send ────────▶ (does not answer)
-    its time is over
-    ◀── an error for each message without an answer; the relay sends those again
+request             thread                  engine
+wake, 0.3 s ──────▶ connect, send ────────▶ (does not answer)
+its time is over
+◀── an error for each message without an answer; the relay sends those again
 """
 
 from __future__ import annotations
 
 import abc
-import logging
-import threading
 from collections.abc import Callable, Sequence
 
+from userlock.bounded_calls import BoundedCalls
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
 from userlock.outbox.engines import EngineError, Wake
-
-log = logging.getLogger(__name__)
 
 #: The calls of an engine that may be under way in a process, hanging ones included.
 MOST_CALLS = 64
@@ -78,12 +71,9 @@ class BoundedEngine(abc.ABC):
         self.name = name
         self.clock = clock
         self._closed = False
-        self._start_again()
-        reset_in_child(self._start_again)
-
-    def _start_again(self) -> None:
-        self._places = threading.BoundedSemaphore(MOST_CALLS)
+        self._calls = BoundedCalls(MOST_CALLS, "userlock-engine")
         self.disown()
+        reset_in_child(self.disown)
 
     @abc.abstractmethod
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
@@ -111,46 +101,22 @@ class BoundedEngine(abc.ABC):
 
     def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
         """Send messages; return an error, or None, for each."""
-        count, places = len(messages), self._places
-        outcomes = Outcomes(self.name, count, f"no answer within {timeout:.3g} s")
+        outcomes = Outcomes(self.name, len(messages), f"no answer within {timeout:.3g} s")
         if not messages:
             return []
         if self._closed:
             outcomes.rest_failed("the engine is closed")
         elif timeout <= 0:
             outcomes.rest_failed("there was no time left")
-        elif not places.acquire(blocking=False):
-            outcomes.rest_failed(f"{MOST_CALLS} calls have not ended yet")
         else:
-            self._wait_for(messages, outcomes, timeout, places)
-        return outcomes.all()
-
-    def _wait_for(
-        self,
-        messages: Sequence[Wake],
-        outcomes: Outcomes,
-        timeout: float,
-        places: threading.BoundedSemaphore,
-    ) -> None:
-        done = threading.Event()
-        ends = self.clock.now() + timeout
-
-        def run() -> None:
+            ends = self.clock.now() + timeout
             try:
-                self.send(messages, outcomes, ends)
+                self._calls.within(timeout, self.send, messages, outcomes, ends)
+            except TimeoutError as error:
+                outcomes.rest_failed(str(error) or type(error).__name__)
             except Exception as error:
                 outcomes.rest_failed(error)
-            finally:
-                places.release()
-                done.set()
-
-        try:
-            threading.Thread(target=run, name="userlock-engine", daemon=True).start()
-        except RuntimeError as error:  # there are too many, or the interpreter is ending
-            places.release()
-            outcomes.rest_failed(error)
-            return
-        done.wait(timeout)
+        return outcomes.all()
 
     def close(self) -> None:
         """Close the connections; messages are refused from now on."""
