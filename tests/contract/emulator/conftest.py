@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import google.cloud.ndb as ndb
 import grpc
 import pytest
-from google.cloud import datastore
 
 import userlock_emulator
 
@@ -107,16 +105,3 @@ def server(
 def stub(server: userlock_emulator.Emulator) -> Iterator[Stub]:
     with Stub(server.host) as stub:
         yield stub
-
-
-@pytest.fixture
-def ndb_client(server: userlock_emulator.Emulator) -> ndb.Client:
-    return ndb.Client()
-
-
-@pytest.fixture(params=["grpc", "http"])
-def datastore_client(
-    server: userlock_emulator.Emulator, request: pytest.FixtureRequest
-) -> datastore.Client:
-    """Provide the official client, over each of its transports."""
-    return datastore.Client(_use_grpc=request.param == "grpc")

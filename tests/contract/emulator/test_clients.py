@@ -1,7 +1,4 @@
-"""The official clients' examples: one table of expected results for all clients.
-
-All of them with Node.js from npm; each kind of RPC with Python, over gRPC and over HTTP.
-"""
+"""The examples of the official client for Node.js. The other tests use that for Python."""
 
 from __future__ import annotations
 
@@ -12,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.cloud import datastore
 
 import userlock_emulator
-from tests.contract.emulator.examples import EXAMPLES
 from tests.servers import lacking, real
 
 NODE = Path(__file__).parent / "node"
@@ -100,8 +95,3 @@ def seen_by_node(running: userlock_emulator.Emulator) -> dict[str, Any]:
 
 def test_node(seen_by_node: dict[str, Any]) -> None:
     assert seen_by_node == EXPECTED
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_python(datastore_client: datastore.Client, example: str) -> None:
-    assert EXAMPLES[example](datastore_client) == EXPECTED[example]

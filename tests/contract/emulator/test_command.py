@@ -57,14 +57,16 @@ def start(*arguments: str, act: Any = is_there) -> tuple[str, Any]:
 
 
 class TestProcess:
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_signals_stop_it_cleanly(self, number: int, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)]
+    )
+    def test_signals_stop_it_cleanly(self, number: int, code: int, tmp_path: Path) -> None:
         """The first line is for the shell; runners of Google's emulators wait for the last."""
         with EmulatorProcess("start", "--data-dir", str(tmp_path), "--edit") as process:
             line = r"export DATASTORE_EMULATOR_HOST=127\.0\.0\.1:\d+"
             assert re.fullmatch(line, process.first_line)
             put(process.host)
-            assert process.stop(number) == 0
+            assert process.stop(number) == code
             assert process.process.stdout is not None
             *lines, viewer, last = process.process.stdout.read().splitlines()
             env = run_to_end("env", "--host", process.host, "--shell", "bash")

@@ -1,4 +1,4 @@
-"""Faults as the official clients see them, and added over HTTP."""
+"""Faults that are added over HTTP."""
 
 from __future__ import annotations
 
@@ -7,53 +7,9 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import google.cloud.ndb as ndb
 import pytest
 
 import userlock_emulator
-
-
-class Score(ndb.Model):
-    points = ndb.IntegerProperty(default=0)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "FaultyScore"
-
-
-class TestNdb:
-    @pytest.mark.parametrize(
-        ("plant", "runs", "stored"),
-        [
-            (lambda faults: faults.unavailable(rpc="Commit"), 2, 1),
-            (lambda faults: faults.abort(2, kind="FaultyScore"), 3, 1),
-            # The reason why a transaction has to be idempotent.
-            (lambda faults: faults.drop_reply(), 2, 2),
-        ],
-    )
-    def test_ndb_runs_a_transaction_again(
-        self,
-        server: userlock_emulator.Emulator,
-        ndb_client: ndb.Client,
-        monkeypatch: pytest.MonkeyPatch,
-        plant: Any,
-        runs: int,
-        stored: int,
-    ) -> None:
-        monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-        ran: list[int] = []
-
-        @ndb.transactional()
-        def add() -> None:
-            ran.append(1)
-            score = Score.get_by_id("ann") or Score(id="ann")
-            score.points += 1
-            score.put()
-
-        with ndb_client.context(cache_policy=lambda key: False):
-            plant(server.faults)
-            add()
-            assert (len(ran), Score.get_by_id("ann").points) == (runs, stored)
 
 
 def ask(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Subject, query, where
 from tests.unit.emulator.test_locks import wait_until_queued
 from tests.unit.emulator.waiting import Started
-from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
+from userlock_emulator.datastore.errors import EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.locks import LockTable
 from userlock_emulator.datastore.pessimistic import Pessimistic
 from userlock_emulator.datastore.protos import Message, Mutation
@@ -77,22 +77,6 @@ def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
     assert n_of(engine) == 8
 
 
-def test_of_two_that_have_read_the_younger_is_aborted(engine: Subject, locks: LockTable) -> None:
-    old, young = engine.begin(), engine.begin()
-    n_of(engine, old)
-    n_of(engine, young)
-    first = Started(lambda: engine.commit(write(2), transaction=old))
-    wait_until_queued(locks, 1)
-    with pytest.raises(DatastoreError) as caught:
-        engine.commit(write(3), transaction=young)
-    assert (caught.value.code, caught.value.message) == (Code.ABORTED, CONTENTION)
-    first.result()
-    assert n_of(engine) == 2
-    engine.rollback(young)
-    with pytest.raises(DatastoreError, match=EXPIRED):
-        n_of(engine, young)
-
-
 def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
     # Each has read an entity that the other wants to write; the younger one waits as a reader.
     old, young = engine.begin(), engine.begin()
@@ -110,15 +94,6 @@ def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: Loc
     put.result()
     with pytest.raises(DatastoreError, match=EXPIRED):
         n_of(engine, young)
-
-
-def test_a_query_locks_its_results(engine: Subject, locks: LockTable) -> None:
-    transaction = engine.begin()
-    engine.run(query("Counter", filters=where(("n", "=", 1))), transaction=transaction)
-    put = Started(lambda: engine.put(entity(OTHER, n=5)))
-    wait_until_queued(locks, 1)
-    engine.commit(write(2), transaction=transaction)
-    put.result()
 
 
 def test_a_phantom_aborts(engine: Subject) -> None:

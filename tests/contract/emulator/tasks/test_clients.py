@@ -82,25 +82,6 @@ def test_tasks(paused: Any) -> None:
         paused.get_task(name=task.name)
 
 
-def test_errors(client: Any) -> None:
-    with pytest.raises(exceptions.BadRequest, match="Queue name must be formatted"):
-        client.create_queue(parent=LOCATION, queue={"name": "q"})
-    with pytest.raises(exceptions.NotFound, match="Queue does not exist"):
-        client.create_task(parent=QUEUE, task=described())
-    client.create_queue(parent=LOCATION, queue={"name": QUEUE})
-    with pytest.raises(exceptions.BadRequest, match="url is required"):
-        client.create_task(parent=QUEUE, task=described(url=""))
-    client.pause_queue(name=QUEUE)
-    task = {"name": f"{QUEUE}/tasks/a", **described()}
-    client.create_task(parent=QUEUE, task=task)
-    with pytest.raises(exceptions.Conflict, match="Requested entity already exists"):
-        client.create_task(parent=QUEUE, task=task)
-    client.delete_queue(name=QUEUE)
-    # FAILED_PRECONDITION has no status of its own over HTTP.
-    with pytest.raises(exceptions.BadRequest, match="existed too recently"):
-        client.create_queue(parent=LOCATION, queue={"name": QUEUE})
-
-
 @pytest.mark.skipif(
     not hasattr(CloudTasksClient, "batch_create_tasks"), reason="this release has no batches"
 )
@@ -129,14 +110,17 @@ def test_deadlines_over_thirty_seconds(bench: Bench) -> None:
 
 
 def test_first_queues() -> None:
-    with tasks.start(queues=[QUEUE]) as server:
+    with tasks.start(queues=[f"{QUEUE},max-attempts=3,min-backoff=1s"]) as server:
         client = grpc_client(server.host)
+        assert client.get_queue(name=QUEUE).retry_config.max_attempts == 3
         client.delete_queue(name=QUEUE)
         server.reset()
-        assert client.get_queue(name=QUEUE).state == Queue.State.RUNNING
+        found = client.get_queue(name=QUEUE)
+        assert (found.state, found.retry_config.max_attempts) == (Queue.State.RUNNING, 3)
         client.transport.close()
-    with pytest.raises(ValueError, match="Queue name must be formatted"):
-        tasks.start(queues=["q"])
+    for wrong, says in (("q", "must be formatted"), (f"{QUEUE},attempts=3", "no setting")):
+        with pytest.raises(ValueError, match=says):
+            tasks.start(queues=[wrong])
 
 
 @pytest.mark.parametrize("version", [tasks_v2beta3, tasks_v2beta2])
@@ -164,13 +148,3 @@ def test_the_clients_of_the_betas(
     client.delete_queue(name=QUEUE)
     with pytest.raises(exceptions.NotFound):
         client.get_queue(name=QUEUE)
-
-
-def test_a_first_queue_with_settings() -> None:
-    with tasks.start(queues=[f"{QUEUE},max-attempts=3,min-backoff=1s"]) as server:
-        client = grpc_client(server.host)
-        assert client.get_queue(name=QUEUE).retry_config.max_attempts == 3
-        server.reset()
-        assert client.get_queue(name=QUEUE).retry_config.max_attempts == 3
-    with pytest.raises(ValueError, match="no setting 'attempts'"):
-        tasks.start(queues=[f"{QUEUE},attempts=3"])

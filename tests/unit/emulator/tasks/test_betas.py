@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from google.cloud import tasks_v2beta2, tasks_v2beta3
 from google.protobuf import json_format
 
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
 from userlock_emulator.port.status import Code, RpcError
 from userlock_emulator.tasks import betas, protos
-from userlock_emulator.tasks.rest import Rest
 from userlock_emulator.tasks.rpcs import SERVICE
 
-TYPES: dict[str, Any] = {"v2beta3": tasks_v2beta3.types, "v2beta2": tasks_v2beta2.types}
 #: By version: a queue and a task as it writes them, and an update of the queue.
 WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "v2beta3": (
@@ -127,21 +123,6 @@ def test_pull_queues_are_not_there(version: str, service: Service) -> None:
             service.call(rpc, **document)
         assert caught.value.code is Code.UNIMPLEMENTED
     assert "LeaseTasks" not in service.rpcs
-
-
-def test_over_rest(version: str, service: Service) -> None:
-    rest = Rest(version, service.rpcs)
-    queue, task, _, _ = WRITTEN[version]
-    path = f"/{version}/{LOCATION}/queues"
-    made = rest.answer("POST", path, json.dumps({"name": QUEUE, **queue}).encode())
-    assert made.status == 200
-    made = rest.answer("POST", f"/{version}/{QUEUE}/tasks", json.dumps({"task": task}).encode())
-    assert made.status == 200
-    assert isinstance(made.body, bytes)
-    name = json.loads(made.body)["name"]
-    assert rest.answer("GET", f"/{version}/{name}", b"").status == 200
-    assert rest.answer("POST", f"/{version}/{QUEUE}:pause", b"").status == 200
-    assert rest.answer("POST", f"/{version}/{QUEUE}:none", b"").status == 404
 
 
 def test_each_rpc_of_v2_has_one_in_each_beta() -> None:

@@ -61,25 +61,6 @@ def test_intervals_grow_within_their_bounds(
     assert low <= settings.interval(number) <= settings.interval(number + 1) <= low + more
 
 
-@pytest.mark.parametrize(
-    ("attempts", "duration", "made", "since", "over"),
-    [
-        (5, 0, 4, 10**6, False),
-        (5, 0, 5, 0, True),
-        (-1, 0, 10**6, 10**9, False),
-        (-1, 60, 1, 59, False),
-        (-1, 60, 1, 60, True),
-        (5, 60, 5, 59, False),  # both bounds have to be reached
-        (5, 60, 4, 61, False),
-        (5, 60, 5, 60, True),
-    ],
-)
-def test_the_end_of_retries(
-    attempts: int, duration: int, made: int, since: int, over: bool
-) -> None:
-    assert retry(attempts, duration).exhausted(made, since * SECOND) is over
-
-
 @given(
     rate=st.floats(0.01, 500),
     burst=st.integers(1, 100),
