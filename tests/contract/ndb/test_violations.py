@@ -137,6 +137,12 @@ class TestEachViolation:
         assert "a lease of 5 s, taken 6 s ago" in str(caught.value)
         assert stored_points() == 0
 
+    def test_delete_without_lock(self) -> None:
+        with pytest.raises(userlock.DeletedWithoutLock) as caught:
+            ndb.Key(Learner, "ann").delete()
+        check_message(caught.value, read_in=None, put_in="test_delete_without_lock")
+        assert stored_points() == 0
+
 
 @pytest.mark.usefixtures("ann")
 class TestAllowed:
