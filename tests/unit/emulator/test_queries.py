@@ -43,6 +43,18 @@ def test_filters(
     assert numbers.identifiers(query(filters=where(*filters))) == expected
 
 
+def test_alternatives_and_orders(numbers: Subject) -> None:
+    either = where(("n", "=", 20), ("parity", "=", "odd"), any_of=True)
+    assert numbers.identifiers(query(filters=either)) == [1, 2, 3, 5]
+    assert numbers.identifiers(query(filters=either, orders=("-n",))) == [5, 3, 2, 1]
+    assert numbers.identifiers(query(orders=("parity", "-n"))) == [6, 4, 2, 5, 3, 1]
+    assert numbers.identifiers(query(orders=("-parity", "-__key__"))) == [5, 3, 1, 6, 4, 2]
+    # Keys break ties in ascending order, in a descending query too.
+    assert numbers.identifiers(query(orders=("-parity",))) == [1, 3, 5, 2, 4, 6]
+    numbers.put(entity(key("K", 7), n=5))
+    assert numbers.identifiers(query(filters=where(("n", "<", 30)))) == [7, 1, 2], "by n"
+
+
 @pytest.mark.parametrize(
     ("filters", "fields", "expected"),
     [
@@ -107,6 +119,13 @@ def test_ancestor_queries(engine: Subject) -> None:
     assert engine.identifiers(query(None, filters=below)) == [1, 2, 1, 3]
     deep = where(("__key__", "ancestor", key("K", 1)), ("n", ">", 1))
     assert engine.identifiers(query(filters=deep)) == [2, 1]
+
+
+def test_kindless_queries_see_all_kinds(engine: Subject) -> None:
+    engine.put(entity(key("B", 1)), entity(key("A", 2)), entity(key("A", "x", "C", 3)))
+    assert engine.identifiers(query(None)) == [2, 3, 1]
+    after = where(("__key__", ">", key("A", 2)))
+    assert engine.identifiers(query(None, filters=after)) == [3, 1]
 
 
 def test_namespaces_are_kept_apart(engine: Subject) -> None:
