@@ -1,6 +1,8 @@
-"""The code of README.md and docs/tutorial.md is clean in mypy and pyright.
+"""The code of the documentation is clean in mypy and pyright.
 
-With the settings of docs/models.md.
+That of README.md and docs/tutorial.md as it is, with the settings of docs/models.md. The other
+blocks are parts of programs: there the checkers ask neither for types of each function nor what a
+look-up that finds nothing does, and take no types from ndb.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.documents import ROOT, Page
+from tests.unit.docs.blocks import modules, stubs
 from userlock.ndb.model import Model
 
 HANDLER = Page("README.md").take("python", "# points.py").text
@@ -93,6 +96,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+#: What is not asked of the other blocks.
+MYPY_LENIENT = [
+    f"--disable-error-code={code}"
+    for code in ("no-untyped-def", "no-untyped-call", "no-any-return", "union-attr")
+] + ["--disable-error-code=var-annotated"]
+PYRIGHT_LENIENT = """
+[tool.pyright]
+useLibraryCodeForTypes = false
+reportMissingModuleSource = false
+reportOptionalMemberAccess = false
+"""
+#: The type of a decorator that the page takes as given is not known.
+ANY_DECORATOR = '# mypy: disable-error-code="untyped-decorator"\n'
+#: Mistakes, as blocks.
+WRONG_BLOCKS = {
+    "wrong_call": 'import userlock\nuserlock.global_lock("ann", priority="urgent")\n',
+    "wrong_name": "import userlock\nuserlock.globl_lock\n",
+}
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide a project with each block of the documentation as a module."""
+    folder = tmp_path_factory.mktemp("blocks")
+    for module in modules():
+        given = "from anything import" in module.text
+        text = (ANY_DECORATOR if given else "") + module.text
+        (folder / f"{module.name}.py").write_text(text)
+    for name, text in stubs():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name, text in WRONG_BLOCKS.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "pyproject.toml").write_text(MYPY_SETTINGS.text + PYRIGHT_LENIENT)
+    return folder
+
+
 def mypy(folder: Path, *arguments: str) -> Iterator[tuple[str, int, str]]:
     done = run(folder, "mypy", "--no-error-summary", "--output=json", *arguments)
     for line in done.splitlines():
@@ -126,6 +166,14 @@ def test_code_is_clean_and_mistakes_are_found(checker: Checker, folder: Path) ->
     """The negative control as well: of code without types, nothing would be said."""
     found = [*checker(folder, "--strict", *WITH), *checker(folder, *WITHOUT)]
     assert {(file, line) for file, line, _ in found} == {("mistakes.py", n) for n in WRONG}, found
+
+
+@CHECKERS
+def test_each_block_is_clean(checker: Checker, blocks: Path) -> None:
+    """The last two are the negative control. A message names the page and the line of the block."""
+    files = sorted(each.name for each in blocks.glob("*.py"))
+    found = list(checker(blocks, *MYPY_LENIENT, *files))
+    assert {file.removesuffix(".py") for file, _, _ in found} == set(WRONG_BLOCKS), found
 
 
 # --- at run time ----------------------------------------------------------------------------------
