@@ -335,6 +335,9 @@ def _port_of(serve: Serve, app: Any) -> int:
     return ports[0]
 
 
+async def nothing(*_: Any) -> Any: ...
+
+
 class AppThreads(ThreadPoolExecutor):
     """The one thread that asyncio has for an app."""
 
@@ -381,8 +384,9 @@ class TestThreadsOfAnApp:
             row = calls_the_app.stage_now("ann").key.encode()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            await asyncio.to_thread(called.set)
-            await PlainTextResponse("called")(scope, receive, send)
+            if scope["type"] == "http":
+                await asyncio.to_thread(called.set)
+                await PlainTextResponse("called")(scope, receive, send)
 
         served = UserLockMiddleware(
             app,
@@ -393,9 +397,9 @@ class TestThreadsOfAnApp:
         if not own:
             monkeypatch.setattr(served._threads, "get", lambda: app_threads)
 
-        async def with_one_thread(*args: Any) -> None:
+        async def with_one_thread(scope: Any, receive: Any, send: Any) -> None:
             asyncio.get_running_loop().set_default_executor(app_threads)
-            await served(*args)
+            await served(scope, receive, send)
 
         ask = serve(with_one_thread)
         secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
@@ -410,7 +414,7 @@ class TestThreadsOfAnApp:
                 assert not called.is_set()
                 called.set()
             assert (job.result().status, call.result().text) == (200, "called")
-        asyncio.run(served({"type": "lifespan"}, receive_nothing, print))
+        asyncio.run(served({"type": "lifespan"}, nothing, nothing))
         wait_until(lambda: not [each for each in threading.enumerate() if "hook" in each.name])
 
     def test_a_lock_is_left_while_they_are_busy(
@@ -452,10 +456,6 @@ class TestThreadsOfAnApp:
         with userlock.scope(service):
             asyncio.run(run())
         assert service.holder("ann") is None
-
-
-async def receive_nothing() -> Any:
-    return {"type": "lifespan.shutdown"}
 
 
 class TestOutbox:
