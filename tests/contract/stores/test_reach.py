@@ -304,6 +304,8 @@ def test_an_unsafe_server_is_refused(
         ("rediss://host", True),
         ("valkeys://host?ssl_cert_reqs=optional", True),
         ("rediss://host?ssl_check_hostname=false", False),
+        (f"rediss://host?credentials=google&ssl_check_hostname=f&ssl_ca_certs={__file__}", False),
+        ("rediss://host?credentials=google", True),
         ("rediss://host?ssl_cert_reqs=none", False),
         ("redis://host", False),
     ],
@@ -496,6 +498,13 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
         ("redis://host?credentials=google", "needs rediss://"),
         ("valkey://10.0.0.3?credentials=google", "needs valkeys://"),
         ("rediss://host?credentials=google&ssl_cert_reqs=none", "and the server's certificate"),
+        *(
+            (
+                f"rediss://host?credentials=google&ssl_check_hostname={no}",
+                "the server's certificate",
+            )
+            for no in ("false", "No", "0")
+        ),
         ("redis://host?prefix=", "prefix must not be empty"),
         ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
         ("redis://host/zero", "database must be a number"),
