@@ -113,8 +113,7 @@ def _check_whole(request: HttpRequest) -> None:
     if isinstance(stream, LimitedStream):  # no public way
         read, stated = stream._pos, stream.limit
     elif body is not None:
-        length = request.META.get("CONTENT_LENGTH") or ""
-        read, stated = len(body), int(length) if length.isdecimal() else 0
+        read, stated = len(body), int(request.META.get("CONTENT_LENGTH") or 0)
     if read < stated:
         raise RequestIncomplete("the body is shorter than its length")
 

@@ -145,7 +145,7 @@ class Flows(idempotency.Flows):
 def _bound(most: int) -> None:
     """Refuse a body that is too long, before it is read; one in chunks, when it is."""
     asked = flask.request
-    check_length(asked.content_length, most)
+    check_length(asked.environ.get("CONTENT_LENGTH"), most)
     check_has_length(asked.environ, needed=in_unread_chunks(asked.environ))
     if asked.content_length is None:
         asked.environ["wsgi.input"] = _Bounded(asked.environ["wsgi.input"], most)

@@ -116,12 +116,14 @@ def check_length(length: int | str | None, most: int) -> None:
 
     Raises:
         RequestTooLarge: it is too long.
+        RequestIncomplete: the header is no number. Frameworks would take the body for empty.
     """
-    # (Of another text its server, or framework, takes no body.)
     if isinstance(length, str):
+        if length and not (length.isascii() and length.isdigit()):
+            raise RequestIncomplete("the Content-Length is no number")
         if len(length) > _MOST_DIGITS:  # int() takes no thousands of them, be they zeros
             raise RequestTooLarge(most)
-        length = int(length) if length.isdecimal() else 0
+        length = int(length or 0)
     if length is not None and length > most:
         raise RequestTooLarge(most)
 
@@ -136,7 +138,7 @@ def check_has_length(environ: Mapping[str, Any], *, needed: bool) -> None:
     Raises:
         RequestIncomplete: it has none.
     """
-    if needed and not (environ.get("CONTENT_LENGTH") or "").isdecimal():
+    if needed and not environ.get("CONTENT_LENGTH"):
         raise RequestIncomplete("the body has no Content-Length")
 
 

@@ -94,7 +94,7 @@ def _body(environ: WSGIEnvironment, most: int) -> bytes:
     check_length(length, most)
     check_has_length(environ, needed=in_unread_chunks(environ))
     body = b""
-    if length.isdecimal():
+    if length:
         left = int(length)
         while left and (piece := environ["wsgi.input"].read(left)):
             body += piece
