@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -51,6 +52,15 @@ def here() -> CallSite | None:
         ):
             return CallSite(file, frame.f_lineno, code.co_qualname)
         frame = frame.f_back
+    return None
+
+
+def raised_at(error: BaseException) -> CallSite | None:
+    """Return the innermost line of application code through which an error went, else of any."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    of_app = [each for each in frames if is_application(each[0])]
+    for frame, line in reversed(of_app or frames):
+        return CallSite(frame.f_code.co_filename, line, frame.f_code.co_qualname)
     return None
 
 

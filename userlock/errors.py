@@ -54,6 +54,8 @@
         ├── FlowChanged                 the request was begun by other code
         ├── ExternalUnavailable         a call of another service has failed, for now (retry_after)
         ├── RequestTooLarge             its body is longer than the view takes (most_bytes)
+        ├── RequestIncomplete           its body has not come as a whole
+        ├── NotSignedIn                 nobody is signed in who could own the key
         └── NotStorable                 an output or an answer cannot be stored
 
 A `WriteViolation` is a bug in the calling code and is raised before that
@@ -895,6 +897,27 @@ class RequestTooLarge(FlowError):
             key="",
         )
         self.most_bytes = most_bytes
+
+
+class RequestIncomplete(FlowError):
+    """The body of a request with an idempotency key has not come as a whole.
+
+    Its client is gone, and sends it again; or the framework has no length by which to read it.
+    Nothing was run. Both the owner and the key are empty.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, user_id="", key="")
+
+
+class NotSignedIn(FlowError):
+    """`user=` has returned None or an empty text: nobody is signed in who could own the key.
+
+    Nothing was run. Both the owner and the key are empty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("nobody is signed in", user_id="", key="")
 
 
 class NotStorable(FlowError, TypeError):

@@ -409,7 +409,8 @@ class RequestServed(Event):
             belongs to other parameters; `malformed`: it has no usable key.
         attempt: from 1 on; 0 if none has begun.
         seconds: from the call to the answer.
-        error: in one line; empty without one.
+        error: in one line; empty without one. Of the app's own errors class and place, not the
+            text, which may have secrets.
     """
 
     flow: str

@@ -16,6 +16,7 @@ reach its end in spite of it runs in `finish`.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import functools
@@ -336,13 +337,28 @@ async def pause(clock: Clock, seconds: float) -> None:
 
 
 async def in_thread(function: Callable[[], _R]) -> _R:
-    """Call a function of others that blocks; for a task in a thread of its event loop's."""
-    loop = task_loop()
-    if loop is None:
+    """Call a function of others that blocks; for a task in a thread of its own.
+
+    In none of asyncio's: they are few, and the app's, whose work there may wait for this task.
+    """
+    if task_loop() is None:
         return function()
     bell = Bell()
-    future = loop.run_in_executor(None, contextvars.copy_context().run, function)
-    future.add_done_callback(lambda _: bell.ring())
-    while not future.done():
+    done: concurrent.futures.Future[_R] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+        finally:
+            bell.ring()
+
+    context = contextvars.copy_context()
+    try:
+        threading.Thread(target=context.run, args=(work,), name="userlock-writes").start()
+    except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
+        work()
+    while not done.done():
         await bell.sleep(60)
-    return future.result()
+    return done.result()

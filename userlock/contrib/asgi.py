@@ -10,7 +10,11 @@ middleware opens no ndb context.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -60,10 +64,15 @@ class UserLockMiddleware:
             raise TypeError("context_options has no use here: no ndb context is opened")
         self._app = app
         self._scope = RequestScope(**options)
+        self._threads = _Threads()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                if scope["type"] == "lifespan":
+                    self._threads.close()
             return
         path, headers = path_of(scope), _headers_of(scope)
         answer = await self._answer_by_hook(scope["method"], path, headers, receive)
@@ -98,13 +107,39 @@ class UserLockMiddleware:
         if not self._scope.is_hooked(path):
             return None
         body = await _body(receive)
-        return await asyncio.to_thread(
+        answer = functools.partial(
             self._scope.answer,
             method,
             path,
             lambda name: headers.get(name.lower()),
             lambda most: body[:most],
         )
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads.get(), context.run, answer)
+
+
+class _Threads:
+    """A bounded pool of threads for the hooks of one app, begun when it is first asked for.
+
+    Those of asyncio are the app's: slow jobs would take them all, and jobs may wait for the app.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[int, ThreadPoolExecutor] | None = None
+
+    def get(self) -> ThreadPoolExecutor:
+        """Return the pool of this process: after a fork there are no threads."""
+        made = self._made
+        if made is None or made[0] != os.getpid():
+            self._made = made = os.getpid(), ThreadPoolExecutor(thread_name_prefix="userlock-hook")
+        return made[1]
+
+    def close(self) -> None:
+        """End the pool when its work is done. The next request begins another one."""
+        made, self._made = self._made, None
+        if made is not None:
+            made[1].shutdown(wait=False)
 
 
 def _to_answer(error: BaseException) -> BaseException:

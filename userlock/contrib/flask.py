@@ -194,7 +194,7 @@ def _flask_context() -> object:
 
 
 def user_lock(
-    source: str | Callable[[], str | int] | None = None,
+    source: str | Callable[[], str | int | None] | None = None,
     *,
     session: str | None = None,
     allowed: Callable[[Any], object] | None = None,
@@ -211,7 +211,7 @@ def user_lock(
         def add_points(user_id): ...
 
         @user_lock(session="user_id")             # from the session; 401 if it has none
-        @user_lock(lambda: flask.g.user.id)       # from a function, called in the request
+        @user_lock(lambda: flask.g.get("user_id"))  # from a function in the request; the same
 
     Below the route: above it, the route calls the view without the lock. Also for
     methods of class-based views, in their `decorators`, and for async views. The
@@ -223,7 +223,7 @@ def user_lock(
 
     Args:
         source: the name of an argument of the route, or a function without arguments that
-            returns the lock id.
+            returns the lock id; None: 401.
         session: the key in `flask.session`, instead of `source`.
         allowed: called with the lock id before the lock is asked for; 403 unless it returns
             True.
@@ -299,14 +299,14 @@ def _no_argument(source: str, problem: str, there: Iterable[str]) -> Configurati
     )
 
 
-def _lock_id(source: str | Callable[[], str | int] | None, session: str | None) -> str | int:
+def _lock_id(source: str | Callable[[], str | int | None] | None, session: str | None) -> str | int:
     if session is not None:
-        found: str | int | None = flask.session.get(session)
+        source = functools.partial(flask.session.get, session)
+    if callable(source):
+        found = source()
         if found is None:
             flask.abort(401)
         return found
-    if callable(source):
-        return source()
     arguments = flask.request.view_args or {}
     if source not in arguments:
         problem = f"the route {flask.request.url_rule} has no such argument"

@@ -28,7 +28,9 @@ from userlock.errors import (
     IdempotencyKeyReused,
     LockServiceUnavailable,
     LockTimeout,
+    NotSignedIn,
     NotUnique,
+    RequestIncomplete,
     RequestRunning,
     RequestTooLarge,
     StaleWriteError,
@@ -51,6 +53,8 @@ ANSWERED = (
     IdempotencyKeyReused,
     RequestRunning,
     RequestTooLarge,
+    RequestIncomplete,
+    NotSignedIn,
     FlowTakenOver,
     ExternalUnavailable,
 )
@@ -167,6 +171,10 @@ def _problem_of_flow(error: FlowError) -> Problem:
             detail = "This request is still running. Try again in a moment, with the same key."
         case RequestTooLarge():
             status, detail = 413, f"The request has more than {error.most_bytes:,} bytes."
+        case RequestIncomplete():
+            status, detail = 400, f"The request is not complete: {error}."
+        case NotSignedIn():
+            status, detail = 401, "Sign in first."
         case FlowTakenOver():
             status, retry_after = 409, 1
             detail = "This request was sent again, and runs there. Try again with the same key."

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.apps import note_made
+from userlock.callsite import raised_at
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import (
     ConfigurationError,
@@ -22,6 +23,7 @@ from userlock.errors import (
     LockTimeout,
     RequestRunning,
     TooManyWaiting,
+    UserLockError,
     WriteViolation,
 )
 from userlock.events import LISTENERS, RequestServed
@@ -328,9 +330,7 @@ class Flows:
             answer = run.run()
         except Exception as error:
             outcome = _OUTCOMES.get(type(error), "unfinished")
-            # The text of a violation has been logged.
-            text = "" if isinstance(error, WriteViolation) else f": {error}"
-            self._tell(request, outcome, run, began, f"{type(error).__name__}{text}")
+            self._tell(request, outcome, run, began, _shown(error))
             raise
         if answer.replayed:
             self._tell(request, "replayed", run, began)
@@ -356,6 +356,15 @@ class Flows:
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
+
+
+def _shown(error: Exception) -> str:
+    """Return an error for the log: of the app's own not the text, which may have secrets."""
+    if isinstance(error, WriteViolation):  # its text has been logged
+        return type(error).__name__
+    if isinstance(error, UserLockError):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__} at {raised_at(error)}"
 
 
 def name_of_function(function: Callable[..., Any]) -> str:

@@ -272,6 +272,8 @@ def test_an_unsafe_server_is_refused(
         ("rediss://host", True),
         ("valkeys://host?ssl_cert_reqs=optional", True),
         ("rediss://host?ssl_check_hostname=false", False),
+        (f"rediss://host?credentials=google&ssl_check_hostname=f&ssl_ca_certs={__file__}", False),
+        ("rediss://host?credentials=google", True),
         ("rediss://host?ssl_cert_reqs=none", False),
         ("redis://host", False),
     ],

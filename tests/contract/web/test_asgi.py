@@ -335,6 +335,129 @@ def _port_of(serve: Serve, app: Any) -> int:
     return ports[0]
 
 
+async def nothing(*_: Any) -> Any: ...
+
+
+class AppThreads(ThreadPoolExecutor):
+    """The one thread that asyncio has for an app."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.asked = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.fixture
+def app_threads() -> Iterator[AppThreads]:
+    with AppThreads() as threads:
+        yield threads
+
+
+@pytest.fixture(params=[True, False], ids=["", "the control"])
+def own(request: pytest.FixtureRequest) -> bool:
+    """Provide whether the library has threads of its own, or takes asyncio's."""
+    return bool(request.param)
+
+
+class TestThreadsOfAnApp:
+    def test_a_job_may_wait_for_the_app(
+        self,
+        ndb_client: ndb.Client,
+        service: userlock.LockService,
+        serve: Serve,
+        app_threads: AppThreads,
+        own: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        began, called = threading.Event(), threading.Event()
+        outbox = Outbox(InlineEngine(threads=0), client=ndb_client)
+
+        @outbox.job
+        def calls_the_app(user: str) -> None:
+            began.set()
+            assert called.wait(60)
+
+        with ndb_client.context(), userlock.scope(service):
+            row = calls_the_app.stage_now("ann").key.encode()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await asyncio.to_thread(called.set)
+                await PlainTextResponse("called")(scope, receive, send)
+
+        served = UserLockMiddleware(
+            app,
+            client=ndb_client,
+            service=service,
+            outbox=OutboxEndpoints(outbox, callers=[SharedSecret("s3cret" * 3)]),
+        )
+        if not own:
+            monkeypatch.setattr(served._threads, "get", lambda: app_threads)
+
+        async def with_one_thread(scope: Any, receive: Any, send: Any) -> None:
+            asyncio.get_running_loop().set_default_executor(app_threads)
+            await served(scope, receive, send)
+
+        ask = serve(with_one_thread)
+        secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
+        with ThreadPoolExecutor() as clients:
+            job = clients.submit(ask, "/userlock/jobs", headers=secret, body=row)
+            assert began.wait(30)
+            call = clients.submit(ask, "/")
+            if own:
+                assert called.wait(30)
+            else:
+                wait_until(lambda: app_threads.asked == 2)
+                assert not called.is_set()
+                called.set()
+            assert (job.result().status, call.result().text) == (200, "called")
+        asyncio.run(served({"type": "lifespan"}, nothing, nothing))
+        wait_until(lambda: not [each for each in threading.enumerate() if "hook" in each.name])
+
+    def test_a_lock_is_left_while_they_are_busy(
+        self,
+        ndb_client: ndb.Client,
+        service: userlock.LockService,
+        app_threads: AppThreads,
+        own: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        busy = threading.Event()
+        if not own:
+            monkeypatch.setattr("userlock.lock.scope.in_thread", asyncio.to_thread)
+
+        def save() -> None:
+            with ndb_client.context():
+                Wallet(id="ann").put()
+
+        async def leave() -> None:
+            asyncio.get_running_loop().set_default_executor(app_threads)
+            async with userlock.global_lock("ann"):
+                await asyncio.to_thread(save)
+                app_threads.submit(busy.wait, 60)
+            assert not busy.is_set()
+            busy.set()
+
+        async def run() -> None:
+            leaving = asyncio.create_task(leave())
+            while not own and app_threads.asked < 3:
+                await asyncio.sleep(0)
+            assert own or service.holder("ann") is not None
+            if not own:
+                assert not leaving.done()
+                leaving.cancel()
+                busy.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await leaving
+
+        with userlock.scope(service):
+            asyncio.run(run())
+        assert service.holder("ann") is None
+
+
 class TestOutbox:
     def test_its_endpoints(
         self, ndb_client: ndb.Client, service: userlock.LockService, serve: Serve

@@ -64,10 +64,11 @@ def test_the_id_comes_from_the_session(app: flask.Flask, client: FlaskClient) ->
 
 def test_the_id_comes_from_a_function(app: flask.Flask, client: FlaskClient) -> None:
     @app.get("/me")
-    @user_lock(lambda: flask.request.args["who"])
+    @user_lock(lambda: flask.request.args.get("who"))
     def view() -> dict[str, Any]:
         return held()
 
+    assert client.get("/me").status_code == 401, "nobody is signed in"
     assert list(client.get("/me?who=ben").get_json()) == ["ben"]
 
 

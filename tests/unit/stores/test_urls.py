@@ -228,6 +228,13 @@ def test_a_password_of_any_characters_can_be_given(url: str) -> None:
         ("redis://host?credentials=google", "needs rediss://"),
         ("valkey://10.0.0.3?credentials=google", "needs valkeys://"),
         ("rediss://host?credentials=google&ssl_cert_reqs=none", "and the server's certificate"),
+        *(
+            (
+                f"rediss://host?credentials=google&ssl_check_hostname={no}",
+                "the server's certificate",
+            )
+            for no in ("false", "No", "0")
+        ),
         ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
         ("redis://host:port/0", "port"),
         ("redis:///0", "names no host"),

@@ -6,26 +6,28 @@ import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from django.core.exceptions import BadRequest
-from django.core.handlers.wsgi import LimitedStream
+from django.core.handlers.wsgi import LimitedStream, WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
+    CHUNKED,
     FORMS,
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_has_length,
     check_length,
     digest_of,
     headers_of,
     key_of,
+    owner_of,
     parameters_of,
     refuse_stream,
 )
+from userlock.errors import RequestIncomplete
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
-from userlock.lock.lease import check_lock_id
 
 
 class Flows(idempotency.Flows):
@@ -34,7 +36,7 @@ class Flows(idempotency.Flows):
     def idempotent(
         self,
         *,
-        user: Callable[[HttpRequest], str | int],
+        user: Callable[[HttpRequest], str | int | None],
         key: Callable[[HttpRequest], str | None] | None = None,
         **options: Unpack[ViewOptions],
     ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponse]]:
@@ -62,11 +64,13 @@ class Flows(idempotency.Flows):
                 known.check_method(request.method)
                 known.check_arguments(args)
                 check_length(request.META.get("CONTENT_LENGTH"), known.max_bytes)
+                chunked = isinstance(request, WSGIRequest) and CHUNKED in request.META
+                check_has_length(request.META, needed=chunked or _is_upload(request))
+                user_id = owner_of(user(request))
                 # First, so that the form can be read as well. Of one with files not at all.
                 body = b"" if _is_upload(request) else request.body
                 check_length(len(body), known.max_bytes)  # under ASGI one may have no length
                 found = request.headers.get(HEADER) if key is None else key(request)
-                user_id = check_lock_id(user(request))
                 asked = _request(known, user_id, key_of(found), request, body, kwargs)
                 _check_whole(request)  # after a form with files has been read
                 made: list[HttpResponse] = []
@@ -102,17 +106,16 @@ def _check_whole(request: HttpRequest) -> None:
     a middleware has begun to read for an empty one.
 
     Raises:
-        BadRequest: it is shorter than its length.
+        RequestIncomplete: it is shorter than its length.
     """
     stream, body = getattr(request, "_stream", None), getattr(request, "_body", None)
     read, stated = 0, 0  # under ASGI Django has all of a form with files
     if isinstance(stream, LimitedStream):  # no public way
         read, stated = stream._pos, stream.limit
     elif body is not None:
-        length = request.META.get("CONTENT_LENGTH") or ""
-        read, stated = len(body), int(length) if length.isdecimal() else 0
+        read, stated = len(body), int(request.META.get("CONTENT_LENGTH") or 0)
     if read < stated:
-        raise BadRequest("the body is shorter than its length")
+        raise RequestIncomplete("the body is shorter than its length")
 
 
 def _request(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable
 from typing import Any, Unpack
 
 import flask
 from werkzeug import Response
 from werkzeug.exceptions import HTTPException
-from werkzeug.wsgi import LimitedStream
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
@@ -17,17 +17,19 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_has_length,
     check_length,
     digest_of,
     headers_of,
+    in_unread_chunks,
     key_of,
+    owner_of,
     parameters_of,
     refuse_stream,
 )
 from userlock.errors import ConfigurationError
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
-from userlock.lock.lease import check_lock_id
 
 
 class Flows(idempotency.Flows):
@@ -36,7 +38,7 @@ class Flows(idempotency.Flows):
     def idempotent(
         self,
         *,
-        user: Callable[[], str | int],
+        user: Callable[[], str | int | None],
         key: Callable[[], str | None] | None = None,
         final: tuple[type[Exception], ...] = (),
         **options: Unpack[ViewOptions],
@@ -44,7 +46,7 @@ class Flows(idempotency.Flows):
         """Let a view run once for each `Idempotency-Key`, however often its request is sent.
 
             @app.post("/rides")
-            @flows.idempotent(user=lambda: flask.g.user.id)
+            @flows.idempotent(user=lambda: flask.session.get("user_id"))
             def create_ride(flow): ...
 
         The view gets a `Flow` before its other arguments. It answers in
@@ -54,7 +56,8 @@ class Flows(idempotency.Flows):
         408, 425, 429.
 
         Args:
-            user: returns the user, the owner of the key, in the request.
+            user: returns the user, the owner of the key, in the request; None if nobody is
+                signed in (401). It is called first.
             key: returns the idempotency key, in the request: a field of a form, as browsers send
                 no header of a page's choice. By default that in the header.
             final: errors of the view that are answers, by the app's error handlers: refusals. So
@@ -81,6 +84,8 @@ class Flows(idempotency.Flows):
             IdempotencyKeyRefused: the key is missing or malformed (400). In the request.
             IdempotencyKeyReused: the key belongs to another request (422). In the request.
             RequestTooLarge: the body is longer than `max_bytes` (413). In the request.
+            RequestIncomplete: the end of the body has not come (400). In the request.
+            NotSignedIn: `user` has returned None or an empty text (401). In the request.
             RequestRunning: the same request is running (409). In the request.
             NotStorable: the answer is a stream, or too long (500). In the request.
         """
@@ -118,8 +123,9 @@ class Flows(idempotency.Flows):
                 known.check_method(flask.request.method)
                 known.check_arguments(args)
                 _bound(known.max_bytes)
+                user_id = owner_of(user())
                 found = flask.request.headers.get(HEADER) if key is None else key()
-                request = _request(known, check_lock_id(user()), key_of(found), kwargs)
+                request = _request(known, user_id, key_of(found), kwargs)
                 made: list[Response | None] = []
 
                 def run(flow: Flow) -> Answer | None:
@@ -139,10 +145,29 @@ class Flows(idempotency.Flows):
 def _bound(most: int) -> None:
     """Refuse a body that is too long, before it is read; one in chunks, when it is."""
     asked = flask.request
-    check_length(asked.content_length, most)
+    check_length(asked.environ.get("CONTENT_LENGTH"), most)
+    check_has_length(asked.environ, needed=in_unread_chunks(asked.environ))
     if asked.content_length is None:
-        stream = asked.environ["wsgi.input"]
-        asked.environ["wsgi.input"] = LimitedStream(stream, most, is_max=True)
+        asked.environ["wsgi.input"] = _Bounded(asked.environ["wsgi.input"], most)
+
+
+class _Bounded(io.RawIOBase):
+    """A body of unknown length. (Werkzeug's own stream ends at its bound without an error.)"""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._seen = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece: bytes = self._stream.read(len(buffer))
+        self._seen += len(piece)
+        check_length(self._seen, self._most)
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args, is_typeddict
 
 try:
     from starlette.concurrency import run_in_threadpool
@@ -27,13 +28,13 @@ from userlock.contrib.idempotent_requests.views import (
     check_length,
     headers_of,
     key_of,
+    owner_of,
     parameters_of,
     refuse_stream,
 )
 from userlock.errors import ConfigurationError
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import json_answer, kept
-from userlock.lock.lease import check_lock_id
 
 #: The name under which FastAPI hands over the request, if the view does not ask for it.
 _REQUEST = "userlock_request"
@@ -48,14 +49,14 @@ class Flows(idempotency.Flows):
     def idempotent(
         self,
         *,
-        user: Callable[[HttpRequest], str | int | Awaitable[str | int]],
+        user: Callable[[HttpRequest], str | int | Awaitable[str | int | None] | None],
         key: Callable[[HttpRequest], str | Awaitable[str | None] | None] | None = None,
         **options: Unpack[ViewOptions],
     ) -> Callable[[Callable[..., Any]], Callable[..., Awaitable[Response]]]:
         """Let a view run once for each `Idempotency-Key`, however often its request is sent.
 
             @app.post("/rides")
-            @flows.idempotent(user=lambda request: request.state.user_id)
+            @flows.idempotent(user=lambda request: request.session.get("user_id"))
             def create_ride(flow, ride: Ride): ...
 
         The view is a plain function, and runs in a thread with an ndb context. Its
@@ -69,11 +70,15 @@ class Flows(idempotency.Flows):
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
             known = IdempotentView(view, **options)
-            parameters = inspect.signature(view).parameters
+            signature = inspect.signature(view, eval_str=True)
+            parameters = signature.parameters
             if "flow" not in parameters:
                 raise ConfigurationError(
                     f"flow {known.name} needs a parameter `flow`. To fix it: add it to the view"
                 )
+            if _has_fields(signature.return_annotation):
+                raise _shaped(known.name, "the model that it is annotated to return")
+            asked_as = _name_of_request(signature)
 
             def serve(flow: Flow, arguments: dict[str, Any]) -> Response | None:
                 try:
@@ -94,18 +99,19 @@ class Flows(idempotency.Flows):
 
             @functools.wraps(view)
             async def once(*args: Any, **arguments: Any) -> Response:
-                request: HttpRequest = args[0] if args else arguments.pop(_REQUEST, None)
+                request: HttpRequest = args[0] if args else arguments[asked_as]
+                arguments.pop(_REQUEST, None)
                 if args and "request" in parameters:
                     arguments["request"] = request
-                request = request or arguments["request"]
+                _check_route(known.name, request.scope.get("route"))
                 known.check_method(request.method)
                 made: list[Response | None] = []
 
                 async def answered() -> Answer:
                     _bound(request, known.max_bytes)
+                    user_id = owner_of(await _value(user(request)))
                     given = key(request) if key is not None else request.headers.get(HEADER)
                     found = await _value(given)
-                    user_id = check_lock_id(await _value(user(request)))
                     # Of a path's parameters the values that the view gets: FastAPI converts them.
                     path = {
                         each: arguments.get(each, text)
@@ -135,7 +141,7 @@ class Flows(idempotency.Flows):
                     response.headers.append(name, value)
                 return response
 
-            once.__signature__ = _signature(view)  # type: ignore[attr-defined]  # FastAPI reads it
+            once.__signature__ = _without_flow(signature, asked_as)  # type: ignore[attr-defined]  # FastAPI reads it
             return once
 
         return decorate
@@ -169,14 +175,56 @@ async def _value(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def _signature(view: Callable[..., Any]) -> inspect.Signature:
+def _name_of_request(signature: inspect.Signature) -> str:
+    """Return the name of the parameter by which FastAPI hands over the request."""
+    for each in signature.parameters.values():
+        if inspect.isclass(each.annotation) and issubclass(each.annotation, HttpRequest):
+            return each.name
+    return _REQUEST
+
+
+def _without_flow(signature: inspect.Signature, asked_as: str) -> inspect.Signature:
     """Return the signature of a view for FastAPI: with the request, without the flow."""
-    signature = inspect.signature(view, eval_str=True)
     shown = [each for each in signature.parameters.values() if each.name != "flow"]
-    if "request" not in signature.parameters:
+    if asked_as == _REQUEST:
         kind = inspect.Parameter.KEYWORD_ONLY
         shown.append(inspect.Parameter(_REQUEST, kind, annotation=HttpRequest))
     return signature.replace(parameters=shown, return_annotation=inspect.Signature.empty)
+
+
+def _has_fields(annotation: Any) -> bool:
+    """Return whether FastAPI would leave out of an answer what an annotation does not name."""
+    annotation = getattr(annotation, "__value__", annotation)  # of a `type` statement
+    if inspect.isclass(annotation) and (
+        dataclasses.is_dataclass(annotation)
+        or is_typeddict(annotation)
+        or hasattr(annotation, "_fields")
+        or hasattr(annotation, "model_fields")
+    ):
+        return True
+    return any(map(_has_fields, get_args(annotation)))
+
+
+def _check_route(name: str, route: Any) -> None:
+    """Refuse a route of FastAPI whose options would change an answer: it must be stored before.
+
+    Raises:
+        ConfigurationError: it has such options. Else the client would get what they leave out.
+    """
+    for option in ("response_model", "status_code"):
+        if getattr(route, option, None) is not None:
+            raise _shaped(name, f"{option}=")
+    kind = getattr(route, "response_class", None)
+    if inspect.isclass(kind) and not issubclass(kind, JSONResponse):
+        raise _shaped(name, "response_class=")
+
+
+def _shaped(name: str, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"flow {name}: FastAPI does not apply {what} to an answer that is stored. To fix it: "
+        f"remove it, and return only what the client may see, with its status. For the "
+        f"documentation there is responses="
+    )
 
 
 async def _request(

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
 
-from userlock.errors import ConfigurationError, NotStorable, RequestTooLarge
+from userlock.errors import (
+    ConfigurationError,
+    NotSignedIn,
+    NotStorable,
+    RequestIncomplete,
+    RequestTooLarge,
+)
 from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
-from userlock.lock.lease import check_wait_timeout
+from userlock.lock.lease import check_lock_id, check_wait_timeout
 from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
@@ -25,6 +31,8 @@ REPLAYED = "Idempotent-Replayed"
 METHODS = ("POST", "PATCH")
 #: The media types of forms.
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+#: A header of bodies without a length, in a WSGI environment.
+CHUNKED = "HTTP_TRANSFER_ENCODING"
 #: The longest body, unless a view takes more. A body that is no form is in memory.
 MOST_BYTES = 10_000_000
 #: How much of a file is in memory.
@@ -108,14 +116,35 @@ def check_length(length: int | str | None, most: int) -> None:
 
     Raises:
         RequestTooLarge: it is too long.
+        RequestIncomplete: the header is no number. Frameworks would take the body for empty.
     """
-    # (Of another text its server, or framework, takes no body.)
     if isinstance(length, str):
+        if length and not (length.isascii() and length.isdigit()):
+            raise RequestIncomplete("the Content-Length is no number")
         if len(length) > _MOST_DIGITS:  # int() takes no thousands of them, be they zeros
             raise RequestTooLarge(most)
-        length = int(length) if length.isdecimal() else 0
+        length = int(length or 0)
     if length is not None and length > most:
         raise RequestTooLarge(most)
+
+
+def check_has_length(environ: Mapping[str, Any], *, needed: bool) -> None:
+    """Refuse a body of unknown length that would be taken for an empty one.
+
+    Args:
+        environ: the WSGI environment, or Django's form of it.
+        needed: whether it is not read without a length.
+
+    Raises:
+        RequestIncomplete: it has none.
+    """
+    if needed and not environ.get("CONTENT_LENGTH"):
+        raise RequestIncomplete("the body has no Content-Length")
+
+
+def in_unread_chunks(environ: Mapping[str, Any]) -> bool:
+    """Return whether a body is in chunks that the WSGI server leaves to the app."""
+    return CHUNKED in environ and not environ.get("wsgi.input_terminated")
 
 
 def _json(body: bytes) -> Any:
@@ -126,6 +155,18 @@ def _json(body: bytes) -> Any:
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def owner_of(user_id: str | int | None) -> str:
+    """Return the owner of a key, as `user=` has returned it.
+
+    Raises:
+        NotSignedIn: it is None or empty, as are the names and ids of anonymous users.
+        TypeError, ValueError: it is no lock id.
+    """
+    if user_id is None or user_id == "":
+        raise NotSignedIn
+    return check_lock_id(user_id)
 
 
 def key_of(header: str | None) -> str:

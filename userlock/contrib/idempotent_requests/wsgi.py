@@ -13,16 +13,18 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
+    check_has_length,
     check_length,
     headers_of,
+    in_unread_chunks,
     key_of,
+    owner_of,
     parameters_of,
 )
 from userlock.contrib.request_scope import close_chunks, path_of
-from userlock.errors import ConfigurationError
+from userlock.errors import ConfigurationError, RequestIncomplete
 from userlock.idempotency import Answer, Flow, Request
 from userlock.idempotency.answers import kept
-from userlock.lock.lease import check_lock_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -37,21 +39,22 @@ class Flows(idempotency.Flows):
     def idempotent(
         self,
         *,
-        user: Callable[[WSGIEnvironment], str | int],
+        user: Callable[[WSGIEnvironment], str | int | None],
         key: Callable[[WSGIEnvironment], str | None] | None = None,
         **options: Unpack[ViewOptions],
     ) -> Callable[[WSGIApplication], WSGIApplication]:
         """Let an app run once for each `Idempotency-Key`, however often its request is sent.
 
-            @flows.idempotent(user=lambda environ: environ["REMOTE_USER"])
+            @flows.idempotent(user=lambda environ: environ.get("REMOTE_USER"))
             def rides(environ, start_response):
                 flow = environ["userlock.flow"]
 
         To be used inside of `UserLockMiddleware`. The answer is read as a whole; one
         of `flow.last()` counts instead of the app's. Requests of other methods go
-        through, without a flow. A form's bytes count, not its fields. Options, answers
-        and errors: as in `userlock.contrib.flask.Flows.idempotent`. No app is `completable`:
-        it would need its environment.
+        through, without a flow. `user` must not read the body. A form's bytes count, not
+        its fields. Options, answers and errors: as in
+        `userlock.contrib.flask.Flows.idempotent`. No app is `completable`: it would need
+        its environment.
         """
 
         def decorate(app: WSGIApplication) -> WSGIApplication:
@@ -66,14 +69,11 @@ class Flows(idempotency.Flows):
             def once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
                 if environ["REQUEST_METHOD"] not in known.methods:
                     return app(environ, start_response)
+                user_id = owner_of(user(environ))
                 body = _body(environ, known.max_bytes)
-                if body is None:
-                    start_response("400 Bad Request", [("Content-Type", "text/plain")])
-                    return [b"The body is shorter than its length."]
                 environ["wsgi.input"] = io.BytesIO(body)
-                user_id = check_lock_id(user(environ))
                 found = environ.get(_HEADER) if key is None else key(environ)
-                environ["wsgi.input"] = io.BytesIO(body)  # those may have read it
+                environ["wsgi.input"] = io.BytesIO(body)  # which has read the first
                 asked = _request(known.name, user_id, key_of(found), environ, body)
                 made: list[list[tuple[str, str]]] = []
                 answer = known.run(self, asked, lambda flow: _collected(flow, app, environ, made))
@@ -88,18 +88,19 @@ class Flows(idempotency.Flows):
         return decorate
 
 
-def _body(environ: WSGIEnvironment, most: int) -> bytes | None:
-    """Return the body; None if its end has not come: its client is gone, and sends it again."""
+def _body(environ: WSGIEnvironment, most: int) -> bytes:
+    """Return the body."""
     length = environ.get("CONTENT_LENGTH") or ""
     check_length(length, most)
+    check_has_length(environ, needed=in_unread_chunks(environ))
     body = b""
-    if length.isdecimal():
+    if length:
         left = int(length)
         while left and (piece := environ["wsgi.input"].read(left)):
             body += piece
             left -= len(piece)
         if left:
-            return None
+            raise RequestIncomplete("the body is shorter than its length")
     elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
         body = environ["wsgi.input"].read(most + 1)
         check_length(len(body), most)

@@ -130,7 +130,11 @@ def parse(parts: SplitResult) -> Named:
         options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
-    verified = over_tls and options.get("ssl_cert_reqs") != "none"
+    # Without the name, a certificate of anybody will do that a public authority has signed.
+    named = options.get("ssl_check_hostname", "true")[0].lower() in "ty1"
+    own_authority = "ssl_ca_certs" in options or "ssl_ca_path" in options
+    checked = over_tls and options.get("ssl_cert_reqs") != "none"
+    verified = checked and (named or own_authority)
     if (
         credentials == "google"
         and not verified
