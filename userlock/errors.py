@@ -916,8 +916,8 @@ class NotSignedIn(FlowError):
     Nothing was run. Both the owner and the key are empty.
     """
 
-    def __init__(self) -> None:
-        super().__init__("nobody is signed in", user_id="", key="")
+    def __init__(self, message: str = "nobody is signed in") -> None:
+        super().__init__(message, user_id="", key="")
 
 
 class NotStorable(FlowError, TypeError):
