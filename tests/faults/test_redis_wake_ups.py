@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -266,3 +268,46 @@ def test_a_subscription_that_tells_nothing_is_replaced(
         if _of(here.store).come:
             return  # it is woken again; on a busy machine it may have looked before
     pytest.fail("it is not woken any more")
+
+
+@pytest.mark.parametrize("closes_at_once", [False, True], ids=["", "the control"])
+def test_a_subscription_is_closed_by_the_task_that_listens(
+    connect: Callable[..., LockService], monkeypatch: pytest.MonkeyPatch, closes_at_once: bool
+) -> None:
+    """An event loop that watches its file number finds another file there, or aborts (uvloop)."""
+    store = connect().store
+    wake_ups = _of(store)
+    assert isinstance(wake_ups, RedisWakeUps)
+    if closes_at_once:
+        monkeypatch.setattr(module._Line, "end", lambda line: line.connection.close())
+
+    async def main() -> bool:
+        token, bell = new_token(), Bell()
+        await wake_ups.begin("ann", token, bell)
+        line = wake_ups._line
+        assert line is not None
+        number = line.connection.fileno()
+        listening = asyncio.create_task(wake_ups.await_(bell, PATIENCE))
+        while line.listener is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it watches the number now
+        for _ in range(3):
+            wake_ups.missed()  # after so many it is given up
+        found = number in _new_files()
+        while number not in _new_files():
+            await asyncio.sleep(0)  # until the task that listens has closed it
+        bell.ring()
+        await listening
+        wake_ups.end(token)
+        return found
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) is closes_at_once
+
+
+def _new_files() -> set[int]:
+    """Return the numbers that the next sockets get."""
+    made = [socket.socket() for _ in range(20)]
+    numbers = {each.fileno() for each in made}
+    for each in made:
+        each.close()
+    return numbers

@@ -384,7 +384,7 @@ def test_without_sharded_channels_waiters_poll(
 def test_the_rights_in_the_documentation_suffice(redis_cluster: RedisCluster) -> None:
     page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
     said = re.search(r"ACL:\s+`([^`]+)`", page)
-    also = re.search(r"a cluster also needs `([^`]+)`", page)
+    also = re.search(r"a cluster also needs\s+`([^`]+)`", page)
     assert said is not None
     assert also is not None
     prefix = uuid.uuid4().hex

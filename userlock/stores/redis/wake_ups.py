@@ -50,10 +50,18 @@ _ANSWER_SECONDS = 1.0
 
 
 class _Line:
-    """One subscription, and a pair of sockets that interrupts the thread that listens to it."""
+    """One subscription, and a pair of sockets that interrupts the thread that listens to it.
+
+    Attributes:
+        listening: held by the thread or task that listens; taken for good when the connection is
+            closed.
+        listener: its bell.
+    """
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
+        self.listening = threading.Lock()
+        self.listener: Bell | None = None
         self.heard_at = now
         self.asked_at: float | None = None
         self.ended = False
@@ -77,10 +85,24 @@ class _Line:
         return number in ready
 
     def end(self) -> None:
-        """End the subscription. A thread that listens notices: its file number may be another's."""
+        """End the subscription. If somebody listens, the connection is closed by whoever that is.
+
+        As long as a thread or an event loop watches its file number, it must not be another's.
+        """
         self.ended = True
-        self.interrupt()
-        self.connection.close()
+        if self.listening.acquire(blocking=False):
+            self.connection.close()
+            return
+        listener = self.listener
+        if listener is not None:
+            listener.stir()
+
+    def leave(self) -> None:
+        """Listen no more."""
+        self.listener = None
+        self.listening.release()
+        if self.ended:
+            self.end()
 
     def interrupt(self) -> None:
         """Make the thread that listens look around."""
@@ -121,12 +143,11 @@ class RedisWakeUps(WakeUps):
 
     def _start_again(self) -> None:
         """Begin without waiters and without a subscription: in a forked child, the parent's."""
-        self.close()
+        line, self._line = self._line, None
+        if line is not None:
+            line.connection.close()
         self._bells: dict[bytes, Bell] = {}
-        #: Held by the thread or task that listens.
-        self._listening = threading.Lock()
         self._subscribing = threading.Lock()
-        self._listener: Bell | None = None
         self._retry_at = 0.0
         self._renew_at = 0.0
 
@@ -183,7 +204,8 @@ class RedisWakeUps(WakeUps):
 
     def end(self, token: str) -> None:
         self._bells.pop(token.encode(), None)
-        if self._bells and not self._listening.locked():
+        line = self._line
+        if self._bells and line is not None and not line.listening.locked():
             with contextlib.suppress(StopIteration, RuntimeError):  # others come and go
                 next(iter(self._bells.values())).stir()  # it may listen now
 
@@ -203,17 +225,16 @@ class RedisWakeUps(WakeUps):
             if left <= 0:
                 return
             line = self._line
-            if line is None or not self._listening.acquire(blocking=False):
+            if line is None or not line.listening.acquire(blocking=False):
                 await bell.sleep(left)
                 continue
             try:
-                self._listener = bell
+                line.listener = bell
                 await self._listen(line, done, bell, ends)
             except TROUBLE:
                 self._lose(line)
             finally:
-                self._listener = None
-                self._listening.release()
+                line.leave()
 
     async def _listen(self, line: _Line, done: Callable[[], bool], bell: Bell, ends: float) -> None:
         """Ring the bells that the server names, until something is so or the time is over."""
@@ -224,7 +245,7 @@ class RedisWakeUps(WakeUps):
                 if left <= 0:
                     return
                 if line.ended:
-                    raise ConnectionError("another thread has ended the subscription")
+                    raise ConnectionError("the subscription has ended")
                 await self._send(line.connection)
                 if not line.connection.buffered:
                     await self._check(line)
@@ -305,7 +326,7 @@ class NodeWakeUps(RedisWakeUps):
                 await self._subscribe(channel + name)
         else:
             self._unsent[channel + name] = "SSUBSCRIBE"
-            listener = self._listener
+            listener = self._line.listener
             if listener is not None:
                 listener.stir()
             await self._until(
