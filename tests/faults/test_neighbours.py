@@ -14,11 +14,7 @@ from google.cloud import ndb
 
 from tests.contract.emulator.process import EmulatorProcess
 from userlock import LockService
-from userlock.lock.store import RecordBusy, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
-
-#: Time-outs of stores in tests that are not about time-outs, on a busy machine; in seconds.
-PATIENT = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +73,4 @@ def test_a_crowd_on_one_row_of_datastore(datastore: ndb.Client) -> None:
     assert crowd.outcomes["confirmed"] == 60
     assert crowd.overlaps == 0
     assert crowd.outcomes["others degraded"] == 0
-    service.close()
-
-
-def test_without_the_distinction_a_crowd_is_an_outage(
-    datastore: ndb.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StoreUnavailable, "of_demand", False)
-    monkeypatch.setattr(RecordBusy, "of_demand", False)
-    service = LockService(DatastoreStore(datastore, prefix=uuid.uuid4().hex, timeout=0.1))
-    assert Crowd(service, 60).outcomes["degraded"] > 0
     service.close()

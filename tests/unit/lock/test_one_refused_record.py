@@ -186,18 +186,28 @@ class TestBusyRecords:
         assert not waited.degraded
         assert clock.now() >= lease.deadline
 
+    @pytest.mark.parametrize("counts", [True, False], ids=["", "the control"])
+    @pytest.mark.parametrize("trouble", [RecordBusy, NoConnection])
     @pytest.mark.parametrize("verb", ["create", "swap"])
     def test_a_claim_that_others_prevent_is_tried_again(
-        self, store: Refusing, clock: ManualClock, verb: str
+        self,
+        store: Refusing,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+        verb: str,
+        trouble: type[RecordBusy | NoConnection],
+        counts: bool,
     ) -> None:
+        """In demand is no outage."""
+        monkeypatch.setattr(trouble, "of_demand", counts)
         service = service_on(store, clock)
         service.acquire(BAD, lock_timeout=1)
         times = iter(range(3))
 
-        def busy() -> StoreUnavailable:
+        def prevented() -> StoreUnavailable:
             if next(times, None) is None:
                 store.refused = ()
-            return RecordBusy("busy")
+            return trouble("busy")
 
-        store.refused, store.trouble = [verb], busy
-        assert not service.acquire(BAD, wait_timeout=30).degraded
+        store.refused, store.trouble = [verb], prevented
+        assert service.acquire(BAD, wait_timeout=30).degraded is not counts
