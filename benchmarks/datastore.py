@@ -11,7 +11,6 @@ indexes it costs nearly the same.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import resource
 import statistics
@@ -45,8 +44,6 @@ CLIENTS = 8
 _SERVICE = "/google.datastore.v1.Datastore/"
 #: The number of entities per commit while the data is created.
 _TOGETHER = 500
-#: The begin of the metrics of processor time.
-_CPU = "CPU, "
 
 
 def run(*, quick: bool) -> Section:
@@ -305,8 +302,9 @@ def _requests(
     for server in emulators.values():
         _fill(server, "Learner", 1_000)
         _fill(server, "Summed", summed)
-    calls = list(
-        _calls(contenders, "Lookup", lookup, rounds, operations=20, metric="lookup", baseline=FLOOR)
+    cpu: list[Measurement] = []
+    figures = _calls(
+        contenders, "Lookup", lookup, rounds, cpu, operations=20, metric="lookup", baseline=FLOOR
     )
     for clients in (1, CLIENTS):
         for name, server in contenders.items():
@@ -314,29 +312,20 @@ def _requests(
                 (f"lookups, {counted(clients, 'client')}", "Lookup", [lookup]),
                 (f"commits, {counted(clients, 'client')}", "Commit", commits),
             ):
-                calls += _rate(name, server, metric, rpc, requests, seconds, clients)
-    sums = _calls(
+                figures.append(_rate(name, server, metric, rpc, requests, seconds, clients, cpu))
+    figures += _calls(
         {name: server for name, server in emulators.items() if _has_sums(server)},
         "RunAggregationQuery",
         _sum("Summed"),
         rounds,
+        cpu,
         operations=2,
         metric=f"sum of {summed:,}",
         baseline=EMULATOR,
     )
-    calls += [*sums, *_bulk_loads(emulators, rounds)]
-    yield Table(
-        title="requests",
-        measurements=tuple(each for each in calls if not each.metric.startswith(_CPU)),
-    )
-    yield Table(
-        title="CPU of the server per operation",
-        measurements=tuple(
-            dataclasses.replace(each, metric=each.metric.removeprefix(_CPU))
-            for each in calls
-            if each.metric.startswith(_CPU)
-        ),
-    )
+    figures += _bulk_loads(emulators, rounds, cpu)
+    yield Table(title="requests", measurements=tuple(figures))
+    yield Table(title="CPU of the server per operation", measurements=tuple(cpu))
 
 
 def _calls(
@@ -344,12 +333,13 @@ def _calls(
     rpc: str,
     request: bytes,
     rounds: int,
+    cpu: list[Measurement],
     *,
     operations: int,
     metric: str,
     baseline: str,
-) -> Iterator[Measurement]:
-    """Measure one request of one client: its time and the server's CPU."""
+) -> list[Measurement]:
+    """Return the times of one request of one client; add the server's CPU to `cpu`."""
     spent: dict[str, list[float]] = {name: [] for name in contenders}
     times = interleave(
         [
@@ -363,9 +353,9 @@ def _calls(
         rounds=rounds,
         operations=operations,
     )
-    yield from compared(times, metric=f"{metric} p50", baseline=baseline)
     for name, each in spent.items():
-        yield _cpu(name, metric, sum(each), len(each) * operations)
+        cpu.append(_cpu(name, metric, sum(each), len(each) * operations))
+    return list(compared(times, metric=f"{metric} p50", baseline=baseline))
 
 
 def _has_sums(server: _Server) -> bool:
@@ -382,15 +372,17 @@ def _has_sums(server: _Server) -> bool:
 def _cpu(name: str, metric: str, seconds: float, count: int) -> Measurement:
     return Measurement(
         contender=name,
-        metric=f"{_CPU}{metric}",
+        metric=metric,
         value=seconds / count * 1e6,
         unit="us",
         samples=count,
     )
 
 
-def _bulk_loads(contenders: Mapping[str, _Server], rounds: int) -> Iterator[Measurement]:
-    """Measure commits of many new entities by one client, in turn."""
+def _bulk_loads(
+    contenders: Mapping[str, _Server], rounds: int, cpu: list[Measurement]
+) -> Iterator[Measurement]:
+    """Measure commits of many new entities by one client, in turn; add the CPU to `cpu`."""
     loads = [_commit("Bulk", range(first, first + _TOGETHER)) for first in _firsts(rounds)]
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     spent: dict[str, list[float]] = {name: [] for name in contenders}
@@ -401,7 +393,8 @@ def _bulk_loads(contenders: Mapping[str, _Server], rounds: int) -> Iterator[Meas
                 contenders[name].method("Commit")(load)
                 took.append(time.perf_counter() - began)
     for name, took in seconds.items():
-        yield _cpu(name, f"entity in commits of {_TOGETHER}", sum(spent[name]), rounds * _TOGETHER)
+        each = f"entity in commits of {_TOGETHER}"
+        cpu.append(_cpu(name, each, sum(spent[name]), rounds * _TOGETHER))
         yield Measurement(
             contender=name,
             metric=f"entities in commits of {_TOGETHER}",
@@ -423,8 +416,9 @@ def _rate(
     requests: list[bytes],
     seconds: float,
     clients: int,
-) -> Iterator[Measurement]:
-    """Measure the requests per second of concurrent clients, and the server's CPU."""
+    cpu: list[Measurement],
+) -> Measurement:
+    """Return the requests per second of concurrent clients; add the server's CPU to `cpu`."""
     done = [0] * clients
     begin = threading.Barrier(clients + 1)
     over = threading.Event()
@@ -452,10 +446,10 @@ def _rate(
     over.set()
     for thread in threads:
         thread.join()
-    yield Measurement(
+    cpu.append(_cpu(name, metric, spent[0], count))
+    return Measurement(
         contender=name, metric=metric, value=count / took, unit="per second", samples=1
     )
-    yield _cpu(name, metric, spent[0], count)
 
 
 def _queries(

@@ -7,13 +7,12 @@ them all. One that hangs goes on without its caller; there is a bound on their n
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from userlock.fork import reset_in_child
+from userlock.waits import begun_in_thread
 
 
 class BoundedCalls:
@@ -42,23 +41,16 @@ class BoundedCalls:
         free = self._free
         if not free.acquire(blocking=False):
             raise TimeoutError(f"{self._most} calls have not ended yet")
-        done: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
-        def run() -> None:
+        def work() -> Any:
             try:
-                result = call(*args)
-            except BaseException as error:
+                return call(*args)
+            finally:
                 free.release()
-                done.set_exception(error)
-            else:
-                free.release()
-                done.set_result(result)
 
-        context = contextvars.copy_context()
-        thread = threading.Thread(target=context.run, args=(run,), name=self._name, daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:  # there are too many, or the interpreter is ending
+            done = begun_in_thread(work, self._name, daemon=True)
+        except RuntimeError as error:
             free.release()
             raise TimeoutError(str(error)) from error
         try:

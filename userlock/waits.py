@@ -336,6 +336,27 @@ async def pause(clock: Clock, seconds: float) -> None:
         await Bell().sleep(seconds)
 
 
+def begun_in_thread(
+    function: Callable[[], _R], name: str, *, daemon: bool = False
+) -> concurrent.futures.Future[_R]:
+    """Begin a call in a new thread, with the context variables of this one.
+
+    Raises:
+        RuntimeError: there are too many threads, or the interpreter is ending.
+    """
+    done: concurrent.futures.Future[_R] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=name, daemon=daemon).start()
+    return done
+
+
 async def in_thread(function: Callable[[], _R]) -> _R:
     """Call a function of others that blocks; for a task in a thread of its own.
 
@@ -344,21 +365,11 @@ async def in_thread(function: Callable[[], _R]) -> _R:
     if task_loop() is None:
         return function()
     bell = Bell()
-    done: concurrent.futures.Future[_R] = concurrent.futures.Future()
-
-    def work() -> None:
-        try:
-            done.set_result(function())
-        except BaseException as error:
-            done.set_exception(error)
-        finally:
-            bell.ring()
-
-    context = contextvars.copy_context()
     try:
-        threading.Thread(target=context.run, args=(work,), name="userlock-writes").start()
-    except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
-        work()
+        done = begun_in_thread(function, "userlock-writes")
+    except RuntimeError:  # better the event loop waits than nothing goes on
+        return function()
+    done.add_done_callback(lambda _: bell.ring())
     while not done.done():
         await bell.sleep(60)
     return done.result()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from userlock.contrib.request_scope import (
     log_violation,
 )
 from userlock.errors import LockTimeout, UserLockError, WriteViolation
+from userlock.fork import reset_in_child
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
 from userlock.waits import finish, in_thread
@@ -126,20 +126,24 @@ class _Threads:
     """
 
     def __init__(self) -> None:
-        self._made: tuple[int, ThreadPoolExecutor] | None = None
+        self._forget()
+        reset_in_child(self._forget)
+
+    def _forget(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
 
     def get(self) -> ThreadPoolExecutor:
-        """Return the pool of this process: after a fork there are no threads."""
-        made = self._made
-        if made is None or made[0] != os.getpid():
-            self._made = made = os.getpid(), ThreadPoolExecutor(thread_name_prefix="userlock-hook")
-        return made[1]
+        """Return the pool."""
+        pool = self._pool
+        if pool is None:
+            self._pool = pool = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
+        return pool
 
     def close(self) -> None:
         """End the pool when its work is done. The next request begins another one."""
-        made, self._made = self._made, None
-        if made is not None:
-            made[1].shutdown(wait=False)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
 
 def _to_answer(error: BaseException) -> BaseException:

@@ -725,6 +725,8 @@ class Delete(Write):
         self._lock_id, self.tenures = check_delete(self, self._model, key, seen)
         self.stamp = seen
         self._check_in()
+        if self._model._userlock_always_fenced and not self.base_version and self.attempt is None:
+            raise self.refused(0)  # the version that its request has seen is forgotten
         self._find_reliance()
         rows = self._model._userlock_rows
         if rows is not None:

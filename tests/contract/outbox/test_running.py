@@ -24,6 +24,7 @@ from tests.contract.outbox.conftest import (
     rows,
 )
 from tests.unit.emulator.waiting import Started
+from userlock.ndb import ledger
 from userlock.outbox import Outbox, Outcome, Retry, arguments
 from userlock.outbox import worker as worker_module
 from userlock.outbox.worker import Worker
@@ -214,6 +215,7 @@ def test_without_the_lock_one_worker_claims_it(
     assert (second, len(inside)) == ((Outcome.NOTHING, 1) if protected else (Outcome.RAN, 2))
 
 
+@pytest.mark.parametrize("most_seen", [10_000, 1])
 @pytest.mark.parametrize("protected", [True, False])
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_worker_that_was_passed_finishes_nothing(
@@ -222,9 +224,14 @@ def test_a_worker_that_was_passed_finishes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     transactional: bool,
     protected: bool,
+    most_seen: int,
 ) -> None:
     """It is paused for longer than its lease before it runs the job; another one runs it
-    meanwhile, fails, and is to run it again. The control: no comparison of the claims."""
+    meanwhile, fails, and is to run it again. The control: no comparison of the claims.
+
+    The job may read so many entities that the version of its row is forgotten.
+    """
+    monkeypatch.setattr(ledger, "MOST", most_seen)
     if not protected:
         monkeypatch.setattr(worker_module, "_is_mine", lambda *_: True)
     staged = adding(box, calls, failed_first, transactional=transactional).stage_now("ann")

@@ -233,7 +233,7 @@ def test_a_password_of_any_characters_can_be_given(url: str) -> None:
                 f"rediss://host?credentials=google&ssl_check_hostname={no}",
                 "the server's certificate",
             )
-            for no in ("false", "No", "0")
+            for no in ("false", "No", "0", "false&ssl_ca_certs=", "false&ssl_ca_path=")
         ),
         ("redis://ann:s3cret@host?prefix=", "prefix must not be empty"),
         ("redis://host:port/0", "port"),

@@ -130,9 +130,10 @@ def parse(parts: SplitResult) -> Named:
         options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
     if credentials and "@" in parts.netloc:
         raise AddressError("it has a user or password, and credentials= as well")
-    # Without the name, a certificate of anybody will do that a public authority has signed.
+    # Without the name, a certificate of anybody will do that a public authority has signed. (Also
+    # beside an authority of the app's, where the system has public ones: redis-py adds to them.)
     named = options.get("ssl_check_hostname", "true")[0].lower() in "ty1"
-    own_authority = "ssl_ca_certs" in options or "ssl_ca_path" in options
+    own_authority = bool(options.get("ssl_ca_certs") or options.get("ssl_ca_path"))
     checked = over_tls and options.get("ssl_cert_reqs") != "none"
     verified = checked and (named or own_authority)
     if (
