@@ -117,6 +117,25 @@ class HeldLock:
         lost: the fate of the lease, in words, once it is known to be lost; empty until then.
     """
 
+    lost = ""
+    #: The other holder, if the lock was taken while the store did not answer, and the store
+    #: then named one.
+    _conflict = ""
+    #: Whether a participant keeps the lock after it was left.
+    _postponed = False
+    #: The thread and task that is leaving it just now, and may enter it again meanwhile.
+    _leaving: tuple[int, int] | None = None
+    #: How often it was entered and not left: by blocks, whose ends are in `_ends`, and otherwise.
+    _depth = 1
+    #: The tenure of this lock whose lease ended before the lock was taken again inside.
+    _beneath: HeldLock | None = None
+    _renewal: Renewal | None = None
+    _successor: HeldLock | None = None
+    _released = False
+    #: Whether the lease was given back, or is known to be over.
+    _returned = False
+    _number: int | None = None
+
     def __init__(
         self,
         scope: Owner,
@@ -125,7 +144,6 @@ class HeldLock:
         end: weakref.ref[object] | None = None,
     ) -> None:
         self.lock_id = lease.lock_id
-        self.lost = ""
         self._scope = scope
         #: The lease that backs it now.
         self._lease = lease
@@ -133,28 +151,11 @@ class HeldLock:
         self._owner = owner
         #: What participants want to remember about it; dropped with the release.
         self._notes: dict[str, object] = {}
-        #: The other holder, if the lock was taken while the store did not answer, and the store
-        #: then named one.
-        self._conflict = ""
-        #: Whether a participant keeps the lock after it was left.
-        self._postponed = False
-        #: The thread and task that is leaving it just now, and may enter it again meanwhile.
-        self._leaving: tuple[int, int] | None = None
-        #: How often it was entered and not left: by blocks, whose ends are here, and otherwise.
-        self._depth = 1
         self._ends = [] if end is None else [end]
-        #: The tenure of this lock whose lease ended before the lock was taken again inside.
-        self._beneath: HeldLock | None = None
         self._since = lease.deadline - lease.ttl_seconds
-        self._renewal: Renewal | None = None
-        self._successor: HeldLock | None = None
-        self._released = False
         #: What is done once, by the thread that removes it here: the release, and the report of the
         #: end. The owner may release the lock while the renewal thread finds it lost.
         self._once = {"release": True, "report": True}
-        #: Whether the lease was given back, or is known to be over.
-        self._returned = False
-        self._number: int | None = None
 
     @property
     def held(self) -> bool:

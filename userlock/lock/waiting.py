@@ -67,22 +67,13 @@ class Attempt:
         settled: whether it has left nothing behind, or is over.
     """
 
-    __slots__ = (
-        "_clock",
-        "admission",
-        "attempts",
-        "blocked_by",
-        "claim",
-        "holder",
-        "joined",
-        "listeners",
-        "max_waiting",
-        "settled",
-        "started",
-        "taken",
-        "unsettled",
-        "wait_seconds",
-    )
+    attempts = 1
+    blocked_by = ""
+    holder: Holder | None = None
+    joined = False
+    taken: Lease | None = None
+    unsettled = True
+    settled = False
 
     def __init__(
         self,
@@ -99,13 +90,6 @@ class Attempt:
         self.admission = admission
         self.max_waiting = max_waiting
         self.started = clock.now()
-        self.attempts = 1
-        self.blocked_by = ""
-        self.holder: Holder | None = None
-        self.joined = False
-        self.taken: Lease | None = None
-        self.unsettled = True
-        self.settled = False
         self._clock = clock
 
     @property
