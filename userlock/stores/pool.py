@@ -27,7 +27,7 @@ import abc
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
 
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
@@ -71,10 +71,10 @@ class Connection(Protocol):
 
 
 _C = TypeVar("_C", bound=Connection)
-_P = ParamSpec("_P")
+_Args = TypeVarTuple("_Args")
 _Answer = TypeVar("_Answer")
 #: Sends commands on a connection, and reads all their replies.
-Exchange = Callable[Concatenate[_C, _P], Coroutine[Any, Any, _Answer]]
+Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 
 
 class _Waiter(Generic[_C]):
@@ -144,34 +144,24 @@ class Pool(abc.ABC, Generic[_C]):
 
     # --- exchanges --------------------------------------------------------------------------
 
-    async def ask(
-        self, exchange: Exchange[_C, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
+    async def exchange(
+        self,
+        checked: bool,
+        exchange: Exchange[_C, *_Args, _Answer],
+        *args: *_Args,
     ) -> _Answer:
-        """Return the result of an exchange on a connection that has not ended.
+        """Return the result of an exchange.
 
         After any error, `KeyboardInterrupt` included, the connection is closed:
         a reply may still be on its way, and would be taken for the next
         command's. Trouble with the server is raised as `StoreUnavailable`.
+
+        Args:
+            checked: whether the connection must not have ended while it was idle; a system call
+                that is saved where the outcome is read back after a break anyway.
+            exchange: sends commands, and reads all their replies.
+            *args: for it.
         """
-        return await self.exchange(True, exchange, *args, **kwargs)
-
-    async def ask_unchecked(
-        self, exchange: Exchange[_C, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
-    ) -> _Answer:
-        """As `ask`, on a connection that may have ended while it was idle.
-
-        Saves a system call where the outcome is read back after a break anyway.
-        """
-        return await self.exchange(False, exchange, *args, **kwargs)
-
-    async def exchange(
-        self,
-        checked: bool,
-        exchange: Exchange[_C, _P, _Answer],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _Answer:
-        """Return the result of an exchange; `checked`: as `ask` does, else as `ask_unchecked`."""
         connection = None
         try:
             try:
@@ -183,7 +173,7 @@ class Pool(abc.ABC, Generic[_C]):
                     stale, connection = connection, None
                     connection = await self._replaced(stale)
             connection.begin()
-            answer = await exchange(connection, *args, **kwargs)
+            answer = await exchange(connection, *args)
         except BaseException as error:
             self._failed(connection, error)
             raise
@@ -194,10 +184,9 @@ class Pool(abc.ABC, Generic[_C]):
 
     async def ask_to_read(
         self,
-        exchange: Exchange[_C, _P, _Answer],
+        exchange: Exchange[_C, *_Args, _Answer],
         hurry: bool,
-        *args: _P.args,
-        **kwargs: _P.kwargs,
+        *args: *_Args,
     ) -> _Answer:
         """Return the result of an exchange that changes nothing, and so may be repeated.
 
@@ -205,35 +194,33 @@ class Pool(abc.ABC, Generic[_C]):
             exchange: is repeated on another connection if the first one breaks.
             hurry: ask once, on a new connection, with `HURRY_TIMEOUT` for a reply.
             *args: for the exchange.
-            **kwargs: likewise.
         """
         if hurry:
-            return await self.ask_apart(exchange, HURRY_TIMEOUT, *args, **kwargs)
+            return await self.ask_apart(exchange, HURRY_TIMEOUT, *args)
         try:
-            return await self.ask_unchecked(exchange, *args, **kwargs)
+            return await self.exchange(False, exchange, *args)
         except StoreUnavailable as trouble:
             cause = trouble.__cause__
             if not trouble.sent or cause is None or not self.is_a_break(cause):
                 raise
         try:
-            return await self.ask(exchange, *args, **kwargs)
+            return await self.exchange(True, exchange, *args)
         except StoreUnavailable as later:
             later.sent = True  # the first one was
             raise
 
     async def ask_apart(
         self,
-        exchange: Exchange[_C, _P, _Answer],
+        exchange: Exchange[_C, *_Args, _Answer],
         timeout: float | None,
-        *args: _P.args,
-        **kwargs: _P.kwargs,
+        *args: *_Args,
     ) -> _Answer:
         """Return the result of an exchange on a new connection, which is closed afterwards."""
         connection = None
         try:
             connection = await self.make(timeout)
             connection.begin()
-            answer = await exchange(connection, *args, **kwargs)
+            answer = await exchange(connection, *args)
         except BaseException as error:
             self._failed(connection, error)
             raise

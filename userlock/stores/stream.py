@@ -37,7 +37,7 @@ MOST_BYTES = 1 << 24
 #: How many values one exchange has room for, however long they are.
 MOST_VALUES = MOST_BYTES // (MOST_VALUE_BYTES + MOST_LINE_BYTES)
 #: Most digits of a number: those of 64 bits.
-MOST_DIGITS = 20
+_MOST_DIGITS = 20
 
 #: Nearly all replies of one line; Python has such small buffers at hand.
 _SHORT = 256
@@ -99,6 +99,8 @@ class Stream:
         #: The socket's own time-out; 0 for a task's.
         self._patience = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: The file number, for the first command of a thread's exchange on a plain socket.
+        self._first: int | None = None
         # With a time-out a plain socket does not block. Its own `send` waits for room first, which
         # is a system call more; nearly always there is room.
         self.plain = type(sock) is socket.socket and os.name == "posix"
@@ -109,11 +111,12 @@ class Stream:
 
     def begin(self) -> None:
         """Begin an exchange: the time and the bytes that it may take count from here on."""
-        self.began = now = self._now()
-        self._ends = now + self._timeout
+        self.began = self._now()
         self._room = MOST_BYTES
-        self._loop = loop = None if blocking.now() else running_loop()
-        patience = self._timeout if loop is None else 0.0
+        if blocking.now() or (loop := running_loop()) is None:
+            self._loop, self._first, patience = None, self._file, self._timeout
+        else:
+            self._loop, self._first, patience = loop, None, 0.0
         if self._patience != patience:
             self._wait_at_most(patience)
 
@@ -129,12 +132,13 @@ class Stream:
 
     def close(self) -> None:
         """Send nothing any more: another file may get the number of this one."""
-        self._file = None
+        self._file = self._first = None
 
     # --- commands and replies ---------------------------------------------------------------
 
     async def send(self, wire: bytes) -> None:
         """Send commands."""
+        self._first = None
         try:
             rest = wire if self._file is None else wire[os.write(self._file, wire) :]
         except BlockingIOError:
@@ -150,22 +154,21 @@ class Stream:
 
     async def ask(self, wire: bytes) -> bytes:
         """Send a command whose reply is one line; return it without its end. With few steps."""
-        file = self._file
-        if file is None or self._loop is not None or self._buffer or self._room != MOST_BYTES:
+        first = self._first
+        if first is None:
             await self.send(wire)
             line = await self.read_line()
         else:
             try:
-                rest = wire[os.write(file, wire) :]
+                rest = wire[os.write(first, wire) :]
             except BlockingIOError:
                 rest = wire
             if rest:
                 await self.send(rest)
-            reply = self._socket.recv(_SHORT)
-            self._room -= _SHORT
-            line = reply[:-2]
-            if reply[-2:] != b"\r\n" or b"\n" in line:
-                self._buffer = reply  # nothing, if the connection has ended: found out there
+            self._first, self._room = None, MOST_BYTES - _SHORT
+            line, end, self._buffer = self._socket.recv(_SHORT).partition(b"\r\n")
+            if not end:
+                self._buffer = line  # nothing, if the connection has ended: found out there
                 line = await self.read_line()
         if self._buffer:
             self.finish()
@@ -223,7 +226,9 @@ class Stream:
                 to_write = call == self._socket.send and self.plain
             except ssl.SSLWantWriteError:
                 to_write = True
-            await ready(loop, self.fileno(), self._ends - self._now(), to_write=to_write)
+            await ready(
+                loop, self.fileno(), self.began + self._timeout - self._now(), to_write=to_write
+            )
 
     def finish(self) -> None:
         """Make sure that all replies have been read."""
@@ -232,7 +237,7 @@ class Stream:
 
     def _hurry(self) -> None:
         """Give the socket's next call the time that is left."""
-        left = self._ends - self._now()
+        left = self.began + self._timeout - self._now()
         if left <= 0:
             raise TimeoutError("timed out")
         if left < self._patience - self._slack:
@@ -252,6 +257,6 @@ def words(reply: bytes, most: int = 80) -> str:
 
 def number(text: bytes) -> int:
     """Return a whole number from 0 on; `Refused` for anything else that Python's `int` takes."""
-    if not text.isdigit() or len(text) > MOST_DIGITS:
+    if not text.isdigit() or len(text) > _MOST_DIGITS:
         raise Refused(f"it answered {words(text, 40)} instead of a number")
     return int(text)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import ssl
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError
@@ -28,7 +28,7 @@ from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speak
 from userlock.stores.pool import Exchange, Place, Pool
 from userlock.stores.stream import Refused, TooLong
 
-_P = ParamSpec("_P")
+_Args = TypeVarTuple("_Args")
 _Answer = TypeVar("_Answer")
 
 _META: Dialect = Meta()
@@ -162,25 +162,24 @@ class Connections(Pool[Connection]):
         self._clock = clock
 
     async def ask_in_time(
-        self, exchange: Exchange[Connection, _P, _Answer], *args: _P.args, **kwargs: _P.kwargs
+        self, exchange: Exchange[Connection, *_Args, _Answer], *args: *_Args
     ) -> _Answer:
-        """As `ask`, for an exchange that stores something, by `until`."""
+        """As `exchange`, for one that stores something, by `until`."""
         try:
-            return await self.exchange(True, exchange, *args, **kwargs)
+            return await self.exchange(True, exchange, *args)
         except NotInTime as trouble:
-            return await self.ask_anew(trouble, exchange, *args, **kwargs)
+            return await self.ask_anew(trouble, exchange, *args)
 
     async def ask_anew(
         self,
         trouble: NotInTime,
-        exchange: Exchange[Connection, _P, _Answer],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
+        exchange: Exchange[Connection, *_Args, _Answer],
+        *args: *_Args,
     ) -> _Answer:
         """Repeat an exchange that has stored nothing on a new connection."""
         if trouble.ended:
             self.drop_idle()
-        return await self.ask_apart(exchange, None, *args, **kwargs)
+        return await self.ask_apart(exchange, None, *args)
 
     async def connect(self, timeout: float | None) -> Connection:
         """Return a new connection. With a timeout of its own it does not ask for the time."""

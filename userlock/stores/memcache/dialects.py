@@ -15,12 +15,16 @@ Commands are documented in memcached's doc/protocol.txt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.wire import Wire, unexpected
-from userlock.stores.stream import MOST_DIGITS, Refused, number
+from userlock.stores.stream import Refused, number
+
+#: The meta protocol's reply to a change, with the item's CAS number.
+_STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
@@ -93,12 +97,7 @@ class Meta:
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        if reply[:2] == b"NS" and _code(reply) == b"NS":
-            return None
-        digits = reply[4:]
-        if reply[:4] != b"HD c" or not digits.isdigit() or digits[MOST_DIGITS:]:
-            raise unexpected(reply)
-        cas = int(digits)
+        cas = self._cas(reply, b"NS")
         if cas == 0:
             # Created, but nothing could ever change it safely.
             await wire.line(b"md %b\r\n" % key)
@@ -116,7 +115,7 @@ class Meta:
         reply = await wire.line(
             b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
         )
-        return None if _code(reply) in (b"EX", b"NF", b"NS") else self._cas(reply)
+        return self._cas(reply, b"EX", b"NF", b"NS")
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
@@ -133,10 +132,14 @@ class Meta:
         return appended, item
 
     @staticmethod
-    def _cas(reply: bytes) -> int:
-        if reply[:4] != b"HD c":
-            raise unexpected(reply)
-        return number(reply[4:])
+    def _cas(reply: bytes, *refusals: bytes) -> int | None:
+        """Return the CAS number of what was stored; None for a refusal."""
+        stored = _STORED(reply)
+        if stored is not None:
+            return int(stored[1])
+        if reply.partition(b" ")[0] in refusals:
+            return None
+        raise unexpected(reply)
 
     @staticmethod
     async def _item(wire: Wire, line: bytes) -> Item | None:
@@ -241,11 +244,6 @@ class Text:
         if not cas:
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, cas, None)
-
-
-def _code(reply: bytes) -> bytes:
-    """Return the code of a reply of the meta protocol, without its flags."""
-    return reply.partition(b" ")[0]
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:

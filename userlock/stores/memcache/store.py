@@ -176,7 +176,7 @@ class MemcacheStore(WaitingStore):
         memcached counts in whole seconds of its own: if one ends between read
         and change, the record stays for that second longer.
         """
-        return await self.connections.ask(self._rewrite, version, record)
+        return await self.connections.exchange(True, self._rewrite, version, record)
 
     async def _rewrite(
         self, connection: Connection, own: _Version, record: bytes
@@ -199,7 +199,7 @@ class MemcacheStore(WaitingStore):
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
-        return self.stored(await self.connections.ask(_appended, key, line), key)
+        return self.stored(await self.connections.exchange(True, _appended, key, line), key)
 
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the record's CAS number, above the time when the server started.

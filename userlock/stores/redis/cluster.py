@@ -162,11 +162,8 @@ class ClusterConnections:
 
     # --- exchanges, as a pool has them --------------------------------------------------------
 
-    async def ask(self, exchange: Any, key: bytes, *args: Any) -> Any:
-        return await self._follow(True, None, exchange, key, *args)
-
-    async def ask_unchecked(self, exchange: Any, key: bytes, *args: Any) -> Any:
-        return await self._follow(False, None, exchange, key, *args)
+    async def exchange(self, checked: bool, exchange: Any, key: bytes, *args: Any) -> Any:
+        return await self._follow(checked, None, exchange, key, *args)
 
     async def ask_to_read(self, exchange: Any, hurry: bool, key: bytes, *args: Any) -> Any:
         return await self._follow(False, hurry, exchange, key, *args)
@@ -374,7 +371,7 @@ class ClusterStore(RedisStore):
         Whenever slots get another primary, the cluster gives it an epoch above all others.
         """
         found: tuple[Stored, int] | None
-        found = await self.connections.ask(_fence, self.key(lock_id), line)
+        found = await self.connections.exchange(True, _fence, self.key(lock_id), line)
         return found
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
@@ -387,7 +384,7 @@ async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Store
     # A node to which a slot just moves gets an epoch above all others with the slot, or has it.
     least = 0
     if isinstance(connection, _Asking):
-        least = 1 + await connection.source.ask(_epoch)
+        least = 1 + await connection.source.exchange(True, _epoch)
     match await _FENCE.run(connection, key, line):
         case [now, bytes(epoch), record]:
             found = fenced([now, record])

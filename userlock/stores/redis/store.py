@@ -276,8 +276,8 @@ class RedisStore(WaitingStore):
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
         # A create is read back after a break, so a dead connection does no harm.
-        created = await self.connections.ask_unchecked(
-            self._create, self.key(lock_id), value, _lifetime(ttl_seconds)
+        created = await self.connections.exchange(
+            False, self._create, self.key(lock_id), value, _lifetime(ttl_seconds)
         )
         return version if created else None
 
@@ -290,27 +290,29 @@ class RedisStore(WaitingStore):
         key, (head, length) = self.key(lock_id), version
         value, new = _fresh(record)
         lifetime = b"%d" % _lifetime(ttl_seconds)
-        done = await self.connections.ask(
-            self._change, key, _SWAP, head, b"%d" % length, value, lifetime
+        done = await self.connections.exchange(
+            True, self._change, key, _SWAP, head, b"%d" % length, value, lifetime
         )
         return new if done else None
 
     async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
         key, (head, length) = self.key(lock_id), version
         value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)
-        done = await self.connections.ask(_changed, key, _REWRITE, head, b"%d" % length, value)
+        done = await self.connections.exchange(
+            True, _changed, key, _REWRITE, head, b"%d" % length, value
+        )
         return new if done else None
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
         key, (head, length) = self.key(lock_id), version
-        return await self.connections.ask(_changed, key, _REMOVE, head, b"%d" % length)
+        return await self.connections.exchange(True, _changed, key, _REMOVE, head, b"%d" % length)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         return await self._append(_APPEND, lock_id, line)
 
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the server's time in microseconds."""
-        return await self.connections.ask(_fence, self.key(lock_id), line)
+        return await self.connections.exchange(True, _fence, self.key(lock_id), line)
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self.wake_ups is None:
@@ -335,7 +337,7 @@ class RedisStore(WaitingStore):
 
     async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
-        return await self.connections.ask_unchecked(_stored, self.key(lock_id), script, *args)
+        return await self.connections.exchange(False, _stored, self.key(lock_id), script, *args)
 
 
 # --- exchanges ----------------------------------------------------------------------------------
