@@ -58,11 +58,20 @@ class _SwapsAnything(MemoryStore):
 
 
 class _LapsesEarly(MemoryStore):
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
-        return super().create(lock_id, record, ttl_seconds * 0.8)
+    def _put(self, lock_id: str, record: bytes, ttl_seconds: float) -> int:
+        return super()._put(lock_id, record, ttl_seconds * 0.8)
 
-    def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
-        return super().swap(lock_id, version, record, ttl_seconds * 0.8)
+
+class _TakesOverAnything(MemoryStore):
+    def take_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> int | None:
+        stored = self.read(lock_id)
+        return None if stored is None else self.swap(lock_id, stored.version, record, ttl_seconds)
+
+
+class _TakesOverForBatch(MemoryStore):
+    swap = MemoryStore.take_over
 
 
 def _find_a_violation(store: type[MemoryStore], what: str) -> None:
@@ -90,6 +99,8 @@ def _find_a_violation(store: type[MemoryStore], what: str) -> None:
         (_RemovesAnything, "removed"),
         (_SwapsAnything, "replaced while|has lost|held by|not free"),
         (_LapsesEarly, "replaced before the end of its lease"),
+        (_TakesOverAnything, "a write has lost"),
+        (_TakesOverForBatch, "batch overtook"),
     ],
 )
 def test_a_broken_store_is_found(store: type[MemoryStore], what: str) -> None:

@@ -109,6 +109,17 @@ class Watch:
             self._written(who, lock, lock_id, record, ttl_seconds)
         return new
 
+    def take_over(
+        self, who: Process, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        lock = self._before(lock_id)
+        new = self.store.take_over(lock_id, version, record, ttl_seconds)
+        if new is not None:
+            stored = self.store.read(lock_id)
+            assert stored is not None
+            self._written(who, lock, lock_id, stored.record, ttl_seconds)
+        return new
+
     def rewrite(self, who: Process, lock_id: str, version: object, record: bytes) -> object | None:
         lock = self._before(lock_id)
         new = self.store.rewrite(lock_id, version, record)

@@ -261,6 +261,16 @@ class Wire(LeaseStore):
             "swap", lambda: watch.swap(who, lock_id, version, record, ttl_seconds), hurry=False
         )
 
+    def take_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        watch, who = self._world.watch, self._process
+        return self._command(
+            "take over",
+            lambda: watch.take_over(who, lock_id, version, record, ttl_seconds),
+            hurry=False,
+        )
+
     def remove(self, lock_id: str, version: object) -> bool:
         watch, who = self._world.watch, self._process
         return self._command("remove", lambda: watch.remove(who, lock_id, version), hurry=False)

@@ -52,6 +52,7 @@ from userlock.lock.lease import (
     Held,
     Lease,
     Lost,
+    Priority,
     Released,
 )
 from userlock.lock.record import CHANGE, Record, done, joining
@@ -153,6 +154,8 @@ class LeaseProtocol:
     async def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
         """Take over a free record, if it is still as it was read.
 
+        An interactive claim lets those stay that have queued up since: none comes before it.
+
         Args:
             claim: the claim whose turn it is.
             record: as it was read; `record.free`.
@@ -160,10 +163,10 @@ class LeaseProtocol:
         """
         asked_at = self._clock.now()
         successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
+        interactive = claim.priority is Priority.INTERACTIVE
+        swap = self.store.atake_over if interactive else self.store.aswap
         try:
-            version = await self.store.aswap(
-                claim.lock_id, record.stored.version, successor, claim.ttl_seconds
-            )
+            version = await swap(claim.lock_id, record.stored.version, successor, claim.ttl_seconds)
         except StoreUnavailable as trouble:
             if not trouble.in_doubt:
                 raise

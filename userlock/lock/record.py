@@ -53,6 +53,9 @@ MOST_WAITERS = 200
 #: The entry that makes a new version of a record, and changes nothing else.
 CHANGE = b"\n#"
 
+#: Lines of waiters that have queued up, and nothing else.
+QUEUED = re.compile(rb"(?:\n\+[^\n]*)*").fullmatch
+
 _REST = rb"(.{0,%d})" % _MOST_LINE_BYTES
 #: A waiter's line: its mark, and what is copied to the next record: priority, token, begin of the
 #: wait, details.

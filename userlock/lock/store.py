@@ -267,6 +267,15 @@ class LeaseStore(abc.ABC):
         """
         return None
 
+    def take_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        """Swap as `swap` does. Waiters that have queued since that version may stay, behind it.
+
+        The version is that of `record` alone: it is refused if lines stayed behind it.
+        """
+        return self.swap(lock_id, version, record, ttl_seconds)
+
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         """Append as `append` does, and wake the waiter that is first in the queue then."""
         return self.append(lock_id, line)
@@ -299,6 +308,12 @@ class LeaseStore(abc.ABC):
     ) -> object | None:
         """Swap as `swap` does."""
         return self.swap(lock_id, version, record, ttl_seconds)
+
+    async def atake_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        """Swap as `take_over` does."""
+        return self.take_over(lock_id, version, record, ttl_seconds)
 
     async def aremove(self, lock_id: str, version: object) -> bool:
         """Remove as `remove` does."""

@@ -24,6 +24,11 @@ class WaitingStore(LeaseStore):
     ) -> object | None:
         return run(self.aswap, lock_id, version, record, ttl_seconds)
 
+    def take_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return run(self.atake_over, lock_id, version, record, ttl_seconds)
+
     def remove(self, lock_id: str, version: object) -> bool:
         return run(self.aremove, lock_id, version)
 
@@ -55,6 +60,11 @@ class WaitingStore(LeaseStore):
 
     @abc.abstractmethod
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None: ...
+
+    async def atake_over(
+        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return await self.aswap(lock_id, version, record, ttl_seconds)
 
     async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         return None

@@ -110,6 +110,18 @@ redis.call('set', KEYS[1], ARGV[3], 'px', ARGV[4])
 return 1
 """
 )
+# Waiters that have queued since stay behind it (`userlock.lock.record`); any other line refuses.
+_TAKE_OVER = Script(
+    f"""
+local size = redis.call('strlen', KEYS[1])
+if size < tonumber(ARGV[2]) or size > {_MOST_BYTES} then return 0 end
+if redis.call('getrange', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then return 0 end
+local later = redis.call('getrange', KEYS[1], ARGV[2], -1)
+if later:gsub('\\n%+[^\\n]*', '') ~= '' or #ARGV[3] + #later > {_MOST_BYTES} then return 0 end
+redis.call('set', KEYS[1], ARGV[3] .. later, 'px', ARGV[4])
+return 1
+"""
+)
 _REWRITE = Script(
     f"""{_COMPARE}
 local left = redis.call('pttl', KEYS[1])
@@ -287,11 +299,21 @@ class RedisStore(WaitingStore):
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
+        return await self._swap(_SWAP, lock_id, version, record, ttl_seconds)
+
+    async def atake_over(
+        self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
+    ) -> object | None:
+        return await self._swap(_TAKE_OVER, lock_id, version, record, ttl_seconds)
+
+    async def _swap(
+        self, script: Script, lock_id: str, version: _Version, record: bytes, ttl_seconds: float
+    ) -> object | None:
         key, (head, length) = self.key(lock_id), version
         value, new = _fresh(record)
         lifetime = b"%d" % _lifetime(ttl_seconds)
         done = await self.connections.exchange(
-            True, self._change, key, _SWAP, head, b"%d" % length, value, lifetime
+            True, self._change, key, script, head, b"%d" % length, value, lifetime
         )
         return new if done else None
 

@@ -189,10 +189,41 @@ class VerbContract(StoreContract):
             change(store, version)
             before = _read(store)
             assert store.swap("ann", version, b"swapped", 60) is None, f"swap took one of {name}"
+            assert store.take_over("ann", version, b"next", 60) is None, f"take_over, of {name}"
             assert _read(store).record == before.record, "a swap that was refused wrote"
             assert store.remove("ann", version) is False, f"remove took one of {name}"
             assert _read(store).record == before.record, "a remove that was refused did its work"
             assert store.remove("ann", before.version), "a refused change spent the version"
+
+    # --- take over --------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("since", "may_stay"),
+        [
+            ([], True),
+            ([b'\n+i 4f02 1.5 ["web-1/7","GET /"]'], True),
+            ([b"\n+i 4f02 1.5 []", b"\n+b 4f03 1.6 []"], True),
+            ([b"\n+i 4f02 1.5 []", b"\n= 4f02"], False),
+            ([b"\n= 4f01"], False),
+            ([b"\n~i 4f02 1.5 []"], False),
+            ([b"\n^ 4f02", b"\n+i 4f03 1.5 []"], False),
+        ],
+    )
+    def test_take_over_lets_those_stay_that_have_queued_up_since(
+        self, store: LeaseStore, since: list[bytes], may_stay: bool
+    ) -> None:
+        """Those alone: any other line may have changed whose turn it is."""
+        version = created(store.create("ann", b"first", 60))
+        for line in since:
+            store.append("ann", line)
+        new = store.take_over("ann", version, b"next", 60)
+        begin = b"first" if new is None else b"next"
+        assert _read(store).record == begin + b"".join(since)
+        assert may_stay or new is None
+        if not since:
+            assert store.swap("ann", new, b"last", 60) is not None
+        elif new is not None:
+            assert store.swap("ann", new, b"last", 60) is None, "it would lose those that stayed"
 
     # --- remove -----------------------------------------------------------------------------
 
