@@ -9,8 +9,9 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from redis.crc import key_slot
@@ -293,25 +294,124 @@ def test_redirections_that_lead_nowhere_end(redirection: bytes, says: str) -> No
 
 def _answered_by(answer: Callable[[bytes], bytes]) -> tuple[ClusterStore, int]:
     """Return a store whose one node answers in this way, and its port."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    node = _Scripted(answer)
+    store = _store_of([node])
+    weakref.finalize(store, node.listener.close)
+    return store, node.port
 
-    def serve(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            while command := connection.recv(65536):
-                connection.sendall(answer(command))
 
-    def accept() -> None:
+def _store_of(nodes: list[_Scripted]) -> ClusterStore:
+    seeds = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    store = open_store(f"redis+cluster://{seeds}?prefix=test{_PATIENT}")
+    assert isinstance(store, ClusterStore)
+    return store
+
+
+class _Scripted:
+    """A server that answers each command in some way, and hangs up for None."""
+
+    def __init__(self, answer: Callable[[bytes], bytes | None]) -> None:
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        #: Set when a connection has ended.
+        self.left = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    threading.Thread(target=accept, daemon=True).start()
-    port: int = listener.getsockname()[1]
-    store = open_store(f"redis+cluster://127.0.0.1:{port}?prefix=test{_PATIENT}")
-    assert isinstance(store, ClusterStore)
-    weakref.finalize(store, listener.close)
-    return store, port
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while (command := connection.recv(65536)) and (answer := self.answer(command)):
+                connection.sendall(answer)
+        self.left.set()
+
+
+class TestTheMap:
+    """Of two nodes: the first has all slots, until the map says something else."""
+
+    @pytest.fixture
+    def there(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Self]:
+        monkeypatch.setattr("random.shuffle", lambda nodes: None)
+        self.asked: list[int] = []
+        self.dead: set[int] = set()
+        self.moved = False
+        self.nodes = [_Scripted(partial(self.answer, number)) for number in (0, 1)]
+        self.named = list(self.nodes)
+        self.store = _store_of(self.nodes)
+        self.connections = self.store.connections
+        with contextlib.closing(self.store):
+            yield self
+        for node in self.nodes:
+            node.listener.close()
+
+    def answer(self, number: int, command: bytes) -> bytes | None:
+        if b"SLOTS" in command:
+            self.asked.append(number)
+        if number in self.dead:
+            return None
+        if b"SLOTS" not in command:
+            moved = self.moved and number == 0
+            return b"-MOVED 1 127.0.0.1:%d\r\n" % self.nodes[1].port if moved else b"$-1\r\n"
+        addresses = b"".join(_node(node.port) for node in self.named)
+        return b"*1\r\n*%d\r\n:0\r\n:16383\r\n%b" % (2 + len(self.named), addresses)
+
+    def read(self) -> None:
+        """Read a record, after so long that the map may be asked for."""
+        self.connections._refresh_at = 0.0
+        assert self.store.read("ann") is None
+
+    def test_it_is_asked_for_once(self, there: Self) -> None:
+        for _ in range(5):
+            there.read()
+        assert there.asked == [0]
+
+    def test_after_a_failure_another_node_tells_it(self, there: Self) -> None:
+        there.read()
+        there.dead.add(0)
+        with pytest.raises(StoreUnavailable):
+            there.read()
+        there.named.reverse()  # the second one was promoted
+        there.read()
+        assert there.asked == [0, 1]
+
+    def test_a_node_that_takes_slots_over_tells_it(self, there: Self) -> None:
+        there.read()
+        there.moved = True
+        there.read()
+        assert there.asked == [0, 1]
+
+    def test_a_seed_that_is_no_node_any_more_is_asked_last(self, there: Self) -> None:
+        there.named.remove(there.nodes[0])
+        there.read()
+        there.connections._known = False
+        run(there.connections._refresh)
+        assert there.asked == [0, 1]
+
+    def test_a_node_that_works_again_is_asked_for_no_map(self, there: Self) -> None:
+        there.read()
+        there.dead.add(0)
+        with pytest.raises(StoreUnavailable):
+            there.read()
+        there.dead.clear()
+        for _ in range(5):
+            there.read()
+        assert there.asked == [0, 1]
+
+    def test_a_node_that_has_left_is_let_go(self, there: Self) -> None:
+        third = _Scripted(partial(there.answer, 2))
+        there.named = [third]
+        there.read()
+        there.named = there.nodes
+        there.connections._known = False
+        run(there.connections._refresh)
+        assert third.left.wait(10), "a connection to it stays open"
+        third.listener.close()
+        assert len(there.connections._nodes) == 2
 
 
 # --- replicas -----------------------------------------------------------------------------------
