@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.lock_machine import LockMachine
+from tests.simulation.keeping import KeepingStore
 from userlock.lock import queue, record
 from userlock.lock.lease import RELEASED, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
@@ -27,16 +28,26 @@ _SETTINGS = settings(
 )
 
 
-def test_any_interleaving() -> None:
+def _machine(store: type[MemoryStore]) -> type[LockMachine]:
+    class Machine(LockMachine):
+        def make_store(self, clock: ManualClock) -> MemoryStore:
+            return store(clock=clock)
+
+    return Machine
+
+
+@pytest.mark.parametrize("store", [MemoryStore, KeepingStore])
+def test_any_interleaving(store: type[MemoryStore]) -> None:
     run_state_machine_as_test(
-        LockMachine, settings=settings(_SETTINGS, max_examples=40, stateful_step_count=40)
+        _machine(store), settings=settings(_SETTINGS, max_examples=40, stateful_step_count=40)
     )
 
 
 @pytest.mark.long
-def test_many_more_interleavings() -> None:
+@pytest.mark.parametrize("store", [MemoryStore, KeepingStore])
+def test_many_more_interleavings(store: type[MemoryStore]) -> None:
     run_state_machine_as_test(
-        LockMachine, settings=settings(_SETTINGS, max_examples=400, stateful_step_count=60)
+        _machine(store), settings=settings(_SETTINGS, max_examples=400, stateful_step_count=60)
     )
 
 
@@ -70,18 +81,14 @@ class _TakesOverAnything(MemoryStore):
         return None if stored is None else self.swap(lock_id, stored.version, record, ttl_seconds)
 
 
-class _TakesOverForBatch(MemoryStore):
-    swap = MemoryStore.take_over
+class _TakesOverForBatch(KeepingStore):
+    swap = KeepingStore.take_over
 
 
 def _find_a_violation(store: type[MemoryStore], what: str) -> None:
-    class Machine(LockMachine):
-        def make_store(self, clock: ManualClock) -> MemoryStore:
-            return store(clock=clock)
-
     with pytest.raises(AssertionError, match=what):
         run_state_machine_as_test(
-            Machine,
+            _machine(store),
             settings=settings(
                 _SETTINGS,
                 max_examples=2000,

@@ -445,8 +445,8 @@ class LeaseProtocol:
     async def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
         """Return a new lease that ends `ttl_seconds` from now, if this one is still ours.
 
-        One round trip if nobody has come to wait. A lease that is over by the
-        holder's clock is not revived.
+        One round trip if nobody has come to wait, on Redis in any case. A lease
+        that is over by the holder's clock is not revived.
         """
         version, record, contended = lease.version, lease.record, lease.contended
         for _ in range(MOST_SWAPS):
@@ -455,7 +455,7 @@ class LeaseProtocol:
                 return self._lost(lease, None)
             if version is not None:
                 try:
-                    new = await self.store.aswap(lease.lock_id, version, record, ttl_seconds)
+                    new = await self.store.atake_over(lease.lock_id, version, record, ttl_seconds)
                 except StoreUnavailable as trouble:
                     await self._try_others(trouble, lease.lock_id)
                     raise

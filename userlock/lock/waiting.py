@@ -67,13 +67,22 @@ class Attempt:
         settled: whether it has left nothing behind, or is over.
     """
 
-    attempts = 1
-    blocked_by = ""
-    holder: Holder | None = None
-    joined = False
-    taken: Lease | None = None
-    unsettled = True
-    settled = False
+    __slots__ = (
+        "_clock",
+        "admission",
+        "attempts",
+        "blocked_by",
+        "claim",
+        "holder",
+        "joined",
+        "listeners",
+        "max_waiting",
+        "settled",
+        "started",
+        "taken",
+        "unsettled",
+        "wait_seconds",
+    )
 
     def __init__(
         self,
@@ -90,6 +99,13 @@ class Attempt:
         self.admission = admission
         self.max_waiting = max_waiting
         self.started = clock.now()
+        self.attempts = 1
+        self.blocked_by = ""
+        self.holder: Holder | None = None
+        self.joined = False
+        self.taken: Lease | None = None
+        self.unsettled = True
+        self.settled = False
         self._clock = clock
 
     @property

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.record import QUEUED, Record
+from userlock.lock.record import Record
 from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
@@ -35,12 +35,9 @@ _Answer = TypeVar("_Answer")
 
 
 class _Entry(NamedTuple):
-    """A record. `lengths`: of its versions since it was put there as a whole."""
-
     record: bytes
     version: int
     lapses_at: float
-    lengths: dict[object, int]
 
 
 class _Fault(enum.Enum):
@@ -115,21 +112,6 @@ class MemoryStore(LeaseStore):
         def do() -> int | None:
             known = self._entry_of(lock_id, version)
             return self._put(lock_id, record, ttl_seconds) if known else None
-
-        return self._carry_out("swap", do)
-
-    def take_over(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> int | None:
-        def do() -> int | None:
-            entry = self._entry(lock_id)
-            length = None if entry is None else entry.lengths.get(version)
-            if entry is None or length is None or not QUEUED(later := entry.record[length:]):
-                return None
-            new = self._put(lock_id, record, ttl_seconds)
-            if later:
-                self._replace(lock_id, self._entries[lock_id], record + later)
-            return new
 
         return self._carry_out("swap", do)
 
@@ -275,15 +257,11 @@ class MemoryStore(LeaseStore):
 
     def _put(self, lock_id: str, record: bytes, ttl_seconds: float) -> int:
         version = next(self._versions)
-        lapses_at = self.clock.now() + ttl_seconds
-        self._entries[lock_id] = _Entry(record, version, lapses_at, {version: len(record)})
+        self._entries[lock_id] = _Entry(record, version, self.clock.now() + ttl_seconds)
         return version
 
     def _replace(self, lock_id: str, entry: _Entry, record: bytes) -> _Entry:
-        version = next(self._versions)
-        appended = record.startswith(entry.record)
-        lengths = {**(entry.lengths if appended else {}), version: len(record)}
-        entry = self._entries[lock_id] = _Entry(record, version, entry.lapses_at, lengths)
+        entry = self._entries[lock_id] = _Entry(record, next(self._versions), entry.lapses_at)
         return entry
 
     def _stored(self, entry: _Entry | None) -> Stored | None:
