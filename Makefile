@@ -30,6 +30,7 @@ PYTEST := $(VENV)/bin/pytest -q
 # whole stacks measure times, and run alone.
 BOTH := -n 2 --dist worksteal
 LIBRARY := $(addprefix tests/unit/,constraints lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
+PAGES := $(addprefix tests/browser/test_,documentation.py pages.py)
 CHAOS := $(addprefix tests/system/test_,chaos.py dockerfile.py installed.py lab.py) \
 	$(addprefix tests/faults/,idempotency test_hostile.py)
 # Of the fault trials: one of each other kind of store, the unchanged library, four rules disabled.
@@ -51,12 +52,12 @@ run: $(VENV)/.ready-run
 test: $(VENV)/.ready-dev servers check types test-rest spec
 
 .PHONY: test-some
-test-some: $(VENV)/.ready-dev servers test-oldest
+test-some: $(VENV)/.ready-dev servers test-pages test-oldest
 	$(PYTEST) $(BOTH) -m 'slow and not long' tests/system/test_chaos.py -k '$(TRIALS)'
 	@TESTS="$(LIBRARY) tests/contract/ndb" tools/test-pythons.sh 3.13
 
 .PHONY: test-all
-test-all: $(VENV)/.ready-dev servers test-slow test-oldest test-pythons
+test-all: $(VENV)/.ready-dev servers test-pages test-slow test-oldest test-pythons
 
 # --- parts --------------------------------------------------------------------------------
 
@@ -91,7 +92,12 @@ test-around: $(VENV)/.ready-dev
 # All that `test-library` leaves: real servers, official clients, faults, a browser as well.
 .PHONY: test-rest
 test-rest: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow and not long' tests $(LIBRARY:%=--ignore=%)
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests $(LIBRARY:%=--ignore=%) $(PAGES:%=--ignore=%)
+
+# Each page of the site and of the documentation in a browser.
+.PHONY: test-pages
+test-pages: $(VENV)/.ready-dev
+	$(PYTEST) $(BOTH) -m 'not slow and not long' $(PAGES)
 
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev
