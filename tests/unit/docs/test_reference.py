@@ -218,7 +218,7 @@ def listed(after: str) -> dict[str, Option]:
     items = CONFIGURATION.split(after, 1)[1].split("\n- ", 1)[1].split("\n\n", 1)[0].split("\n- ")
     found = {}
     for item in items:
-        head = re.match(r"((?:`[^`]+`(?:, )?)+)(?: \((.*?)\))?:\s", item)
+        head = re.match(r"((?:`[^`]+`(?:,\s+)?)+)(?: \((.*?)\))?:\s", item)
         assert head is not None, item
         for name, default in re.findall(r"`([\w-]+)=?([^`]*)`", head[1]):
             found[name] = Option(default, head[2] or "")
@@ -328,11 +328,11 @@ def test_options_of_addresses() -> None:
 
 
 def test_options_of_pytest(pytestconfig: pytest.Config) -> None:
-    options = listed("Options of pytest")
-    for name in options:
-        if name.startswith("--"):
-            pytestconfig.getoption(name)
-        else:
-            pytestconfig.getini(name)
+    """The guides have them."""
+    guides = Page("docs/adoption.md").text + Page("docs/testing.md").text
     ours = {name for name in pytestconfig._parser._inidict if name.startswith("userlock_")}
-    assert {name for name in options if not name.startswith("--")} == ours
+    assert ours == set(re.findall(r"^(userlock_\w+) = ", guides, re.MULTILINE))
+    options = set(re.findall(r"--(userlock-[a-z-]+)", guides))
+    assert options == {"userlock-baseline", "userlock-baseline-write", "userlock-report"}
+    for name in options:
+        pytestconfig.getoption(f"--{name}")
