@@ -100,6 +100,7 @@ def main(arguments: list[str]) -> None:
             for name, outcomes in found.items()
         }
         print(*table(run), sep="\n")
+        print(*(f"- {each.name}: {each.options}" for each in CONTESTANTS), sep="\n")
     unseen = [
         str(number)
         for number, outcome in play(CONTROL, options.python, hands_on=False, only=only).items()

@@ -1,5 +1,5 @@
 # A site on Cloud Run as ../cloudrun has it, from an empty project: network, Memorystore for Valkey,
-# accounts with their roles, Datastore, the outbox's queue and relay, the service.
+# accounts with their roles, Datastore, the outbox's queue and relay, the service, the operator's job.
 # It has been checked without a cloud only.
 #
 #   terraform init
@@ -29,6 +29,8 @@ locals {
   site   = "https://${var.name}-${data.google_project.this.number}.${var.region}.run.app"
   prefix = "${var.name}-production"
   valkey = google_memorystore_instance.locks.endpoints[0].connections[0].psc_auto_connection[0]
+  store  = "valkey://${local.valkey.ip_address}:${local.valkey.port}/0?prefix=${local.prefix}"
+  queue  = "cloudtasks://${var.project}/${var.region}/${google_cloud_tasks_queue.jobs.name}?target=${local.site}&service_account=${google_service_account.jobs.email}"
   apis = [
     "cloudscheduler.googleapis.com",
     "cloudtasks.googleapis.com",
@@ -240,9 +242,9 @@ resource "google_cloud_run_v2_service" "site" {
       dynamic "env" {
         for_each = {
           USERLOCK_REQUEST_SECONDS    = tostring(var.timeout_seconds)
-          USERLOCK_STORE              = "valkey://${local.valkey.ip_address}:${local.valkey.port}/0?prefix=${local.prefix}"
+          USERLOCK_STORE              = local.store
           USERLOCK_FALLBACK           = "datastore://${var.project}?prefix=${local.prefix}"
-          USERLOCK_QUEUE              = "cloudtasks://${var.project}/${var.region}/${google_cloud_tasks_queue.jobs.name}?target=${local.site}&service_account=${google_service_account.jobs.email}"
+          USERLOCK_QUEUE              = local.queue
           OTEL_SERVICE_NAME           = var.name
           OTEL_RESOURCE_ATTRIBUTES    = "gcp.project_id=${var.project},cloud.region=${var.region},cloud.platform=gcp_cloud_run"
           OTEL_EXPORTER_OTLP_ENDPOINT = "https://telemetry.googleapis.com"
@@ -271,4 +273,45 @@ resource "google_cloud_run_v2_service" "site" {
     google_secret_manager_secret_iam_member.app,
     google_secret_manager_secret_version.session_key,
   ]
+}
+
+# --- operator ---------------------------------------------------------------------------------
+
+# Runs a command of `userlock` in the network, and logs its output:
+#   gcloud run jobs execute operate --region=REGION --wait --args=holder,ann
+resource "google_cloud_run_v2_job" "operate" {
+  name                = "operate"
+  location            = var.region
+  deletion_protection = false
+
+  template {
+    template {
+      service_account = google_service_account.app.email
+      max_retries     = 0 # an answer of "no" is an answer
+      vpc_access {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = google_compute_network.site.id
+          subnetwork = google_compute_subnetwork.site.id
+        }
+      }
+      containers {
+        image   = var.image
+        command = ["userlock"]
+        args    = ["doctor", "--quiet"]
+        dynamic "env" {
+          for_each = {
+            USERLOCK_APP   = "main:app"
+            USERLOCK_QUEUE = local.queue
+            USERLOCK_STORE = local.store
+          }
+          content {
+            name  = env.key
+            value = env.value
+          }
+        }
+      }
+    }
+  }
+  depends_on = [google_project_iam_member.app]
 }

@@ -5,5 +5,5 @@ output "site" {
 
 output "store" {
   description = "USERLOCK_STORE, for `userlock doctor` on a machine in the network."
-  value       = "valkey://${local.valkey.ip_address}:${local.valkey.port}/0?prefix=${local.prefix}"
+  value       = local.store
 }

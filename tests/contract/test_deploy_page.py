@@ -323,21 +323,6 @@ def test_each_command_of_the_run_book_works(block: Any, own_memcached: Memcached
         assert "POST /answers" in outcome.out
 
 
-def test_the_alerts_are_about_metrics_that_there_are() -> None:
-    source = (ROOT / "userlock/contrib/opentelemetry.py").read_text()
-    section = OPERATE.text.split("## Alerts\n")[1].split("\n## ")[0]
-    named = set(re.findall(r"`(userlock\.[a-z_.]+)`", section)) - {
-        "userlock.contrib.opentelemetry.instrument"
-    }
-    there = set(re.findall(r'"(userlock\.[a-z_.]+)"', source))
-    assert named <= there
-    instruments = {name for name in there if f'"{name}",' in source and "priority" not in name}
-    assert {"userlock.acquisitions", "userlock.wait.duration"} <= named & instruments
-    outcomes = set(re.findall(r'"([a-z_]+)"', section))
-    assert outcomes
-    assert all(f'"{outcome}"' in source for outcome in outcomes)
-
-
 @pytest.mark.long
 def test_the_figures_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     table = PAGE.text.split("\n| users |")[1].split("\n\n")[0].splitlines()

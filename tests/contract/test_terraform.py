@@ -6,7 +6,9 @@ The fields of Google's provider are not checked: it cannot be had here.
 from __future__ import annotations
 
 import graphlib
+import json
 import re
+import shlex
 import shutil
 import subprocess
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import yaml
 
 import userlock
-from tests.documents import ROOT
+from tests.documents import ROOT, Page
 from tests.system.examples import FILLED, fill
 from userlock.outbox.engines.cloudtasks import parse
 
@@ -106,22 +108,34 @@ VALUES = {
 }
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of the service, filled in."""
-    (block,) = re.findall(r"for_each = \{\n(.*?)\n        \}", TEXT, re.S)
-    pairs = dict(re.findall(r"^ +(\w+) += (.+)$", block, re.M))
-    expressions = {name: value for name, value in pairs.items() if '"' not in value}
-    assert expressions == {
-        "USERLOCK_REQUEST_SECONDS": "tostring(var.timeout_seconds)",
-        "OTEL_SERVICE_NAME": "var.name",
+def resource(kind: str) -> str:
+    """Return the body of the only resource of a kind."""
+    (found,) = (body for block, first, _, body in BLOCK.findall(TEXT) if first == kind)
+    return str(found)
+
+
+def local_value(name: str) -> str:
+    """Return a text of the module, filled in."""
+    (values,) = LOCALS.findall(TEXT)
+    (text,) = re.findall(rf'^  {name} += "(.+)"$', values, re.M)
+    return re.sub(r"\$\{([\w.]+)\}", lambda found: VALUES[found[1]], text)
+
+
+def environment(kind: str) -> dict[str, str]:
+    """Return the environment of a service or job, filled in."""
+    values = {
+        **VALUES,
+        "local.store": local_value("store"),
+        "local.queue": local_value("queue"),
+        "tostring(var.timeout_seconds)": default("timeout_seconds"),
     }
-    texts = {name: value.strip('"') for name, value in pairs.items() if '"' in value}
-    filled = {
-        name: re.sub(r"\$\{([\w.]+)\}", lambda found: VALUES[found[1]], value)
-        for name, value in texts.items()
+    (block,) = re.findall(r"for_each = \{\n(.*?)\n +\}", resource(kind), re.S)
+    return {
+        name: re.sub(r"\$\{([\w.]+)\}", lambda found: values[found[1]], value.strip('"'))
+        if '"' in value
+        else values[value]
+        for name, value in re.findall(r"^ +(\w+) += (.+)$", block, re.M)
     }
-    return {**filled, "USERLOCK_REQUEST_SECONDS": default("timeout_seconds"),
-            "OTEL_SERVICE_NAME": default("name")}  # fmt: skip
 
 
 def default(variable: str) -> str:
@@ -139,17 +153,47 @@ def container() -> Any:
 
 def test_the_service_is_that_of_the_example() -> None:
     spec, expected = container()
-    store = environment()["USERLOCK_STORE"]
+    found = environment("google_cloud_run_v2_service")
+    store = found["USERLOCK_STORE"]
     same = {**expected, "USERLOCK_STORE": store}
     assert same.pop("SECRET_KEY") is None
     assert 'name = "SECRET_KEY"' in TEXT
-    assert environment() == same
+    assert found == same
     assert store == expected["USERLOCK_STORE"].replace("redis://", "valkey://")
     assert default("threads") == str(spec["containerConcurrency"])
     userlock.LockService.from_url(store).close()
-    address = parse(environment()["USERLOCK_QUEUE"])
+    address = parse(found["USERLOCK_QUEUE"])
     assert 'uri         = "${local.site}/userlock/relay"' in TEXT
     assert address.audience.replace(VALUES["local.site"], "${local.site}") in TEXT
+
+
+def test_the_operator_s_job_is_that_of_the_page() -> None:
+    """The command that docs/deploy.md deploys, which runs those of docs/operate.md."""
+    (block,) = (
+        block.text.replace("\\\n", "")
+        for block in Page("docs/deploy.md").blocks
+        if "gcloud run jobs deploy" in block.text
+    )
+    (command,) = re.findall(r"^gcloud run jobs deploy .*$", block, re.M)
+    name, *options = shlex.split(command)[4:]
+    said = dict(each.removeprefix("--").split("=", 1) for each in options)
+    job = resource("google_cloud_run_v2_job")
+    assert f'"{name}"' in job
+    assert f"jobs execute {name} " in Page("docs/operate.md").text
+    assert re.findall(r"max_retries += (\d+)", job) == [said["max-retries"]]
+    for option in ("command", "args"):
+        (listed,) = re.findall(rf"{option} += (\[.*\])", job)
+        assert json.loads(listed) == said[option].split(",")
+    (egress,) = re.findall(r'egress = "(\w+)"', job)
+    assert egress.lower().replace("_", "-") == said["vpc-egress"]
+    env = environment("google_cloud_run_v2_job")
+    assert set(env) == set(re.findall(r"\b(USERLOCK_\w+)=", block))
+    assert f"USERLOCK_APP={env['USERLOCK_APP']}," in block
+    service = environment("google_cloud_run_v2_service")
+    assert {each: env[each] for each in env.keys() & service.keys()} == {
+        each: service[each] for each in ("USERLOCK_QUEUE", "USERLOCK_STORE")
+    }
+    assert (CLOUD_RUN / f"{env['USERLOCK_APP'].split(':')[0]}.py").is_file()
 
 
 def test_queue_and_roles_are_those_of_the_script() -> None:

@@ -91,7 +91,7 @@ class Tree:
         name: part of stored data; by default the root's kind.
         batch: the entities that are deleted in one transaction, while others wait for the lock.
         keep_days: when Datastore's TTL policy on `UserLockDeletion.expire_at` may remove the row
-            of a finished deletion; None: never.
+            of a finished deletion, which counts as removed from then on; None: never.
         clock: for all times.
 
     Raises:

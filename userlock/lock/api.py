@@ -237,12 +237,12 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
 
     Args:
         lock_id: the lock: a non-empty string (or int), normally the user's id.
-        wait_timeout: longest wait in seconds, 0 to try once; by default 10 for interactive
-            requests and 60 for batch.
-        lock_timeout: length of the lease in seconds, by default 60, or as long as the platform
-            lets a request run (`LockPolicy.of_platform`). A crashed holder keeps others out for
-            this long, and until the server's clock shows it: with memcached one to three seconds
-            more as a rule, five at most, with other stores up to two.
+        wait_timeout: longest wait in seconds, from 0 (try once) to 86,400; by default 10 for
+            interactive requests and 60 for batch.
+        lock_timeout: length of the lease in seconds, below 30 days; by default 60, or as long as
+            the platform lets a request run (`LockPolicy.of_platform`). A crashed holder keeps
+            others out for this long, and until the server's clock shows it: with memcached one to
+            three seconds more as a rule, five at most, with other stores up to two.
         priority: `interactive` or `batch`; by default the scope's.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
             renewed in the background for as long as the lock is held. By default as configured.

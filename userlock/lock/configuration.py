@@ -70,7 +70,7 @@ def default_service() -> LockService:
         raise NoService(
             "no lock service is configured: call "
             "userlock.configure(service=userlock.LockService.from_url("
-            "'memcache://127.0.0.1:11211')) once at start-up, or use "
-            "userlock.contrib.flask.UserLock(app, …)"
+            "'memcache://127.0.0.1:11211')) once at start-up. That of a web integration serves "
+            "its requests; those of Flask and Django end before a streamed response runs"
         )
     return defaults.service

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import override_settings
+from django.urls import path
 
 import userlock
 from tests.contract.web.djangos import django_client
 from tests.contract.web.sites import site
 from userlock.contrib.django import UserLockMiddleware
 from userlock.errors import PutWithoutLock
+from userlock.lock.configuration import defaults
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -36,3 +39,43 @@ def test_a_setting_that_makes_no_sense(wrong: dict[str, Any]) -> None:
         pytest.raises(ImproperlyConfigured, match="USERLOCK: "),
     ):
         UserLockMiddleware(lambda request: HttpResponse())
+
+
+def take_for_a_block() -> None:
+    with userlock.global_lock("ann"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("take", "error"),
+    [
+        (lambda: userlock.acquire_lock("ann"), userlock.NoScope),
+        (take_for_a_block, userlock.NoService),
+    ],
+    ids=["until-the-scope-ends", "for-a-block"],
+)
+def test_a_stream_that_needs_a_scope_is_told_where_it_is(
+    service: userlock.LockService,
+    take: Callable[[], object],
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(defaults, "service", None)
+
+    def stream(request: HttpRequest) -> StreamingHttpResponse:
+        def steps() -> Iterator[bytes]:
+            yield b"begin"
+            take()
+
+        take()  # here there is one
+        return StreamingHttpResponse(steps())
+
+    urls = (path("", stream),)
+    names = ["userlock.contrib.django.UserLockMiddleware"]
+    with django_client(
+        ROOT_URLCONF=urls, MIDDLEWARE=names, USERLOCK={"service": service}
+    ) as client:
+        answer = client.get("/")
+        assert answer.status_code == 200
+        with pytest.raises(error, match=r"Flask\s+and\s+Django\s+end"):
+            b"".join(answer)

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import logging
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -112,17 +113,12 @@ def bases_of(tree: str) -> dict[str, str]:
 
 
 def test_the_tree_of_errors_is_the_one_of_the_classes() -> None:
-    drawn = Page("docs/reference/errors.md").blocks[0].text
-    assert bases_of(drawn) == {
+    """The page shows it: the docstring of the module."""
+    assert "userlock.errors" in SHOWN
+    drawn = (userlock.errors.__doc__ or "").split("\n    UserLockError\n")[1].split("\n\n")[0]
+    assert bases_of("UserLockError\n" + textwrap.dedent(drawn)) == {
         name: getattr(userlock, name).__bases__[0].__name__ for name in ERRORS
     }
-
-
-def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
-    """There with a few words for each."""
-    drawn = Page("docs/reference/errors.md").blocks[0].text.splitlines()
-    said = (userlock.errors.__doc__ or "").split("    UserLockError\n")[1].split("\n\n")[0]
-    assert drawn[1:] == [re.split(r"(?<=\w)  ", line[4:])[0] for line in said.splitlines()]
 
 
 def test_each_attribute_of_an_error_is_documented() -> None:
@@ -177,12 +173,14 @@ def levels(kind: type[Event]) -> set[str]:
     return {logging.getLevelName(line[0]) for line in lines if line is not None}
 
 
-def test_each_event_is_in_the_table_with_its_levels() -> None:
-    table = Page("docs/reference/errors.md").text
-    for kind in EVENTS:
-        row = re.search(rf"^\| `{kind.__name__}` \| (.*?) \|", table, re.MULTILINE)
-        assert row is not None, kind
-        assert set(re.findall(r"\b[A-Z]{4,}\b", row[1])) == levels(kind), kind
+def test_each_event_is_listed_with_its_levels() -> None:
+    text = Page("docs/reference/errors.md").text.split("They are logged as\n")[1]
+    listed = {
+        name: set(re.findall(r"\b[A-Z]{4,}\b", said))
+        for said, names in re.findall(r"^- (.+): (`.+`)$", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == {kind.__name__: levels(kind) for kind in EVENTS}
 
 
 PAGE = Page("docs/reference/errors.md")
@@ -220,7 +218,7 @@ def listed(after: str) -> dict[str, Option]:
     items = CONFIGURATION.split(after, 1)[1].split("\n- ", 1)[1].split("\n\n", 1)[0].split("\n- ")
     found = {}
     for item in items:
-        head = re.match(r"((?:`[^`]+`(?:, )?)+)(?: \((.*?)\))?:\s", item)
+        head = re.match(r"((?:`[^`]+`(?:,\s+)?)+)(?: \((.*?)\))?:\s", item)
         assert head is not None, item
         for name, default in re.findall(r"`([\w-]+)=?([^`]*)`", head[1]):
             found[name] = Option(default, head[2] or "")
@@ -261,12 +259,8 @@ def said(default: Any) -> str:
 @pytest.mark.parametrize(
     ("after", "call", "without"),
     [
-        ("`userlock.scope`", userlock.scope, ()),
-        ("`userlock.global_lock`", userlock.global_lock, ("lock_id",)),
         ("`userlock.LockService.from_url`", userlock.LockService.from_url, ("url",)),
         ("### Policy: `userlock.LockPolicy`", userlock.LockPolicy, ()),
-        ("`userlock.PriorityPolicy`:", userlock.PriorityPolicy, ()),
-        ("`userlock.Polling`:", userlock.Polling, ()),
         ("## Web integrations", flask.UserLock, ("app",)),
     ],
 )
@@ -288,10 +282,21 @@ def test_all_verbs_take_the_same_options() -> None:
     assert parameters(userlock.acquire_lock, "lock_id") == expected
 
 
-def test_further_options_of_the_service() -> None:
-    from_url = parameters(userlock.LockService.from_url)
-    expected = parameters(userlock.LockService, "store", *from_url)
-    assert set(listed("some for tests and embedding")) == set(expected)
+@pytest.mark.parametrize(
+    "call",
+    [userlock.scope, userlock.global_lock, userlock.LockService, userlock.PriorityPolicy],
+    ids=lambda call: call.__name__,
+)
+def test_the_docstring_has_the_options_that_the_page_leaves_to_it(call: Any) -> None:
+    said = " ".join((call.__doc__ or "", getattr(call.__init__, "__doc__", None) or ""))
+    documented = set(re.findall(r"^ +(\w+): ", said, re.MULTILINE))
+    assert parameters(call).keys() - documented == set()
+
+
+def test_the_page_has_the_defaults_of_a_priority() -> None:
+    words = " ".join(CONFIGURATION.split())
+    for name, default in parameters(userlock.PriorityPolicy, "polling").items():
+        assert f"`{name}={said(default)}`" in words
 
 
 def test_the_integrations_take_the_same_options() -> None:
@@ -323,11 +328,11 @@ def test_options_of_addresses() -> None:
 
 
 def test_options_of_pytest(pytestconfig: pytest.Config) -> None:
-    options = listed("Options of pytest")
-    for name in options:
-        if name.startswith("--"):
-            pytestconfig.getoption(name)
-        else:
-            pytestconfig.getini(name)
+    """The guides have them."""
+    guides = Page("docs/adoption.md").text + Page("docs/testing.md").text
     ours = {name for name in pytestconfig._parser._inidict if name.startswith("userlock_")}
-    assert {name for name in options if not name.startswith("--")} == ours
+    assert ours == set(re.findall(r"^(userlock_\w+) = ", guides, re.MULTILINE))
+    options = set(re.findall(r"--(userlock-[a-z-]+)", guides))
+    assert options == {"userlock-baseline", "userlock-baseline-write", "userlock-report"}
+    for name in options:
+        pytestconfig.getoption(f"--{name}")

@@ -24,15 +24,6 @@ MYPY = PAGE.take("toml", "google.cloud")
 WARNINGS = PAGE.take("python", "userlock.configure")
 
 
-def first_column(after: str) -> set[str]:
-    """Return the code in the first column of the table below a heading."""
-    table = PAGE.text.split(after, 1)[1].split("\n\n|", 1)[1].split("\n\n", 1)[0]
-    cells = [
-        line.split("|")[0 if index == 0 else 1] for index, line in enumerate(table.split("\n"))
-    ]
-    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-
-
 def test_each_policy_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
@@ -72,16 +63,6 @@ def test_values_are_checked_before_anything_is_sent(
     with client.context(), userlock.global_lock("ann"), pytest.raises(Exception, match=text):
         names["Subscription"](id="ann", **{**good, **values}).put()
     assert names["Subscription"](**good).email == "ann@example.com"
-
-
-def test_each_policy_is_in_its_table() -> None:
-    all_policies = {
-        name
-        for name, value in vars(userlock.WritePolicy).items()
-        if isinstance(value, userlock.WritePolicy)
-    }
-    listed = first_column("## Policies")
-    assert all_policies | {'unsafe("why")'} == {name for name in listed if "…" not in name}
 
 
 def test_each_violation_has_its_fix() -> None:

@@ -20,7 +20,6 @@ _PLACE = re.compile(r"(<!-- table: situations -->\n).*?(<!-- end -->)", re.DOTAL
 _BY_NAME = {
     "put": next(way for way in WAYS_OUT if way.write is writes.put),
     "delete": next(way for way in WAYS_OUT if way.write is writes.delete),
-    "thread": next(way for way in WAYS_OUT if way.write is writes.put_from_a_thread),
 }
 
 #: Columns of the table of situations: a heading, how the entity is read, how it is written.
@@ -28,7 +27,6 @@ _COLUMNS: tuple[tuple[str, Gives, WayOut], ...] = (
     ("put of the entity", Gives.WHOLE, _BY_NAME["put"]),
     ("put of an entity read under no lock", Gives.UNLOCKED, _BY_NAME["put"]),
     ("put of a new object", Gives.NEW, _BY_NAME["put"]),
-    ("put from another thread", Gives.WHOLE, _BY_NAME["thread"]),
     ("delete", Gives.WHOLE, _BY_NAME["delete"]),
 )
 _OF_A_PART = Gives.PARTIAL, _BY_NAME["put"]
@@ -79,8 +77,9 @@ def _example(gives: Gives, situation: Situation) -> WayIn | None:
 
 def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     headings = tuple(headings)
-    lines = [headings, tuple("---" for _ in headings), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    rule = f"|{'---|' * len(headings)}\n"
+    head, *body = (f"| {' | '.join(line)} |\n" for line in (headings, *rows))
+    return "".join((head, rule, *body))
 
 
 def filled(text: str) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import flask
 import pytest
 from google.cloud import ndb
 
+import userlock
 from tests.contract.outbox.test_outbox_page import PAGE
+from userlock.contrib.flask import UserLock
+from userlock.outbox import Outbox
 from userlock.outbox.engines.cloudtasks import parse
 
-SITE = PAGE.take("python", "import flask")
+SITE = PAGE.take("python", "cloudtasks://")
 CALLERS = PAGE.take("python", "SharedSecret")
 GCLOUD = PAGE.take("sh", "gcloud")
 WORKER = PAGE.take("sh", "rq worker")
@@ -21,7 +25,14 @@ CONTRACT = PAGE.take("python", "EngineContract")
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.delenv("CLOUD_TASKS_EMULATOR_HOST", raising=False)
-    return SITE.run({"__name__": "shop"})
+    names = {
+        "app": flask.Flask("shop"),
+        "ndb": ndb,
+        "Outbox": Outbox,
+        "UserLock": UserLock,
+        "service": userlock.LockService.from_url("memory://"),
+    }
+    return SITE.run(names)
 
 
 def test_the_site_lets_nobody_in_without_a_token(site: dict[str, Any]) -> None:
@@ -35,8 +46,6 @@ def test_the_site_lets_nobody_in_without_a_token(site: dict[str, Any]) -> None:
 def test_another_caller(
     site: dict[str, Any], ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import flask
-
     monkeypatch.setenv("RELAY_SECRET", "correct-horse-battery-staple")
     app = flask.Flask("shop")
     CALLERS.run({**site, "app": app})
