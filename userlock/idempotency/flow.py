@@ -11,7 +11,6 @@ charge: stored if token a ─────▶ refused: `FlowTakenOver`
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import hashlib
 import json
@@ -33,7 +32,7 @@ from userlock.errors import (
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.request import Request
-from userlock.idempotency.rows import MOST_BYTES, points_in
+from userlock.idempotency.rows import MOST_BYTES, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
@@ -125,8 +124,8 @@ class Flow:
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
         self._row: Any = row if stored else None
-        #: Until it is stored. Each commit writes a copy: one that fails leaves it as it is.
-        self._new: Any = None if stored else row
+        #: The fields of one that is not stored yet.
+        self._new: dict[str, Any] | None = None if stored else row.fields
         #: Whether it is certain that nothing is stored: no commit has failed.
         self._surely_new = not stored
         self._request = request
@@ -445,9 +444,9 @@ class Flow:
         return lambda: self._mine(row())
 
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read, or a copy of the new one, with values of its own."""
+        """Return the row as it was read, or a new one."""
         if row is None and self._new is not None:
-            return copy.copy(self._new)
+            return RequestRow(key=self._row_key, **self._new)
         if row is None or row.token != self._token:
             raise self._taken_over()
         return row
@@ -471,10 +470,9 @@ class Flow:
                 f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
             )
         now = round(self._clock.wall() * 1e6)
-        row.fields.update(
-            status=answer.status, headers=answer.headers, body=answer.body, finished_at=now
-        )
-        row.fields.update(token="", claimed_until=0, claimed_locked=False, calling=False)
+        row.status, row.headers, row.body = answer.status, answer.headers, answer.body
+        row.finished_at = now
+        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points

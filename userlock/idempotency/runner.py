@@ -88,7 +88,7 @@ class Run:
                 f"{self._request.flow} has transactions of its own, and is called in one"
             )
         seen = self._look_up()
-        if seen is not None and "status" in seen:
+        if seen is not None and seen["status"] is not None:
             return _replay(seen)
         refuse = self._refuse and seen is not None
         waits = 0 if refuse else self._wait_timeout
@@ -105,7 +105,7 @@ class Run:
         """Begin or resume it, under the user's lock."""
         if was_contended(lock.held):
             seen = self._look_up()  # the same request may have had the lock
-            if seen is not None and "status" in seen:
+            if seen is not None and seen["status"] is not None:
                 return _replay(seen)
         begun = self._begin(lock.held) if seen is None else None
         stored = begun is None or self._is_seen
@@ -163,9 +163,9 @@ class Run:
 
     def _resume(self, lock: UserLock) -> Any:
         """Take an unfinished request over, after the attempt that is in a call; return its row."""
-        seen = self._look_up() or {}
+        seen = self._look_up()
         ended = ""
-        if seen.get("calling") and seen.get("claimed_locked"):
+        if seen is not None and seen["calling"] and seen["claimed_locked"]:
             try:
                 if not lock.is_calling(0 if self._refuse else self._wait_timeout):
                     ended = seen["token"]
