@@ -158,8 +158,9 @@ class RequestScope:
         self._trusted_headers = tuple(trusted_headers)
         if on_app_engine():
             self._trusted_headers += APP_ENGINE_HEADERS
-        self._settings = {"enforcement": enforcement, "fencing": fencing}
-        defaults.settings.changed(**self._settings)  # refuses unknown modes at once
+        given = {"enforcement": enforcement, "fencing": fencing}
+        self._changes = {name: value for name, value in given.items() if value is not None}
+        defaults.settings.changed(**self._changes)  # refuses unknown modes at once
         self._context_options = context_options or {}
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
@@ -201,10 +202,13 @@ class RequestScope:
             client = self._client.get() if with_ndb else None
             if client is not None:
                 stack.enter_context(own_context(client, **self._context_options))
+            settings = defaults.settings
+            if self._changes:
+                settings = settings.changed(**self._changes)
             opened = stack.enter_context(
                 scope(
                     self.service or default_service(),
-                    settings=defaults.settings.changed(**self._settings),
+                    settings=settings,
                     priority=priority,
                     request=request,
                 )
