@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from userlock.errors import StaleWriteError, WriteViolation
 from userlock.ids import quoted
@@ -419,11 +420,14 @@ class RequestServed(Event):
     seconds: float
     error: str = ""
 
+    #: The outcomes that need attention.
+    WARNED: ClassVar = ("unfinished", "taken over")
+
     def log_line(self) -> LogLine:
         line = "request %s of %s %s after %.0f ms (attempt %d)%s"
         error = f": {escaped(str(self.error))}" if self.error else ""
         return (
-            logging.WARNING if self.outcome in ("unfinished", "taken over") else logging.DEBUG,
+            logging.WARNING if self.outcome in self.WARNED else logging.DEBUG,
             line,
             self.flow,
             self._lock,

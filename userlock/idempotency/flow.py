@@ -133,7 +133,8 @@ class Flow:
         self._token: str = row.token
         self._begun_at: int = row.begun_at
         self._points = points_in(row.points)
-        self._position = 0
+        #: The names of the points that this run of the function has come by.
+        self._passed: list[str] = []
         self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
@@ -165,16 +166,16 @@ class Flow:
         """
         with self._step(name):
             point = self._reached(name, "phase")
-            return self._phase(name, function) if point is None else point["out"]
+            if point is not None:
+                return point["out"]
 
-    def _phase(self, name: str, function: Callable[[], Any]) -> Any:
-        def work() -> Any:
-            row = self._read()
-            out = self._storable(name, function())
-            self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
-            return out
+            def work() -> Any:
+                row = self._read()
+                out = self._storable(name, function())
+                self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
+                return out
 
-        return self._commit(lambda: ndb.transaction(work))
+            return self._commit(functools.partial(ndb.transaction, work))
 
     def external(
         self,
@@ -249,7 +250,8 @@ class Flow:
             left.begun()
             out = self._call(name, lambda: call(self._key_of(name), *arguments), errors)
             out = self._storable(name, out)
-            before, after = self._points[: self._position - 1], self._points[self._position :]
+            position = len(self._passed)
+            before, after = self._points[: position - 1], self._points[position:]
             replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
             self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
         return out
@@ -317,7 +319,7 @@ class Flow:
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
-        self._position = 0
+        self._passed.clear()
         self._failed_step = ""
 
     # --- calls ------------------------------------------------------------------------------
@@ -359,23 +361,22 @@ class Flow:
         """Return the stored point of that name, which must be the next one; None: there is none."""
         if not isinstance(name, str) or not name:
             raise ValueError("a phase and a call have a name")
-        if any(each["name"] == name for each in self._points[: self._position]):
+        if name in self._passed:
             raise ValueError(f"the request has two phases or calls of the name {name!r:.80}")
-        if self._position >= len(self._points):
-            self._position += 1
-            return None
-        point = self._points[self._position]
-        if (point["name"], point["kind"]) != (name, kind):
-            self._changed(f"this code goes on with {name!r:.80}")
-        self._position += 1
+        point = None
+        if len(self._passed) < len(self._points):
+            point = self._points[len(self._passed)]
+            if (point["name"], point["kind"]) != (name, kind):
+                self._changed(f"this code goes on with {name!r:.80}")
+        self._passed.append(name)
         return point
 
     def _check_all_reached(self) -> None:
-        if self._position < len(self._points):
+        if len(self._passed) < len(self._points):
             self._changed("this code ends without it")
 
     def _changed(self, what: str) -> NoReturn:
-        stored = self._points[self._position]["name"]
+        stored = self._points[len(self._passed)]["name"]
         raise self._request.error(
             FlowChanged,
             f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "

@@ -343,16 +343,17 @@ class Flows:
     def _tell(
         self, request: Request, outcome: str, run: Run | None, began: float, error: str = ""
     ) -> None:
-        LISTENERS.emit(
-            RequestServed(
-                request.user_id if isinstance(request.user_id, str) else None,
-                flow=request.flow,
-                outcome=outcome,
-                attempt=0 if run is None else run.attempt,
-                seconds=self._clock.now() - began,
-                error=error[:_MOST_ERROR],
+        if outcome in RequestServed.WARNED or LISTENERS.watched():
+            LISTENERS.emit(
+                RequestServed(
+                    request.user_id if isinstance(request.user_id, str) else None,
+                    flow=request.flow,
+                    outcome=outcome,
+                    attempt=0 if run is None else run.attempt,
+                    seconds=self._clock.now() - began,
+                    error=error[:_MOST_ERROR],
+                )
             )
-        )
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)

@@ -70,12 +70,13 @@ def checked(request: Request, key_length: tuple[int, int]) -> Request:
             user_id=request.user_id,
             key=str(key)[:most],
         )
-    try:
-        check([request.params, request.arguments], "the parameters")
-    except ValueError as error:
-        text = f"the parameters of {request.flow} cannot be stored: {error}"
-        raise request.error(NotStorable, text) from None
     digest = request.digest
+    if request.completable or not digest:  # they are stored, or count by their value
+        try:
+            check([request.params, request.arguments], "the parameters")
+        except ValueError as error:
+            text = f"the parameters of {request.flow} cannot be stored: {error}"
+            raise request.error(NotStorable, text) from None
     if not digest:
         digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
     return request._replace(digest=digest)

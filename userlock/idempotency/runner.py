@@ -120,10 +120,11 @@ class Run:
         except Exception:
             flow.give_back()
             raise
-        if not is_kept(answer.status):
-            flow.give_back()
-        elif flow.answer is None:
-            flow.finish(answer)
+        if flow.answer is None:
+            if is_kept(answer.status):
+                flow.finish(answer)
+            else:
+                flow.give_back()
         return answer
 
     def _answer_of(self, flow: Flow) -> Answer:

@@ -67,7 +67,7 @@ class PackedModel(Model):
     def __init__(self, **values: Any) -> None:
         if values.keys() & self._defaults:  # ndb gives none of a row that it reads
             for name, default in self._defaults.items():
-                vars(self)[name] = values.pop(name, default)
+                self.__dict__[name] = values.pop(name, default)
         super().__init__(**values)
 
     @property
@@ -77,7 +77,7 @@ class PackedModel(Model):
         Raises:
             ValueError: the row is malformed.
         """
-        mine = vars(self)
+        mine = self.__dict__
         if not mine.keys() >= self._defaults.keys():
             found = self._defaults if self.data is None else self._fields_in(self.data)
             for name, value in found.items():
