@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 from userlock.errors import StaleWriteError, WriteViolation
 from userlock.ids import quoted
@@ -421,7 +420,7 @@ class RequestServed(Event):
     error: str = ""
 
     #: The outcomes that need attention.
-    WARNED: ClassVar = ("unfinished", "taken over")
+    WARNED = ("unfinished", "taken over")
 
     def log_line(self) -> LogLine:
         line = "request %s of %s %s after %.0f ms (attempt %d)%s"

@@ -111,16 +111,7 @@ class OutboxEndpoints:
         *,
         shared: bool = False,
     ) -> Answer | None:
-        """Answer a request; None if it is none for the endpoints.
-
-        Args:
-            method: the request's.
-            path: the path that the app routes by.
-            header: returns a header, or None.
-            read: reads at most so many bytes of the body.
-            open_scope: opens the scope in which jobs run.
-            shared: whether the app answers other methods at these addresses.
-        """
+        """Answer a request; None if it is none for the endpoints."""
         methods = self._methods.get(path)
         if methods is None or (shared and method not in methods):
             return None

@@ -181,12 +181,8 @@ class RequestScope:
     ) -> ExitStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
-        Args:
-            method: the method of the request.
-            path: the path that the app routes by: `path_of` an environment, without the place
-                where a server or a client says that the app is mounted (SCRIPT_NAME).
-            has_header: returns whether the request has a header.
-            with_ndb: whether to open an ndb context; not in an event loop.
+        `path` is the one that the app routes by: `path_of` an environment, without the place where
+        a server or a client says that the app is mounted (SCRIPT_NAME).
         """
         priority, proven = self.priority_of(path, has_header)
         return self._open(f"{method} {path}", priority, batch_work=proven, with_ndb=with_ndb)

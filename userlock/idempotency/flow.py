@@ -91,14 +91,6 @@ class End:
 class Flow:
     """One attempt of a request. For one thread.
 
-    Args:
-        row: the row, which names this attempt.
-        stored: whether it is in Datastore; else the first commit of the attempt inserts it.
-        clock: for all times.
-        keep_seconds: how long the answer is kept.
-        request: the request.
-        lock: the user's.
-
     Attributes:
         user_id: the owner, a lock id.
         key: the idempotency key.

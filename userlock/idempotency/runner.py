@@ -41,16 +41,6 @@ _MOST_RUNS = 4
 class Run:
     """A run of a request: one look-up if it was answered before.
 
-    Args:
-        request: the request, checked.
-        function: serves it.
-        service: the source of locks outside of a scope; None: the configured one.
-        clock: for all times.
-        wait_timeout: the longest wait for the user's lock.
-        refuse: whether the same request that is running is refused instead of waited for.
-        keep_seconds: how long its answer is kept.
-        claim_seconds: how long it keeps others out without a confirmed lock.
-
     Attributes:
         attempt: its number; 0 before it has begun.
     """

@@ -235,9 +235,6 @@ class SharedSecret:
 class Callers:
     """All who may call.
 
-    Args:
-        callers: at least one.
-
     Raises:
         ConfigurationError: there is none.
     """

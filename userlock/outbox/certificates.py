@@ -36,13 +36,7 @@ class CertificatesUnavailable(Exception):
 
 
 class Certificates:
-    """The certificates at a URL. Thread-safe.
-
-    Args:
-        url: of the issuer.
-        clock: for their age.
-        fetch: returns the document at the URL.
-    """
+    """The certificates at a URL. Thread-safe."""
 
     def __init__(self, url: str, clock: Clock, fetch: Callable[[str], bytes] | None = None) -> None:
         self._url = url

@@ -91,14 +91,7 @@ class _Turn(NamedTuple):
 
 
 class Relay:
-    """A relay, for one thread: its leases are its own.
-
-    Args:
-        outbox: the name of the outbox.
-        waker: the engines.
-        clock: for all times.
-        chores: other functions that are to be called each minute.
-    """
+    """A relay, for one thread: its leases are its own."""
 
     def __init__(
         self,

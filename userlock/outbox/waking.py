@@ -31,10 +31,6 @@ class Due(NamedTuple):
 class Waker:
     """The engines of an outbox. Thread-safe.
 
-    Args:
-        engines: by tier; "" is the default one.
-        clock: for the breakers.
-
     Attributes:
         failed: the messages that no engine has taken, in this process. The relay sends them again.
     """

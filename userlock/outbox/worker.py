@@ -197,15 +197,6 @@ def _waiting(row: Any) -> _Waiting:
 class Worker:
     """Runs the jobs of an outbox. Thread-safe.
 
-    Args:
-        outbox: the name of the outbox.
-        jobs: the registered ones, by name.
-        waker: the engines.
-        clock: for all times.
-        service: the source of locks; None for the configured one.
-        claim_seconds: how long a claim without a confirmed lock keeps others out: longer than
-            any job runs.
-
     Attributes:
         within: make the contexts in which each job runs.
     """
@@ -229,11 +220,7 @@ class Worker:
         self.within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = []
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context.
-
-        Raises:
-            GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
-        """
+        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context."""
         with in_namespace_of(key):
             return self._run_job(key)
 

@@ -267,15 +267,7 @@ class IdempotentView(Generic[_R]):
         sent: Parameters,
         arguments: dict[str, Any],
     ) -> Request:
-        """Return a request of the view.
-
-        Args:
-            user_id: the owner of the key.
-            key: the idempotency key.
-            method, path: of the HTTP request.
-            sent: its parameters.
-            arguments: of the route.
-        """
+        """Return a request of the view."""
         return Request(
             user_id,
             key,
