@@ -11,7 +11,6 @@ import pytest
 import userlock
 from userlock.constraints import Quota
 from userlock.contrib.idempotent_requests.views import IdempotentView
-from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.deletion import Tree
 from userlock.idempotency import Flows
 from userlock.idempotency.answers import json_answer
@@ -65,8 +64,6 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "RetryAfter": (RetryAfter, (0, MONTH), (-1, MONTH + 1)),
     "claim_seconds": (
         lambda given: Outbox("inline://", claim_seconds=given), (0.5, 900), (0, 1e6)),
-    "relay_seconds": (lambda given: OutboxEndpoints(Outbox("inline://"), relay_seconds=given),
-                      (0.5, 25), (0, 1e6)),
     "seconds": (lambda given: Outbox("inline://").relay(seconds=given), (), (-1, 1e6)),
     "claim_seconds ": (lambda given: Flows(claim_seconds=given), (0.5,), (0, 1e6)),
     "keep_hours": (lambda given: Flows(keep_hours=given), (0.5, 24), (0, 24 * 366)),

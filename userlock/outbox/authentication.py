@@ -80,7 +80,7 @@ class OidcToken:
         audience: whom the token is made out to, by default of the services the URL that they
             call; or several.
         service_account: the e-mail of the account; or several.
-        certs_url: the issuer's certificates, by key id, or its JWK set.
+        certs_url: the issuer's certificates, by key id.
         issuers: who may have issued it.
         clock: for the age of the certificates.
 
