@@ -97,9 +97,19 @@ def begin_late(*, read_only: bool) -> LateId:
 
 
 def begin_call(
-    stub: Any, name: str, request: Any, args: Any, options: Any, *, lands_once: bool = False
+    stub: Any,
+    name: str,
+    request: Any,
+    args: Any,
+    options: Any,
+    *,
+    lands_once: bool = False,
+    waits: bool = False,
 ) -> Any:
-    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future."""
+    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future.
+
+    With `waits`, the answer: by gRPC's blocking call, as its future takes a thread for each.
+    """
     method, sent, named = getattr(stub, name), raw(request), b""
     if name in _READS:
         named = sent.read_options.transaction
@@ -107,9 +117,10 @@ def begin_call(
         named = sent.transaction
     transaction = _transactions.get(named) if named else None
     if transaction is None:
-        return method.future(request, *args, **options)
+        return (method if waits else method.future)(request, *args, **options)
     late = _Late(name, method, stub, transaction)
-    return late.begin(request, sent, args, options, lands_once=lands_once)
+    call = late.begin(request, sent, args, options, lands_once=lands_once)
+    return call.result() if waits else call
 
 
 class _Late:
