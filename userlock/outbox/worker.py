@@ -46,6 +46,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
+from userlock.ndb.late_begin import one_by_one
 from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
@@ -311,6 +312,7 @@ class Worker:
 
     # --- claim ------------------------------------------------------------------------------
 
+    @one_by_one()
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
         """Claim a job by compare-and-swap, unless another worker has it.
 
@@ -439,6 +441,7 @@ class Worker:
             return "lost", ""
         return "done", ""
 
+    @one_by_one()
     def _insist(self, write: Callable[[Any], Any], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 
