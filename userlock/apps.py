@@ -26,6 +26,11 @@ VARIABLE = "USERLOCK_APP"
 _made: weakref.WeakSet[object] = weakref.WeakSet()
 
 
+def variable_of(noun: str) -> str:
+    """Return the environment variable that names one object of an app: USERLOCK_OUTBOX."""
+    return f"USERLOCK_{noun.upper()}"
+
+
 def note_made(found: object) -> None:
     """Note an object of the app's that other processes may look for."""
     _made.add(found)
@@ -35,7 +40,6 @@ def find_in_app(
     name: str,
     kind: type[_T],
     noun: str,
-    variable: str,
     same: Callable[[_T], Hashable] = id,
 ) -> _T:
     """Import an app, and return its only object of a kind.
@@ -43,8 +47,7 @@ def find_in_app(
     Args:
         name: the app's, `main:app`, or its module's.
         kind: the class.
-        noun: the object, in words: "outbox".
-        variable: the environment variable that names it alone, for the text of errors.
+        noun: the object, in a word: "outbox".
         same: returns the same for objects of which any will do.
 
     Raises:
@@ -61,29 +64,29 @@ def find_in_app(
         number = f"{len(found)} objects" if found else "none"
         raise ConfigurationError(
             f"the app {legible(name, _SHOWN)} has {number} that could be its {noun}. To fix it: "
-            f"name it, as in {variable}={module_name}:{noun}"
+            f"name it, as in {variable_of(noun)}={module_name}:{noun}"
         )
     return next(iter(found.values()))
 
 
-def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
+def find_object(name: str, kind: type[_T], noun: str, attribute: str = "") -> _T:
     """Import an object of an app. Modules of the current directory are found.
 
     Args:
         name: `module:attribute`; both may have dots.
         kind: its class.
         noun: the object, in words: "outbox".
-        example: a name for the text of errors: "main:outbox".
+        attribute: its usual name, for the text of errors; by default the noun.
 
     Raises:
         ConfigurationError: there is none of that name, or its module cannot be imported. The error
             of the import is its `__cause__`.
     """
-    shown = legible(name, _SHOWN)
+    shown, attribute = legible(name, _SHOWN), attribute or noun
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{shown!r} names no {noun}. To fix it: name the module and its attribute, as in "
-            f"{example}"
+            f"main:{attribute}"
         )
     module_name, _, path = name.partition(":")
     found: object = _import(module_name)
@@ -93,7 +96,7 @@ def find_object(name: str, kind: type[_T], noun: str, example: str) -> _T:
             near = meant(part, [each for each in dir(found) if not each.startswith("_")])
             raise ConfigurationError(
                 f"{place} has no {part!r}{f'; {near}' if near else '.'} To fix it: name the "
-                f"attribute of the {noun}, as in {module_name}:{example.rpartition(':')[2]}"
+                f"attribute of the {noun}, as in {module_name}:{attribute}"
             )
         found = getattr(found, part)
     if not isinstance(found, kind):

@@ -419,11 +419,14 @@ class RequestServed(Event):
     seconds: float
     error: str = ""
 
+    #: The outcomes that need attention.
+    WARNED = ("unfinished", "taken over")
+
     def log_line(self) -> LogLine:
         line = "request %s of %s %s after %.0f ms (attempt %d)%s"
         error = f": {escaped(str(self.error))}" if self.error else ""
         return (
-            logging.WARNING if self.outcome in ("unfinished", "taken over") else logging.DEBUG,
+            logging.WARNING if self.outcome in self.WARNED else logging.DEBUG,
             line,
             self.flow,
             self._lock,

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 _MOST_DEPTH = 50
+_PLAIN = frozenset({type(None), bool, int, str})
 
 
 def check(
@@ -24,18 +25,20 @@ def check(
         ValueError: its text names the place of the value, and its kind.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
+    if kind in _PLAIN or (kind is float and math.isfinite(value)):
         return
     if not depth:
         raise ValueError(f"{place} is nested too deeply")
     if kind in sequences:
         for position, each in enumerate(value):
-            check(each, f"{place}[{position}]", sequences=sequences, depth=depth - 1)
+            if type(each) not in _PLAIN:
+                check(each, f"{place}[{position}]", sequences=sequences, depth=depth - 1)
     elif kind is dict:
         for name, each in value.items():
             if not isinstance(name, str):
                 raise ValueError(f"{place} has the key {name!r:.80}, which is no string")
-            check(each, f"{place}[{name!r:.40}]", sequences=sequences, depth=depth - 1)
+            if type(each) not in _PLAIN:
+                check(each, f"{place}[{name!r:.40}]", sequences=sequences, depth=depth - 1)
     else:
         shown = f" {value!r}" if kind is float else ""
         named = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

@@ -11,9 +11,9 @@ import pytest
 import userlock
 from userlock.constraints import Quota
 from userlock.contrib.idempotent_requests.views import IdempotentView
-from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.deletion import Tree
 from userlock.idempotency import Flows
+from userlock.idempotency.answers import json_answer
 from userlock.lock.lease import check_max_waiting
 from userlock.outbox import Outbox, Retry, RetryAfter
 
@@ -29,6 +29,10 @@ class Shelf(userlock.UserModel):
 def job(**options: Any) -> object:
     decorate: Any = Outbox("inline://").job(name="x", owner=None, **options)
     return decorate(lambda: None)
+
+
+def view(**options: Any) -> IdempotentView[Any]:
+    return IdempotentView(len, json_answer, **options)
 
 
 def quota() -> Quota:
@@ -60,12 +64,10 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "RetryAfter": (RetryAfter, (0, MONTH), (-1, MONTH + 1)),
     "claim_seconds": (
         lambda given: Outbox("inline://", claim_seconds=given), (0.5, 900), (0, 1e6)),
-    "relay_seconds": (lambda given: OutboxEndpoints(Outbox("inline://"), relay_seconds=given),
-                      (0.5, 25), (0, 1e6)),
     "seconds": (lambda given: Outbox("inline://").relay(seconds=given), (), (-1, 1e6)),
     "claim_seconds ": (lambda given: Flows(claim_seconds=given), (0.5,), (0, 1e6)),
     "keep_hours": (lambda given: Flows(keep_hours=given), (0.5, 24), (0, 24 * 366)),
-    "max_bytes": (lambda given: IdempotentView(len, max_bytes=given), (0, 10**9), (-1, 1.5)),
+    "max_bytes": (lambda given: view(max_bytes=given), (0, 10**9), (-1, 1.5)),
     "hours": (lambda given: quota().owners(given), (), (-1, 1e7)),
     "batch": (lambda given: tree(batch=given), (1, 500), (0, 501, 1.5)),
     "keep_days": (lambda given: tree(keep_days=given), (0, 0.5), (-1,)),

@@ -42,20 +42,23 @@ class AppObject(Generic[_T]):
     Attributes:
         noun: the object, in a word.
         title: its class, for people.
-        variable: the environment variable with its name, if the option is not given.
         kind: its class.
-        find: finds the object by its name.
         context: opens an ndb context for it.
+        find: finds the object by its name, if that may be one of another class.
         same: what two names of one object have in common.
     """
 
     noun: str
     title: str
-    variable: str
     kind: type[_T]
-    find: Callable[[str], _T]
     context: Callable[[_T], contextlib.AbstractContextManager[object]]
+    find: Callable[[str], _T] | None = None
     same: Callable[[_T], Hashable] = id
+
+    @property
+    def variable(self) -> str:
+        """Return the environment variable with its name, if the option is not given."""
+        return apps.variable_of(self.noun)
 
     @property
     def argument(self) -> Argument:
@@ -102,11 +105,12 @@ Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides ids, keys and 
         form = ids.in_use()
         # The app may print while it is imported or runs jobs: not between the lines of the answer.
         with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-            found = (
-                self.find(name)
-                if name
-                else apps.find_in_app(app, self.kind, self.noun, self.variable, self.same)
-            )
+            if not name:
+                found = apps.find_in_app(app, self.kind, self.noun, self.same)
+            elif self.find is None:
+                found = apps.find_object(name, self.kind, self.noun)
+            else:
+                found = self.find(name)
             if console.environ.get("USERLOCK_SHOW_IDS"):
                 ids.use(form)  # the operator's word counts, not the app's
             if defaults.service is None and invocation.names_store:

@@ -79,9 +79,6 @@ class Parser(argparse.ArgumentParser):
 
     Arguments that may be a store's URL, misplaced or after a misspelt option,
     are not repeated.
-
-    Attributes:
-        fill: adds its arguments, when they are needed; None: they are there.
     """
 
     fill: Callable[[Parser], None] | None = None

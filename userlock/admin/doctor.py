@@ -53,11 +53,7 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def examine_datastore(name: str) -> list[Finding]:
-    """Return findings about Datastore.
-
-    Args:
-        name: PROJECT/DATABASE; the environment supplies missing parts.
-    """
+    """Return findings about Datastore."""
     try:
         from userlock.admin.ndb import examine as examine_connected  # importing ndb takes long
     except ImportError as error:

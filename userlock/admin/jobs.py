@@ -44,7 +44,6 @@ from userlock.admin.rendering import (
 from userlock.events import JobRan
 from userlock.ndb.owners import namespaces, owner_key
 from userlock.outbox import listing
-from userlock.outbox.apps import VARIABLE, find_outbox
 from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
@@ -352,7 +351,7 @@ def _context(outbox: Outbox) -> Iterator[None]:
         yield
 
 
-_APP = AppObject("outbox", "userlock.outbox.Outbox", VARIABLE, Outbox, find_outbox, _context)
+_APP = AppObject("outbox", "userlock.outbox.Outbox", Outbox, _context)
 
 
 def _usable_key(options: argparse.Namespace) -> Any:

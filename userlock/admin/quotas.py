@@ -17,7 +17,6 @@ from userlock.admin.command import (
     usable_lock_id,
 )
 from userlock.constraints import Quota, QuotaState
-from userlock.constraints.quota import VARIABLE, find_quota
 from userlock.ids import show as show_id
 from userlock.ids import show_key
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -38,7 +37,7 @@ _CHOICE = (
         26.0,
     ),
 )
-_APP = AppObject("quota", "userlock.constraints.Quota", VARIABLE, Quota, find_quota, Quota.context)
+_APP = AppObject("quota", "userlock.constraints.Quota", Quota, Quota.context)
 
 
 @command(*_CHOICE, no=_WRONG)

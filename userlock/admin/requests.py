@@ -47,7 +47,6 @@ from userlock.errors import LockServiceUnavailable
 from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
 from userlock.idempotency.answers import is_kept
-from userlock.idempotency.apps import VARIABLE, find_flows
 from userlock.idempotency.rows import (
     DONE,
     LEFT,
@@ -387,7 +386,7 @@ def request_of(found: Found) -> str:
 # --- commands -----------------------------------------------------------------------------------
 
 _NAMESPACE = of_namespace("its namespace, if several have such a request")
-_APP = AppObject("flows", "userlock.idempotency.Flows", VARIABLE, Flows, find_flows, Flows.context)
+_APP = AppObject("flows", "userlock.idempotency.Flows", Flows, Flows.context)
 
 
 def _user(options: argparse.Namespace) -> str:

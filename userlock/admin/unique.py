@@ -17,7 +17,7 @@ from userlock.admin.command import (
 )
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ids import are_plain, show_key
-from userlock.ndb.client import VARIABLE, ClientOfProcess, find_client
+from userlock.ndb.client import ClientOfProcess, find_client
 from userlock.ndb.owners import in_namespace, namespaces
 from userlock.words import counted, legible
 
@@ -25,10 +25,9 @@ _SHOWN = 300
 _APP = AppObject(
     "client",
     "ndb.Client, or a function that makes it,",
-    VARIABLE,
     ClientOfProcess,
-    find_client,
     lambda client: client.context("the client is"),
+    find_client,
     lambda client: client.identity,
 )
 _CHOICE = (

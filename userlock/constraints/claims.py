@@ -53,11 +53,7 @@ def claims_property() -> Any:
 def prepare(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Constraint, ...]:
     """Return the constraints of a class that is being defined, which gets the list of its claims.
 
-    Args:
-        cls: the class.
-        declared: its `_unique`.
-        root: the class that its keys name: for a `PolyModel`, the root of the hierarchy.
-        of_root: the root's `_unique`.
+    `root`: the class that its keys name: for a `PolyModel`, the root of the hierarchy.
 
     Raises:
         ConfigurationError: they do not fit it, or are not those of the root.

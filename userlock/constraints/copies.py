@@ -216,9 +216,6 @@ class _Candidates:
 def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
     """Return a free number whose predecessor is taken; 0 if the plain name is free.
 
-    Args:
-        taken: one look-up: returns those of some numbers that are taken.
-
     Raises:
         ValueError: all that were looked at are taken, up to the highest number.
     """

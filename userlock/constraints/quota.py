@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.apps import find_object, note_made
+from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
 from userlock.ids import quoted
@@ -385,12 +385,3 @@ class Quota:
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)
-
-
-#: The environment variable with the name of an app's quota.
-VARIABLE = "USERLOCK_QUOTA"
-
-
-def find_quota(name: str) -> Quota:
-    """Import an app's quota, `module:attribute`; as `find_object`."""
-    return find_object(name, Quota, "quota", "main:quota")

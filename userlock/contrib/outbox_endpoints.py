@@ -27,7 +27,6 @@ from google.api_core.exceptions import GoogleAPIError
 
 from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, Header, Open
 from userlock.errors import CommitInDoubt, ConfigurationError
-from userlock.numbers import check_seconds
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
 from userlock.outbox.outbox import own_job_key
@@ -53,7 +52,6 @@ class OutboxEndpoints:
             App Engine's headers. Engines that run jobs in processes of their own name none: then
             there are no endpoints.
         url_prefix: the address of the endpoints.
-        relay_seconds: the longest round of the relay.
 
     Attributes:
         outbox: the outbox.
@@ -69,7 +67,6 @@ class OutboxEndpoints:
         *,
         callers: Iterable[Caller] | None = None,
         url_prefix: str = "/userlock",
-        relay_seconds: float = RELAY_SECONDS,
     ) -> None:
         if not isinstance(outbox, Outbox):
             raise TypeError(f"outbox must be a userlock.outbox.Outbox, not {outbox!r:.80}")
@@ -77,7 +74,6 @@ class OutboxEndpoints:
         if prefix and not prefix.startswith("/"):
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
         self.outbox = outbox
-        self._relay_seconds = check_seconds("relay_seconds", relay_seconds, most=86_400)
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
         #: For each address its methods, with those who may use them.
         self._methods: dict[str, dict[str, Callers]] = {}
@@ -111,16 +107,7 @@ class OutboxEndpoints:
         *,
         shared: bool = False,
     ) -> Answer | None:
-        """Answer a request; None if it is none for the endpoints.
-
-        Args:
-            method: the request's.
-            path: the path that the app routes by.
-            header: returns a header, or None.
-            read: reads at most so many bytes of the body.
-            open_scope: opens the scope in which jobs run.
-            shared: whether the app answers other methods at these addresses.
-        """
+        """Answer a request; None if it is none for the endpoints."""
         methods = self._methods.get(path)
         if methods is None or (shared and method not in methods):
             return None
@@ -155,7 +142,7 @@ class OutboxEndpoints:
 
     def _run_relay(self, open_scope: Open) -> Answer:
         with open_scope(f"POST {self._relay}"):
-            relayed = self.outbox.relay(seconds=self._relay_seconds)
+            relayed = self.outbox.relay(seconds=RELAY_SECONDS)
         return _answer(200, **relayed._asdict())
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from userlock.errors import (
     CommitInDoubt,
     ExternalUnavailable,
-    FlowError,
     FlowTakenOver,
     IdempotencyKeyRefused,
     IdempotencyKeyReused,
@@ -40,24 +39,45 @@ from userlock.errors import (
 )
 from userlock.ids import exact
 
-#: The errors that become problem documents, `TooManyWaiting` as a `LockTimeout`. Other errors of
-#: the library are left to the app.
-ANSWERED = (
-    LockTimeout,
-    LockServiceUnavailable,
-    StaleWriteError,
-    CommitInDoubt,
-    NotUnique,
-    WriteViolation,
-    IdempotencyKeyRefused,
-    IdempotencyKeyReused,
-    RequestRunning,
-    RequestTooLarge,
-    RequestIncomplete,
-    NotSignedIn,
-    FlowTakenOver,
-    ExternalUnavailable,
-)
+_MOMENT = "Try again in a moment."
+_MISTAKE = 500, None, "The server made a mistake, which has been logged."
+_IN_DOUBT = 500, None, "It is not known whether the change was made. Look before you try again."
+#: Status, Retry-After and text of each error; `retry_after` of an error itself counts more. The
+#: first class that fits counts.
+_ANSWERS: dict[type[UserLockError], tuple[int, int | None, str]] = {
+    TooManyWaiting: (429, 1, f"Too many requests for the same user are waiting. {_MOMENT}"),
+    LockTimeout: (503, 1, f"Another request for the same user is still running. {_MOMENT}"),
+    LockServiceUnavailable: (503, 1, f"The lock service is not available. {_MOMENT}"),
+    StaleWriteError: (
+        *(409, 0),
+        "The data was changed by another request. Nothing was overwritten; try again.",
+    ),
+    CommitInDoubt: _IN_DOUBT,
+    NotUnique: (
+        *(409, None),
+        "Another entry has this value, which only one may have. Choose another one.",
+    ),
+    WriteViolation: _MISTAKE,
+    IdempotencyKeyRefused: (400, None, "The request needs an Idempotency-Key: {error}."),
+    IdempotencyKeyReused: (
+        *(422, None),
+        "The Idempotency-Key belongs to a request with other parameters.",
+    ),
+    RequestRunning: (
+        *(409, 1),
+        "This request is still running. Try again in a moment, with the same key.",
+    ),
+    RequestTooLarge: (413, None, "The request has more than {error.most_bytes:,} bytes."),
+    RequestIncomplete: (400, None, "The request is not complete: {error}."),
+    NotSignedIn: (401, None, "Sign in first."),
+    FlowTakenOver: (
+        *(409, 1),
+        "This request was sent again, and runs there. Try again with the same key.",
+    ),
+    ExternalUnavailable: (503, 1, "Another service does not answer. Try again with the same key."),
+}
+#: The errors that become problem documents. Other errors of the library are left to the app.
+ANSWERED = tuple(_ANSWERS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,76 +133,27 @@ def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem
         contention_status: the status for a lock that was not free in time. Many client
             libraries retry 503 by themselves; 409 does not count as an outage of the service.
     """
-    if isinstance(error, FlowError):
-        return _problem_of_flow(error)
+    found = next((_ANSWERS[kind] for kind in ANSWERED if isinstance(error, kind)), _MISTAKE)
+    if isinstance(error, StaleWriteError) and error.may_have_landed:
+        found = _IN_DOUBT
+    status, retry_after, detail = found
+    facts: dict[str, Any] = {}
     if isinstance(error, NotUnique):
-        detail = "Another entry has this value, which only one may have. Choose another one."
-        facts: dict[str, Any] = {"constraint": error.constraint}
-        return Problem(status=409, detail=detail, error="NotUnique", facts=facts)
-    retry_after: int | None = None
-    match error:
-        case TooManyWaiting():
-            status, retry_after = 429, error.retry_after
-            detail = "Too many requests for the same user are waiting. Try again in a moment."
-        case LockTimeout():
-            status, retry_after = contention_status, 1
-            detail = "Another request for the same user is still running. Try again in a moment."
-        case LockServiceUnavailable():
-            status, retry_after = 503, 1
-            detail = "The lock service is not available. Try again in a moment."
-        case StaleWriteError(may_have_landed=False):
-            status, retry_after = 409, 0
-            detail = "The data was changed by another request. Nothing was overwritten; try again."
-        case StaleWriteError() | CommitInDoubt():
-            status = 500
-            detail = "It is not known whether the change was made. Look before you try again."
-        case _:
-            return Problem(
-                status=500,
-                detail="The server made a mistake, which has been logged.",
-                error="InternalServerError",
-            )
-    lock_id = error.lock_id
-    facts = {"lock_id": None if lock_id is None else exact(lock_id)}
+        facts["constraint"] = error.constraint
+    elif hasattr(error, "lock_id"):
+        facts["lock_id"] = None if error.lock_id is None else exact(error.lock_id)
     if isinstance(error, LockTimeout):
         facts["waited_seconds"] = round(error.waited_seconds, 3)
-    if isinstance(error, TooManyWaiting):
-        facts["waiting"] = error.waiting
+        if isinstance(error, TooManyWaiting):
+            facts["waiting"] = error.waiting
+        else:
+            status = contention_status
+    if found is _MISTAKE:  # which is for the log
+        return Problem(status=status, detail=detail, error="InternalServerError")
     return Problem(
         status=status,
-        detail=detail,
+        detail=detail.format(error=error),
         error=type(error).__name__,
-        retry_after=retry_after,
+        retry_after=getattr(error, "retry_after", retry_after),
         facts=facts,
-    )
-
-
-def _problem_of_flow(error: FlowError) -> Problem:
-    """Return the answer to a request with an idempotency key."""
-    retry_after: int | None = None
-    match error:
-        case IdempotencyKeyRefused():
-            status, detail = 400, f"The request needs an Idempotency-Key: {error}."
-        case IdempotencyKeyReused():
-            status = 422
-            detail = "The Idempotency-Key belongs to a request with other parameters."
-        case RequestRunning():
-            status, retry_after = 409, error.retry_after
-            detail = "This request is still running. Try again in a moment, with the same key."
-        case RequestTooLarge():
-            status, detail = 413, f"The request has more than {error.most_bytes:,} bytes."
-        case RequestIncomplete():
-            status, detail = 400, f"The request is not complete: {error}."
-        case NotSignedIn():
-            status, detail = 401, "Sign in first."
-        case FlowTakenOver():
-            status, retry_after = 409, 1
-            detail = "This request was sent again, and runs there. Try again with the same key."
-        case ExternalUnavailable():
-            status, retry_after = 503, error.retry_after
-            detail = "Another service does not answer. Try again with the same key."
-        case _:
-            status, detail = 500, "The server made a mistake, which has been logged."
-    return Problem(
-        status=status, detail=detail, error=type(error).__name__, retry_after=retry_after
     )

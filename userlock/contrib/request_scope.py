@@ -158,8 +158,9 @@ class RequestScope:
         self._trusted_headers = tuple(trusted_headers)
         if on_app_engine():
             self._trusted_headers += APP_ENGINE_HEADERS
-        self._settings = {"enforcement": enforcement, "fencing": fencing}
-        defaults.settings.changed(**self._settings)  # refuses unknown modes at once
+        given = {"enforcement": enforcement, "fencing": fencing}
+        self._changes = {name: value for name, value in given.items() if value is not None}
+        defaults.settings.changed(**self._changes)  # refuses unknown modes at once
         self._context_options = context_options or {}
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
@@ -180,12 +181,8 @@ class RequestScope:
     ) -> ExitStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
-        Args:
-            method: the method of the request.
-            path: the path that the app routes by: `path_of` an environment, without the place
-                where a server or a client says that the app is mounted (SCRIPT_NAME).
-            has_header: returns whether the request has a header.
-            with_ndb: whether to open an ndb context; not in an event loop.
+        `path` is the one that the app routes by: `path_of` an environment, without the place where
+        a server or a client says that the app is mounted (SCRIPT_NAME).
         """
         priority, proven = self.priority_of(path, has_header)
         return self._open(f"{method} {path}", priority, batch_work=proven, with_ndb=with_ndb)
@@ -201,10 +198,13 @@ class RequestScope:
             client = self._client.get() if with_ndb else None
             if client is not None:
                 stack.enter_context(own_context(client, **self._context_options))
+            settings = defaults.settings
+            if self._changes:
+                settings = settings.changed(**self._changes)
             opened = stack.enter_context(
                 scope(
                     self.service or default_service(),
-                    settings=defaults.settings.changed(**self._settings),
+                    settings=settings,
                     priority=priority,
                     request=request,
                 )

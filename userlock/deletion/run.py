@@ -65,11 +65,7 @@ _MOST_ERROR = 500
 
 
 class Assets:
-    """Functions that remove what belongs to an entity elsewhere.
-
-    Args:
-        removers: by the model; that of the closest base class counts.
-    """
+    """Functions that remove what belongs to an entity elsewhere."""
 
     def __init__(self, removers: Mapping[Any, Callable[[Any], object]]) -> None:
         self._removers = removers
@@ -120,14 +116,7 @@ _LOCK_GONE = (LockTimeout, LockServiceUnavailable, LockNotHeld, LeaseRanOut, Lea
 
 
 class Run:
-    """One run.
-
-    Args:
-        plan: of the tree.
-        job: stages the next run.
-        owner: the lock id.
-        deletion: the name of the row.
-    """
+    """One run."""
 
     def __init__(self, plan: Plan, job: Job[..., Any], owner: str, deletion: str) -> None:
         self._plan = plan
@@ -152,12 +141,7 @@ class Run:
         self._reported = self._yielded = now
 
     def run(self) -> None:
-        """Delete what is there, for some seconds. Under the owner's lock, in an ndb context.
-
-        Raises:
-            DeletionIncomplete: some entities cannot be deleted.
-            GoogleAPIError: Datastore does not answer.
-        """
+        """Delete what is there, for some seconds. Under the owner's lock, in an ndb context."""
         # Entities that are read or deleted must not stay in memory.
         with current_context().new(cache_policy=lambda key: False).use():
             row = self._row()

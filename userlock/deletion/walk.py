@@ -57,13 +57,7 @@ class _Branch(NamedTuple):
 
 
 class Walk:
-    """A way through everything below a root.
-
-    Args:
-        children: by the kind of the parent: the child models, and the names of their properties.
-        page: how many keys are read at once.
-        checkpoint: called before each query. It may let others change what is below.
-    """
+    """A way through everything below a root. The checkpoint may let others change what is below."""
 
     def __init__(
         self,

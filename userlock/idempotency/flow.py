@@ -11,7 +11,6 @@ charge: stored if token a ─────▶ refused: `FlowTakenOver`
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import hashlib
 import json
@@ -33,7 +32,7 @@ from userlock.errors import (
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.request import Request
-from userlock.idempotency.rows import MOST_BYTES, points_in
+from userlock.idempotency.rows import MOST_BYTES, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
@@ -92,14 +91,6 @@ class End:
 class Flow:
     """One attempt of a request. For one thread.
 
-    Args:
-        row: the row, which names this attempt.
-        stored: whether it is in Datastore; else the first commit of the attempt inserts it.
-        clock: for all times.
-        keep_seconds: how long the answer is kept.
-        request: the request.
-        lock: the user's.
-
     Attributes:
         user_id: the owner, a lock id.
         key: the idempotency key.
@@ -125,8 +116,8 @@ class Flow:
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
         self._row: Any = row if stored else None
-        #: Until it is stored. Each commit writes a copy: one that fails leaves it as it is.
-        self._new: Any = None if stored else row
+        #: The fields of one that is not stored yet.
+        self._new: dict[str, Any] | None = None if stored else row.fields
         #: Whether it is certain that nothing is stored: no commit has failed.
         self._surely_new = not stored
         self._request = request
@@ -134,7 +125,8 @@ class Flow:
         self._token: str = row.token
         self._begun_at: int = row.begun_at
         self._points = points_in(row.points)
-        self._position = 0
+        #: The names of the points that this run of the function has come by.
+        self._passed: list[str] = []
         self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
@@ -166,16 +158,16 @@ class Flow:
         """
         with self._step(name):
             point = self._reached(name, "phase")
-            return self._phase(name, function) if point is None else point["out"]
+            if point is not None:
+                return point["out"]
 
-    def _phase(self, name: str, function: Callable[[], Any]) -> Any:
-        def work() -> Any:
-            row = self._read()
-            out = self._storable(name, function())
-            self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
-            return out
+            def work() -> Any:
+                row = self._read()
+                out = self._storable(name, function())
+                self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
+                return out
 
-        return self._commit(lambda: ndb.transaction(work))
+            return self._commit(functools.partial(ndb.transaction, work))
 
     def external(
         self,
@@ -250,7 +242,8 @@ class Flow:
             left.begun()
             out = self._call(name, lambda: call(self._key_of(name), *arguments), errors)
             out = self._storable(name, out)
-            before, after = self._points[: self._position - 1], self._points[self._position :]
+            position = len(self._passed)
+            before, after = self._points[: position - 1], self._points[position:]
             replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
             self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
         return out
@@ -318,7 +311,7 @@ class Flow:
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
-        self._position = 0
+        self._passed.clear()
         self._failed_step = ""
 
     # --- calls ------------------------------------------------------------------------------
@@ -360,23 +353,22 @@ class Flow:
         """Return the stored point of that name, which must be the next one; None: there is none."""
         if not isinstance(name, str) or not name:
             raise ValueError("a phase and a call have a name")
-        if any(each["name"] == name for each in self._points[: self._position]):
+        if name in self._passed:
             raise ValueError(f"the request has two phases or calls of the name {name!r:.80}")
-        if self._position >= len(self._points):
-            self._position += 1
-            return None
-        point = self._points[self._position]
-        if (point["name"], point["kind"]) != (name, kind):
-            self._changed(f"this code goes on with {name!r:.80}")
-        self._position += 1
+        point = None
+        if len(self._passed) < len(self._points):
+            point = self._points[len(self._passed)]
+            if (point["name"], point["kind"]) != (name, kind):
+                self._changed(f"this code goes on with {name!r:.80}")
+        self._passed.append(name)
         return point
 
     def _check_all_reached(self) -> None:
-        if self._position < len(self._points):
+        if len(self._passed) < len(self._points):
             self._changed("this code ends without it")
 
     def _changed(self, what: str) -> NoReturn:
-        stored = self._points[self._position]["name"]
+        stored = self._points[len(self._passed)]["name"]
         raise self._request.error(
             FlowChanged,
             f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "
@@ -445,9 +437,9 @@ class Flow:
         return lambda: self._mine(row())
 
     def _mine(self, row: Any) -> Any:
-        """Return the row as it was read, or a copy of the new one, with values of its own."""
+        """Return the row as it was read, or a new one."""
         if row is None and self._new is not None:
-            return copy.copy(self._new)
+            return RequestRow(key=self._row_key, **self._new)
         if row is None or row.token != self._token:
             raise self._taken_over()
         return row
@@ -471,10 +463,9 @@ class Flow:
                 f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
             )
         now = round(self._clock.wall() * 1e6)
-        row.fields.update(
-            status=answer.status, headers=answer.headers, body=answer.body, finished_at=now
-        )
-        row.fields.update(token="", claimed_until=0, claimed_locked=False, calling=False)
+        row.status, row.headers, row.body = answer.status, answer.headers, answer.body
+        row.finished_at = now
+        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points

@@ -78,7 +78,6 @@ class Flows:
         client: the `ndb.Client`, or a function that makes it, for code outside of web requests
             (the command line). None: a context is open wherever it is used.
         keep_hours: how long an answer is kept after the request is finished.
-        key_length: the least and the most characters of an idempotency key that a client sends.
         claim_seconds: how long an attempt without a confirmed lock keeps others out.
         clock: for all times.
 
@@ -92,17 +91,12 @@ class Flows:
         service: LockService | None = None,
         client: Any = None,
         keep_hours: float = 24.0,
-        key_length: tuple[int, int] = (1, 255),
         claim_seconds: float = 60.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        least, most = key_length
-        if not 1 <= least <= most <= 1000:
-            raise ValueError(f"key_length must be from 1 to 1000, not {key_length!r:.80}")
         self._service = None if service is None else check_service(service)
         self._client = ClientOfProcess(client)
         self._keep_hours = check_keep_hours(keep_hours)
-        self._key_length = least, most
         self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._clock = clock
         self._registered: dict[str, _Registered] = {}
@@ -318,7 +312,7 @@ class Flows:
         run: Run | None = None
         try:
             run = Run(
-                checked(request, self._key_length),
+                checked(request),
                 function,
                 service=self._service,
                 clock=self._clock,
@@ -343,16 +337,17 @@ class Flows:
     def _tell(
         self, request: Request, outcome: str, run: Run | None, began: float, error: str = ""
     ) -> None:
-        LISTENERS.emit(
-            RequestServed(
-                request.user_id if isinstance(request.user_id, str) else None,
-                flow=request.flow,
-                outcome=outcome,
-                attempt=0 if run is None else run.attempt,
-                seconds=self._clock.now() - began,
-                error=error[:_MOST_ERROR],
+        if outcome in RequestServed.WARNED or LISTENERS.watched():
+            LISTENERS.emit(
+                RequestServed(
+                    request.user_id if isinstance(request.user_id, str) else None,
+                    flow=request.flow,
+                    outcome=outcome,
+                    attempt=0 if run is None else run.attempt,
+                    seconds=self._clock.now() - began,
+                    error=error[:_MOST_ERROR],
+                )
             )
-        )
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e6)

@@ -13,7 +13,7 @@ from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id
 
 _E = TypeVar("_E", bound=Exception)
-_VISIBLE = re.compile(r"[!-~]*")
+_KEY = re.compile(r"[!-~]{1,255}")
 
 
 class Request(NamedTuple):
@@ -47,35 +47,29 @@ class Request(NamedTuple):
         return kind(text, user_id=self.user_id, key=self.key, **facts)
 
 
-def checked(request: Request, key_length: tuple[int, int]) -> Request:
+def checked(request: Request) -> Request:
     """Return a request with its digest.
-
-    Args:
-        request: the request.
-        key_length: the least and the most characters of a key that a client sends.
 
     Raises:
         IdempotencyKeyRefused: the key is malformed.
         NotStorable: the parameters are no JSON.
     """
     request = request._replace(user_id=check_lock_id(request.user_id))
-    least, most = key_length
-    least = least if request.method else 1  # the app's own keys are as long as it likes
     key = request.key
-    good = isinstance(key, str) and least <= len(key) <= most and _VISIBLE.fullmatch(key)
-    if not good:
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise IdempotencyKeyRefused(
-            f"an idempotency key has {least} to {most} visible ASCII characters, for example "
-            f"those of a random UUID",
+            "an idempotency key has 1 to 255 visible ASCII characters, for example those of a "
+            "random UUID",
             user_id=request.user_id,
-            key=str(key)[:most],
+            key=str(key)[:255],
         )
-    try:
-        check([request.params, request.arguments], "the parameters")
-    except ValueError as error:
-        text = f"the parameters of {request.flow} cannot be stored: {error}"
-        raise request.error(NotStorable, text) from None
     digest = request.digest
+    if request.completable or not digest:  # they are stored, or count by their value
+        try:
+            check([request.params, request.arguments], "the parameters")
+        except ValueError as error:
+            text = f"the parameters of {request.flow} cannot be stored: {error}"
+            raise request.error(NotStorable, text) from None
     if not digest:
         digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
     return request._replace(digest=digest)

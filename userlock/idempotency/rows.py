@@ -113,7 +113,7 @@ class RequestRow(PackedModel):
             found = cls.stored(key)
         except grpc.RpcError:  # ndb asks several times
             row = key.get(use_cache=False, use_global_cache=False)
-            return None if row is None or row.has_expired(now) else dict(row.fields)
+            return None if row is None or row.has_expired(now) else row.fields
         if found is None:
             return None
         fields, properties = found

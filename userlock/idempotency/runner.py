@@ -41,16 +41,6 @@ _MOST_RUNS = 4
 class Run:
     """A run of a request: one look-up if it was answered before.
 
-    Args:
-        request: the request, checked.
-        function: serves it.
-        service: the source of locks outside of a scope; None: the configured one.
-        clock: for all times.
-        wait_timeout: the longest wait for the user's lock.
-        refuse: whether the same request that is running is refused instead of waited for.
-        keep_seconds: how long its answer is kept.
-        claim_seconds: how long it keeps others out without a confirmed lock.
-
     Attributes:
         attempt: its number; 0 before it has begun.
     """
@@ -88,7 +78,7 @@ class Run:
                 f"{self._request.flow} has transactions of its own, and is called in one"
             )
         seen = self._look_up()
-        if seen is not None and "status" in seen:
+        if seen is not None and seen["status"] is not None:
             return _replay(seen)
         refuse = self._refuse and seen is not None
         waits = 0 if refuse else self._wait_timeout
@@ -105,7 +95,7 @@ class Run:
         """Begin or resume it, under the user's lock."""
         if was_contended(lock.held):
             seen = self._look_up()  # the same request may have had the lock
-            if seen is not None and "status" in seen:
+            if seen is not None and seen["status"] is not None:
                 return _replay(seen)
         begun = self._begin(lock.held) if seen is None else None
         stored = begun is None or self._is_seen
@@ -120,10 +110,11 @@ class Run:
         except Exception:
             flow.give_back()
             raise
-        if not is_kept(answer.status):
-            flow.give_back()
-        elif flow.answer is None:
-            flow.finish(answer)
+        if flow.answer is None:
+            if is_kept(answer.status):
+                flow.finish(answer)
+            else:
+                flow.give_back()
         return answer
 
     def _answer_of(self, flow: Flow) -> Answer:
@@ -163,9 +154,9 @@ class Run:
 
     def _resume(self, lock: UserLock) -> Any:
         """Take an unfinished request over, after the attempt that is in a call; return its row."""
-        seen = self._look_up() or {}
+        seen = self._look_up()
         ended = ""
-        if seen.get("calling") and seen.get("claimed_locked"):
+        if seen is not None and seen["calling"] and seen["claimed_locked"]:
             try:
                 if not lock.is_calling(0 if self._refuse else self._wait_timeout):
                     ended = seen["token"]

@@ -38,12 +38,6 @@ def call_lock_id(row_key: Any) -> str:
 class UserLock:
     """The lock of a request's user, for one attempt.
 
-    Args:
-        opened: the scope.
-        row_key: of the request's row.
-        user_id: the user.
-        wait_timeout: the longest wait, each time.
-
     Attributes:
         held: the lock, while it is held.
     """

@@ -20,10 +20,6 @@ from userlock.errors import ConfigurationError
 DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
 
 
-#: The environment variable with the name of an app's client.
-VARIABLE = "USERLOCK_CLIENT"
-
-
 def find_client(name: str) -> ClientOfProcess:
     """Import an app's `ndb.Client`, or a function that makes it, for the command line.
 
@@ -33,7 +29,7 @@ def find_client(name: str) -> ClientOfProcess:
     Raises:
         ConfigurationError: there is none of that name, or its module cannot be imported.
     """
-    found = find_object(name, object, "client", "main:client")
+    found = find_object(name, object, "client")
     if not isinstance(found, ndb.Client) and not callable(found):
         raise ConfigurationError(
             f"{name} is a {type(found).__name__}, no ndb.Client, nor a function that makes one"

@@ -124,7 +124,8 @@ class _Method:
         self._is_last = type(stub).__module__.startswith("google.")
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        return self.future(request, *args, **options).result()
+        request, take = self.prepare(request)
+        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         """Begin the call. Returns a gRPC future, as ndb uses them."""
@@ -274,6 +275,9 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
 class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        return self.future(request, *args, **options).result()
+
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         return _QuietCall(begin_call(self._stub, self._name, request, args, options), _unchanged)
 
@@ -302,6 +306,11 @@ _REQUESTS: dict[str, Any] = {
 
 
 class _Commit(_Method):
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        if self._plan_of(request) is None:
+            return super().__call__(request, *args, **options)
+        return self.future(request, *args, **options).result()
+
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         plan = self._plan_of(request)
         if plan is None:

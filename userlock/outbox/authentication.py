@@ -80,7 +80,7 @@ class OidcToken:
         audience: whom the token is made out to, by default of the services the URL that they
             call; or several.
         service_account: the e-mail of the account; or several.
-        certs_url: the issuer's certificates, by key id, or its JWK set.
+        certs_url: the issuer's certificates, by key id.
         issuers: who may have issued it.
         clock: for the age of the certificates.
 
@@ -234,9 +234,6 @@ class SharedSecret:
 
 class Callers:
     """All who may call.
-
-    Args:
-        callers: at least one.
 
     Raises:
         ConfigurationError: there is none.

@@ -1,7 +1,6 @@
 """The certificates of an issuer of tokens, fetched when they are needed, and kept.
 
-Two forms are read: {key id: certificate in PEM}, as Google publishes them for
-google-auth, and a JWK set (RFC 7517).
+{key id: certificate in PEM}, as Google publishes them for google-auth.
 
 A token that names an unknown key may be signed with a new one, so they are fetched
 again, but not more often than once a minute: tokens can be sent by anybody.
@@ -9,7 +8,6 @@ again, but not more often than once a minute: tokens can be sent by anybody.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import threading
@@ -36,13 +34,7 @@ class CertificatesUnavailable(Exception):
 
 
 class Certificates:
-    """The certificates at a URL. Thread-safe.
-
-    Args:
-        url: of the issuer.
-        clock: for their age.
-        fetch: returns the document at the URL.
-    """
+    """The certificates at a URL. Thread-safe."""
 
     def __init__(self, url: str, clock: Clock, fetch: Callable[[str], bytes] | None = None) -> None:
         self._url = url
@@ -58,7 +50,7 @@ class Certificates:
         self._lock = threading.Lock()
 
     def get(self, key_id: str) -> bytes | None:
-        """Return a key's certificate, or public key, in PEM; None if the issuer has no such key.
+        """Return a key's certificate in PEM; None if the issuer has no such key.
 
         Raises:
             CertificatesUnavailable: the issuer does not answer, and nothing usable is kept.
@@ -108,30 +100,10 @@ class _NoRedirections(urllib.request.HTTPRedirectHandler):
 
 
 def _certificates(document: bytes) -> dict[str, bytes]:
-    """Return the certificates, or public keys, in PEM by key id."""
-    match json.loads(document):
-        case {"keys": list(keys)}:
-            found = {each["kid"]: _pem(each) for each in keys if each.get("kty") == "RSA"}
-        case {**by_id}:
-            texts = {str(each): str(text) for each, text in by_id.items()}
-            found = {each: text.encode() for each, text in texts.items() if text[:5] == "-----"}
-        case _:
-            found = {}
-    if not found:
+    """Return the certificates in PEM by key id."""
+    found = json.loads(document)
+    texts = found.items() if isinstance(found, dict) else ()
+    by_id = {each: str(text).encode() for each, text in texts if str(text)[:5] == "-----"}
+    if not by_id:
         raise ValueError("the document has no certificates")
-    return found
-
-
-def _pem(jwk: Mapping[str, str]) -> bytes:
-    """Return an RSA key of a JWK set in PEM."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
-
-    public = RSAPublicNumbers(e=_number(jwk["e"]), n=_number(jwk["n"])).public_key()
-    return public.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+    return by_id

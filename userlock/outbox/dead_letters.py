@@ -139,14 +139,7 @@ def letter_of(row: Any) -> Letter:
 
 
 class DeadLetters:
-    """The dead letters of an outbox. Its functions run in an ndb context.
-
-    Args:
-        outbox: the name of the outbox.
-        waker: the engines, for redriven ones.
-        clock: for the rate.
-        service: the source of locks; None for the configured one.
-    """
+    """The dead letters of an outbox. Its functions run in an ndb context."""
 
     def __init__(
         self, outbox: str, waker: Waker, clock: Clock, service: LockService | None

@@ -14,8 +14,8 @@ from __future__ import annotations
 import datetime
 import functools
 import inspect
-from collections.abc import Callable, Collection
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from google.cloud import ndb
 
@@ -59,6 +59,21 @@ class StagedJob(NamedTuple):
     duplicate: bool = False
 
 
+class JobOptions(TypedDict, total=False):
+    """The options of `Outbox.job`."""
+
+    name: str | None
+    retry: Retry | None
+    never_retry: Iterable[type[BaseException]]
+    transactional: bool
+    ordered: bool
+    on_dead: str
+    tier: str
+    owner: Literal["first argument"] | None
+    time_limit: float | None
+    every: float | datetime.timedelta | None
+
+
 class Job(Generic[_P, _R]):
     """A function that an outbox calls; made by `Outbox.job`. Calling it calls the function.
 
@@ -84,14 +99,15 @@ class Job(Generic[_P, _R]):
         clock: Clock,
         client: ClientOfProcess,
         outbox: str,
+        default_retry: Retry,
         *,
-        name: str | None,
-        retry: Retry,
-        never_retry: Collection[type[BaseException]],
-        transactional: bool,
-        ordered: bool,
-        on_dead: str,
-        tier: str,
+        name: str | None = None,
+        retry: Retry | None = None,
+        never_retry: Iterable[type[BaseException]] = (),
+        transactional: bool = False,
+        ordered: bool = True,
+        on_dead: str = "skip",
+        tier: str = "",
         owner: str | None = "first argument",
         time_limit: float | None = None,
         every: float | datetime.timedelta | None = None,
@@ -104,7 +120,7 @@ class Job(Generic[_P, _R]):
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or f"{function.__module__}.{function.__qualname__}"
-        self.retry = retry
+        self.retry = default_retry if retry is None else retry
         self.never_retry = tuple(never_retry)
         self.transactional = transactional
         self.has_owner = owner is not None

@@ -94,16 +94,7 @@ class Status(NamedTuple):
 
 
 def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) -> Status:
-    """Return the status, by three rounds of small queries.
-
-    Args:
-        outbox: the outbox.
-        wall: the time, in seconds since 1970.
-        timeout: of each query, in seconds.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
+    """Return the status, by three rounds of small queries."""
     options = {} if timeout is None else {"timeout": timeout}
     with outbox.context():
         return _take_status(outbox.name, _places(outbox, options), wall, options)
@@ -273,11 +264,7 @@ class Listing(NamedTuple):
 
 
 def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
-    """List jobs: dead ones by cause, others by time (first those that run), an owner's in order.
-
-    Raises:
-        DATASTORE_ERRORS: Datastore does not answer.
-    """
+    """List jobs: dead ones by cause, others by time (first those that run), an owner's in order."""
     with outbox.context():
         keys = _keys(_places(outbox, {}), wanted, min(most, _MOST_READ))
         found: list[Letter] = []

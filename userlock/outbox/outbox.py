@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from google.cloud import ndb
 
@@ -22,7 +21,7 @@ from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine
 from userlock.outbox.engines.registry import open_engine
-from userlock.outbox.job import Job
+from userlock.outbox.job import Job, JobOptions
 from userlock.outbox.periods import stage_period
 from userlock.outbox.relay import Relay, Relayed
 from userlock.outbox.retry import Retry
@@ -121,59 +120,33 @@ class Outbox:
     def job(self, function: Callable[_P, _R]) -> Job[_P, _R]: ...
 
     @overload
-    def job(
-        self,
-        function: None = None,
-        *,
-        name: str | None = None,
-        retry: Retry | None = None,
-        never_retry: Iterable[type[BaseException]] = (),
-        transactional: bool = False,
-        ordered: bool = True,
-        on_dead: str = "skip",
-        tier: str = "",
-        owner: Literal["first argument"] | None = "first argument",
-        time_limit: float | None = None,
-        every: float | datetime.timedelta | None = None,
-    ) -> Callable[[Callable[_P, _R]], Job[_P, _R]]: ...
+    def job(self, **options: Unpack[JobOptions]) -> Callable[[Callable[_P, _R]], Job[_P, _R]]: ...
 
-    def job(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        name: str | None = None,
-        retry: Retry | None = None,
-        never_retry: Iterable[type[BaseException]] = (),
-        transactional: bool = False,
-        ordered: bool = True,
-        on_dead: str = "skip",
-        tier: str = "",
-        owner: Literal["first argument"] | None = "first argument",
-        time_limit: float | None = None,
-        every: float | datetime.timedelta | None = None,
-    ) -> Any:
+    def job(self, function: Callable[..., Any] | None = None, **options: Unpack[JobOptions]) -> Any:
         """Register a function as a job; a decorator.
 
-        Args:
-            function: its first parameter names the owner, the lock id, unless it has none.
-            name: the name in the rows, by default module and function. Give one before you rename
-                or move a function that has rows.
-            retry: its retries, by default the outbox's.
-            never_retry: errors after which it is dead at once.
-            transactional: whether it runs in the transaction that removes it: what it writes to
-                Datastore is written exactly once. It must follow the rules of transactions.
-            ordered: whether it runs after the owner's earlier jobs. A job that fails holds up
-                the owner's later ordered ones until it is done or dead.
-            on_dead: `skip`, or `block`: dead, it holds the owner's later ones up until it is
-                redriven or purged.
-            tier: the name of a tier.
-            owner: None for a job of nobody: it takes no lock, and waits for no other job.
-            time_limit: the longest run, in seconds. A run that takes longer fails with
-                `JobTimeLimit`: at the next line of its code, also within a block that catches
-                `Exception`.
-            every: the time between two runs, in seconds, of a function without arguments and
-                owner: relays stage it once in each period (of UTC, beginning in 1970), in the
-                default namespace. Staged late, it is staged once for all periods that have passed.
+        The function's first parameter names the owner, the lock id, unless it has none.
+
+        Options:
+
+        - `name`: the name in the rows, by default module and function. Give one before you rename
+          or move a function that has rows.
+        - `retry`: its retries, a `Retry`; by default the outbox's.
+        - `never_retry`: classes of errors after which it is dead at once.
+        - `transactional`: whether it runs in the transaction that removes it: what it writes to
+          Datastore is written exactly once. It must follow the rules of transactions.
+        - `ordered`: whether it runs after the owner's earlier jobs, as it does by default. A job
+          that fails holds up the owner's later ordered ones until it is done or dead.
+        - `on_dead`: `skip` (the default), or `block`: dead, it holds the owner's later ones up
+          until it is redriven or purged.
+        - `tier`: the name of a tier.
+        - `owner`: None for a job of nobody: it takes no lock, and waits for no other job.
+        - `time_limit`: the longest run, in seconds. A run that takes longer fails with
+          `JobTimeLimit`: at the next line of its code, also within a block that catches
+          `Exception`.
+        - `every`: the time between two runs, in seconds, of a function without arguments and
+          owner: relays stage it once in each period (of UTC, beginning in 1970), in the default
+          namespace. Staged late, it is staged once for all periods that have passed.
 
         Raises:
             ConfigurationError: the name is taken, or the function cannot be a job.
@@ -186,16 +159,8 @@ class Outbox:
                 self._clock,
                 self._client,
                 self.name,
-                name=name,
-                retry=self._retry if retry is None else retry,
-                never_retry=tuple(never_retry),
-                transactional=transactional,
-                ordered=ordered,
-                on_dead=on_dead,
-                tier=tier,
-                owner=owner,
-                time_limit=time_limit,
-                every=every,
+                self._retry,
+                **options,
             )
             if job.name in self._jobs:
                 raise ConfigurationError(

@@ -91,14 +91,7 @@ class _Turn(NamedTuple):
 
 
 class Relay:
-    """A relay, for one thread: its leases are its own.
-
-    Args:
-        outbox: the name of the outbox.
-        waker: the engines.
-        clock: for all times.
-        chores: other functions that are to be called each minute.
-    """
+    """A relay, for one thread: its leases are its own."""
 
     def __init__(
         self,
@@ -205,7 +198,7 @@ class Relay:
         rows = [row for row in rows if self._has_share(row.key)]
         due = [Due(row.key, row.tier) for row in rows]
         taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
-        woken = [row for row, took in zip(rows, taken, strict=True) if took]
+        woken = [row for row in rows if row.key in taken]
         self._asked.update(_owner(row.key) for row in woken)
         if woken:
             self._push_back(lease, woken)

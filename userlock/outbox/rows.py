@@ -285,11 +285,7 @@ def standing_of(row: Any) -> str | None:
         standing, micros = Standing.RUNNING, row.claimed_until
     else:
         standing, micros = Standing.WAITING, row.ready_at
-    return shard_index(_standing_prefix(standing, row.outbox), row.key, micros)
-
-
-def _standing_prefix(standing: Standing, outbox: str) -> str:
-    return f"{standing.value}|{outbox}"
+    return shard_index(f"{standing.value}|{row.outbox}", row.key, micros)
 
 
 def standing_range(
@@ -299,7 +295,7 @@ def standing_range(
 
     With a time: above all of those until then.
     """
-    first = f"{_standing_prefix(standing, outbox)}|"
+    first = f"{standing.value}|{outbox}|"
     if shard is not None:
         first += f"{shard:02d}|"
     return first, first[:-1] + "}" if micros is None else f"{first}{micros + 1:016d}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from userlock.clock import Clock
@@ -30,10 +30,6 @@ class Due(NamedTuple):
 
 class Waker:
     """The engines of an outbox. Thread-safe.
-
-    Args:
-        engines: by tier; "" is the default one.
-        clock: for the breakers.
 
     Attributes:
         failed: the messages that no engine has taken, in this process. The relay sends them again.
@@ -62,30 +58,28 @@ class Waker:
         """Return the engines, each once."""
         return list({id(each): each for each in self._engines.values()}.values())
 
-    def wake(self, jobs: Sequence[Due], *, timeout: float = FAST_SECONDS) -> list[bool]:
-        """Ask for jobs; return for each whether an engine has taken it. Never raises."""
-        taken = [False] * len(jobs)
-        by_tier: dict[str, list[int]] = {}
-        for index, job in enumerate(jobs):
+    def wake(self, jobs: Iterable[Due], *, timeout: float = FAST_SECONDS) -> set[Any]:
+        """Ask for jobs; return the keys of those that an engine has taken. Never raises."""
+        by_tier: dict[str, list[Due]] = {}
+        for job in jobs:
             tier = job.tier if job.tier in self._engines else ""
-            by_tier.setdefault(tier, []).append(index)
+            by_tier.setdefault(tier, []).append(job)
         ends = self._clock.now() + timeout
-        for tier, indexes in by_tier.items():
-            for first in range(0, len(indexes), MOST_MESSAGES):
-                some = indexes[first : first + MOST_MESSAGES]
-                left = ends - self._clock.now()
-                for index, took in zip(
-                    some, self._send(tier, [jobs[each] for each in some], left), strict=True
-                ):
-                    taken[index] = took
-        with self._mutex:
-            self.failed += taken.count(False)
+        taken: set[Any] = set()
+        for tier, of_tier in by_tier.items():
+            for first in range(0, len(of_tier), MOST_MESSAGES):
+                some = of_tier[first : first + MOST_MESSAGES]
+                took = self._send(tier, some, ends - self._clock.now())
+                taken.update(took)
+                if len(took) < len(some):
+                    with self._mutex:
+                        self.failed += len(some) - len(took)
         return taken
 
-    def _send(self, tier: str, jobs: Sequence[Due], timeout: float) -> list[bool]:
+    def _send(self, tier: str, jobs: Sequence[Due], timeout: float) -> Sequence[Any]:
         breaker = self._breakers[tier]
         if timeout <= 0 or not breaker.allows():
-            return [False] * len(jobs)
+            return ()
         began = self._clock.now()
         messages = [Wake(text_of(job.key), secrets.token_hex(16), job.delay) for job in jobs]
         try:
@@ -94,21 +88,22 @@ class Waker:
             # An engine's own failure must not reach a request that has done its work.
             log.exception("the engine of tier %r failed", tier)
             errors = [EngineError(str(error))] * len(jobs)
-        failures = [error for error in errors if error is not None]
-        if len(failures) < len(jobs):
+        taken = [job.key for job, error in zip(jobs, errors, strict=True) if error is None]
+        if taken:
             breaker.succeeded()  # it answers: what it refuses is these messages
-        else:
-            cost = max(self._clock.now() - began, 0.01)
-            breaker.failed(cost_seconds=cost, reason=str(failures[0]))
-        if failures:
+        if len(taken) < len(jobs):
+            failure = next(filter(None, errors))
+            if not taken:
+                cost = max(self._clock.now() - began, 0.01)
+                breaker.failed(cost_seconds=cost, reason=str(failure))
             log.warning(
                 "the engine of tier %r has not taken %d of %d jobs, which the relay will send: %s",
                 tier,
-                len(failures),
+                len(jobs) - len(taken),
                 len(jobs),
-                failures[0],
+                failure,
             )
-        return [error is None for error in errors]
+        return taken
 
     def close(self) -> None:
         """Close the engines."""

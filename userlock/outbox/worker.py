@@ -46,6 +46,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
+from userlock.ndb.late_begin import one_by_one
 from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
@@ -197,15 +198,6 @@ def _waiting(row: Any) -> _Waiting:
 class Worker:
     """Runs the jobs of an outbox. Thread-safe.
 
-    Args:
-        outbox: the name of the outbox.
-        jobs: the registered ones, by name.
-        waker: the engines.
-        clock: for all times.
-        service: the source of locks; None for the configured one.
-        claim_seconds: how long a claim without a confirmed lock keeps others out: longer than
-            any job runs.
-
     Attributes:
         within: make the contexts in which each job runs.
     """
@@ -229,11 +221,7 @@ class Worker:
         self.within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = []
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context.
-
-        Raises:
-            GoogleAPIError: Datastore does not answer. The engine, or the relay, comes again.
-        """
+        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context."""
         with in_namespace_of(key):
             return self._run_job(key)
 
@@ -324,6 +312,7 @@ class Worker:
 
     # --- claim ------------------------------------------------------------------------------
 
+    @one_by_one()
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
         """Claim a job by compare-and-swap, unless another worker has it.
 
@@ -452,6 +441,7 @@ class Worker:
             return "lost", ""
         return "done", ""
 
+    @one_by_one()
     def _insist(self, write: Callable[[Any], Any], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 

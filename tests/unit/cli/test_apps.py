@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.terminal import Terminal
+from userlock.apps import find_object
 from userlock.cli import main
 from userlock.errors import ConfigurationError
-from userlock.outbox.apps import find_outbox
+from userlock.outbox import Outbox
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", ["shop:outbox", "shop:site.box", "shopping.main:outbox"])
 def test_it_is_found_in_the_current_directory(name: str) -> None:
-    assert find_outbox(name).jobs == {}
+    assert find_object(name, Outbox, "outbox").jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_an_outbox_without_a_client_says_so(terminal: Terminal) -> None:
 
 def test_the_cause_of_a_failed_import_is_kept() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        find_outbox("broken:outbox")
+        find_object("broken:outbox", Outbox, "outbox")
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import userlock
+from userlock.apps import find_object
 from userlock.outbox import Outbox
-from userlock.outbox.apps import find_outbox, outbox_of_environment
+from userlock.outbox.apps import outbox_of_environment
 
 SOURCE = """
 from userlock.outbox import Outbox
@@ -63,7 +64,7 @@ def test_a_wrong_name_is_a_clear_error(
     write("an_app_of_a_test", SOURCE)
     write("an_app_that_raises", "1 / 0")
     with pytest.raises(userlock.ConfigurationError, match=text):
-        find_outbox(name)
+        find_object(name, Outbox, "outbox")
 
 
 def test_the_environment_names_none(monkeypatch: pytest.MonkeyPatch) -> None:

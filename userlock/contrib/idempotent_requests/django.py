@@ -16,7 +16,6 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
-    check_has_length,
     check_length,
     digest_of,
     headers_of,
@@ -50,22 +49,26 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
-            known = IdempotentView(view, **options)
+            known = IdempotentView(view, _stored, **options)
+
+            def serve(flow: Flow, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                return _response(flow, view(request, flow, *args, **kwargs))
 
             if known.completable:
                 self.register(
                     known.name,
-                    lambda flow: _stored(flow, view(HttpRequest(), flow, **flow.arguments)),
+                    lambda flow: known.answer_of(serve(flow, HttpRequest(), **flow.arguments)),
                     known.keep_hours,
                 )
 
             @functools.wraps(view)
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-                known.check_method(request.method)
-                known.check_arguments(args)
-                check_length(request.META.get("CONTENT_LENGTH"), known.max_bytes)
+                known.check(request.method, args)
+                length = request.META.get("CONTENT_LENGTH")
+                check_length(length, known.max_bytes)
                 chunked = isinstance(request, WSGIRequest) and CHUNKED in request.META
-                check_has_length(request.META, needed=chunked or _is_upload(request))
+                if not length and (chunked or _is_upload(request)):  # it would be taken for empty
+                    raise RequestIncomplete("the body has no Content-Length")
                 user_id = owner_of(user(request))
                 # First, so that the form can be read as well. Of one with files not at all.
                 body = b"" if _is_upload(request) else request.body
@@ -73,19 +76,11 @@ class Flows(idempotency.Flows):
                 found = request.headers.get(HEADER) if key is None else key(request)
                 asked = _request(known, user_id, key_of(found), request, body, kwargs)
                 _check_whole(request)  # after a form with files has been read
-                made: list[HttpResponse] = []
-
-                def run(flow: Flow) -> Answer | None:
-                    returned = view(request, flow, *args, **kwargs)
-                    stored = _stored(flow, returned)
-                    made[:] = [] if stored is None else [returned]
-                    return stored
-
-                answer = known.run(self, asked, run)
-                if made and not answer.replayed:
-                    return made[0]  # with all of its headers
-                response = HttpResponse(answer.body, status=answer.status)
-                for header, value in headers_of(answer):
+                served = known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
+                if not isinstance(served, Answer):
+                    return served  # with all of its headers
+                response = HttpResponse(served.body, status=served.status)
+                for header, value in headers_of(served):
                     response[header] = value
                 return response
 
@@ -119,7 +114,7 @@ def _check_whole(request: HttpRequest) -> None:
 
 
 def _request(
-    view: IdempotentView,
+    view: IdempotentView[HttpResponse],
     user_id: str,
     key: str,
     request: HttpRequest,
@@ -149,12 +144,17 @@ def _request(
     return view.request(user_id, key, method, path, found, arguments)
 
 
-def _stored(flow: Flow, response: Any) -> Answer | None:
-    """Return what a view has returned as an answer; None if it has answered in `last()`."""
+def _response(flow: Flow, response: Any) -> HttpResponse | None:
+    """Return what a view has returned as a response; None if it has answered in `last()`."""
     if flow.answer is not None:
         return None
     if getattr(response, "streaming", False):
         refuse_stream(flow)
     if not getattr(response, "is_rendered", True):  # Django renders it after the view
         response.render()
+    found: HttpResponse = response
+    return found
+
+
+def _stored(response: HttpResponse) -> Answer:
     return Answer(response.status_code, kept(response.items()), response.content)

@@ -17,11 +17,10 @@ from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
-    check_has_length,
+    check_environ,
     check_length,
     digest_of,
     headers_of,
-    in_unread_chunks,
     key_of,
     owner_of,
     parameters_of,
@@ -92,7 +91,7 @@ class Flows(idempotency.Flows):
         refusals: tuple[type[Exception], ...] = (HTTPException, *_checked_final(final))
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, **options)
+            known = IdempotentView(view, _stored, **options)
             if known.completable and final:
                 raise ConfigurationError(
                     f"flow {known.name} is completable, and the handlers of its final errors need "
@@ -113,29 +112,22 @@ class Flows(idempotency.Flows):
                         "its client's. To fix it: use complete_by_relay, `userlock flows "
                         "complete` or the inspector"
                     )
-                return _stored(serve(flow, **flow.arguments))
+                return known.answer_of(serve(flow, **flow.arguments))
 
             if known.completable:
                 self.register(known.name, complete, known.keep_hours)
 
             @functools.wraps(view)
             def once(*args: Any, **kwargs: Any) -> flask.Response:
-                known.check_method(flask.request.method)
-                known.check_arguments(args)
+                known.check(flask.request.method, args)
                 _bound(known.max_bytes)
                 user_id = owner_of(user())
                 found = flask.request.headers.get(HEADER) if key is None else key()
                 request = _request(known, user_id, key_of(found), kwargs)
-                made: list[Response | None] = []
-
-                def run(flow: Flow) -> Answer | None:
-                    made[:] = [serve(flow, *args, **kwargs)]
-                    return _stored(made[0])
-
-                answer = known.run(self, request, run)
-                if made and made[0] is not None and not answer.replayed:
-                    return flask.make_response(made[0])  # with all of its headers
-                return flask.Response(answer.body, answer.status, headers_of(answer))
+                served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
+                if isinstance(served, Answer):
+                    return flask.Response(served.body, served.status, headers_of(served))
+                return flask.make_response(served)  # with all of its headers
 
             return once
 
@@ -144,11 +136,9 @@ class Flows(idempotency.Flows):
 
 def _bound(most: int) -> None:
     """Refuse a body that is too long, before it is read; one in chunks, when it is."""
-    asked = flask.request
-    check_length(asked.environ.get("CONTENT_LENGTH"), most)
-    check_has_length(asked.environ, needed=in_unread_chunks(asked.environ))
-    if asked.content_length is None:
-        asked.environ["wsgi.input"] = _Bounded(asked.environ["wsgi.input"], most)
+    environ = flask.request.environ
+    if check_environ(environ, most) is None:
+        environ["wsgi.input"] = _Bounded(environ["wsgi.input"], most)
 
 
 class _Bounded(io.RawIOBase):
@@ -170,7 +160,9 @@ class _Bounded(io.RawIOBase):
         return len(piece)
 
 
-def _request(view: IdempotentView, user_id: str, key: str, arguments: dict[str, Any]) -> Request:
+def _request(
+    view: IdempotentView[Response], user_id: str, key: str, arguments: dict[str, Any]
+) -> Request:
     asked = flask.request
     if asked.mimetype in FORMS:
         # The files of a form are not in memory, as its bytes would be.
@@ -207,7 +199,7 @@ def _checked_final(final: tuple[type[Exception], ...]) -> tuple[type[Exception],
     return found
 
 
-def _response(flow: Flow, returned: Any, view: IdempotentView) -> Response:
+def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Response:
     """Return what a view has returned as a response."""
     if isinstance(returned, HTTPException):
         returned = returned.get_response()
@@ -222,8 +214,5 @@ def _response(flow: Flow, returned: Any, view: IdempotentView) -> Response:
     return response
 
 
-def _stored(response: Response | None) -> Answer | None:
-    """Return a response as an answer; None if the view has answered in `last()`."""
-    if response is None:
-        return None
+def _stored(response: Response) -> Answer:
     return Answer(response.status_code, kept(response.headers.items()), response.get_data())

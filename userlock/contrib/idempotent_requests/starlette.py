@@ -69,7 +69,7 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
-            known = IdempotentView(view, **options)
+            known = IdempotentView(view, _stored, **options)
             signature = inspect.signature(view, eval_str=True)
             parameters = signature.parameters
             if "flow" not in parameters:
@@ -92,7 +92,7 @@ class Flows(idempotency.Flows):
                 of_view = {
                     name: flow.arguments[name] for name in parameters & flow.arguments.keys()
                 }
-                return _stored(serve(flow, of_view))
+                return known.answer_of(serve(flow, of_view))
 
             if known.completable:
                 self.register(known.name, complete, known.keep_hours)
@@ -104,10 +104,9 @@ class Flows(idempotency.Flows):
                 if args and "request" in parameters:
                     arguments["request"] = request
                 _check_route(known.name, request.scope.get("route"))
-                known.check_method(request.method)
-                made: list[Response | None] = []
+                known.check(request.method)
 
-                async def answered() -> Answer:
+                async def answered() -> Response | Answer:
                     _bound(request, known.max_bytes)
                     user_id = owner_of(await _value(user(request)))
                     given = key(request) if key is not None else request.headers.get(HEADER)
@@ -119,25 +118,21 @@ class Flows(idempotency.Flows):
                     }
                     asked = await _request(known, user_id, key_of(found), request, path)
 
-                    def run(flow: Flow) -> Answer | None:
-                        made[:] = [serve(flow, arguments)]
-                        return _stored(made[0])
-
-                    def work() -> Answer:
+                    def work() -> Response | Answer:
                         with self.context(own=True):
-                            return known.run(self, asked, run)
+                            return known.run(self, asked, lambda flow: serve(flow, arguments))
 
                     # Of 40 threads. asyncio's own are few: one user's requests would take all.
                     return await run_in_threadpool(work)
 
                 try:
-                    answer = await answered()
+                    served = await answered()
                 finally:
                     await request.close()  # the files of a form
-                if made and made[0] is not None and not answer.replayed:
-                    return made[0]  # with all of its headers
-                response = Response(answer.body, answer.status)
-                for name, value in headers_of(answer):
+                if not isinstance(served, Answer):
+                    return served  # with all of its headers
+                response = Response(served.body, served.status)
+                for name, value in headers_of(served):
                     response.headers.append(name, value)
                 return response
 
@@ -228,7 +223,11 @@ def _shaped(name: str, what: str) -> ConfigurationError:
 
 
 async def _request(
-    view: IdempotentView, user_id: str, key: str, asked: HttpRequest, path: dict[str, Any]
+    view: IdempotentView[Response],
+    user_id: str,
+    key: str,
+    asked: HttpRequest,
+    path: dict[str, Any],
 ) -> Request:
     found = await _parameters(asked, view.max_bytes)
     # Not that of `asked.url`, where an escaped path is the same as one that has the character.
@@ -265,8 +264,5 @@ def _response(flow: Flow, returned: Any) -> Response:
     return returned
 
 
-def _stored(response: Response | None) -> Answer | None:
-    """Return a response as an answer; None if the view has answered in `last()`."""
-    if response is None:
-        return None
+def _stored(response: Response) -> Answer:
     return Answer(response.status_code, kept(response.headers.items()), bytes(response.body))

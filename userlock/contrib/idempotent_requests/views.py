@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
 from userlock.errors import (
     ConfigurationError,
@@ -42,6 +42,7 @@ PIECE_BYTES = 65_536
 MOST_VALUE_BYTES = 200_000
 
 OnBusy = Literal["wait", "refuse"]
+_R = TypeVar("_R")
 
 
 class Parameters(NamedTuple):
@@ -81,22 +82,17 @@ def parameters_of(
     if is_json and len(body) <= MOST_VALUE_BYTES:
         value = _json(body)
     fields, sent_files = list(form), list(files)
-    form_text = written(fields)
-    if fields and not sent_files and len(form_text) <= MOST_VALUE_BYTES:
+    if fields and not sent_files and len(written(fields)) <= MOST_VALUE_BYTES:
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
-    form_digest = hashlib.sha256(form_text).hexdigest()
-    counted: list[Any] = [query.decode("latin-1"), form_digest, sent_files]
+    counted: list[Any] = [query.decode("latin-1"), fields, sent_files]
     if value is None or fields:
         counted.append({"type": content_type, "bytes": hashlib.sha256(body).hexdigest()})
     else:
         counted.append({"json": value})
     digest = hashlib.sha256(written(counted, sort_keys=True)).hexdigest()
-    storable = value is not None or not (body or fields or sent_files)
-    if storable and len(written(value)) > MOST_VALUE_BYTES:
-        storable = False
-    return Parameters(value, digest, storable)
+    return Parameters(value, digest, value is not None or not (body or fields or sent_files))
 
 
 def digest_of(read: Callable[[int], bytes]) -> str:
@@ -128,23 +124,18 @@ def check_length(length: int | str | None, most: int) -> None:
         raise RequestTooLarge(most)
 
 
-def check_has_length(environ: Mapping[str, Any], *, needed: bool) -> None:
-    """Refuse a body of unknown length that would be taken for an empty one.
-
-    Args:
-        environ: the WSGI environment, or Django's form of it.
-        needed: whether it is not read without a length.
+def check_environ(environ: Mapping[str, Any], most: int) -> int | None:
+    """Return the length of a body in a WSGI environment; None if it has none.
 
     Raises:
-        RequestIncomplete: it has none.
+        RequestTooLarge, RequestIncomplete: as `check_length`. Or the body is in chunks that the
+            server leaves to the app: it would be taken for an empty one.
     """
-    if needed and not environ.get("CONTENT_LENGTH"):
+    length = environ.get("CONTENT_LENGTH") or None
+    check_length(length, most)
+    if length is None and CHUNKED in environ and not environ.get("wsgi.input_terminated"):
         raise RequestIncomplete("the body has no Content-Length")
-
-
-def in_unread_chunks(environ: Mapping[str, Any]) -> bool:
-    """Return whether a body is in chunks that the WSGI server leaves to the app."""
-    return CHUNKED in environ and not environ.get("wsgi.input_terminated")
+    return None if length is None else int(length)
 
 
 def _json(body: bytes) -> Any:
@@ -195,8 +186,13 @@ class ViewOptions(TypedDict, total=False):
     max_bytes: int
 
 
-class IdempotentView:
-    """A view that runs once for each key. Options: `ViewOptions`.
+class IdempotentView(Generic[_R]):
+    """A view that runs once for each key.
+
+    Args:
+        view: the view.
+        stored: returns a response of the framework as an answer.
+        options: see `ViewOptions`.
 
     Raises:
         ConfigurationError: its answers cannot be stored.
@@ -206,6 +202,7 @@ class IdempotentView:
     def __init__(
         self,
         view: Callable[..., Any],
+        stored: Callable[[_R], Answer],
         *,
         on_busy: OnBusy = "wait",
         wait_timeout: float | None = None,
@@ -228,17 +225,38 @@ class IdempotentView:
         self.keep_hours = keep_hours
         self._refuse = on_busy == "refuse"
         self._wait_timeout = wait_timeout
+        self._stored = stored
         check_function(self.name, view)
 
-    def run(self, flows: Flows, request: Request, function: Callable[[Flow], Any]) -> Answer:
-        """Run it once for a request; return the answer."""
-        return flows.run(
+    def run(
+        self, flows: Flows, request: Request, function: Callable[[Flow], _R | None]
+    ) -> _R | Answer:
+        """Run it once for a request. Return its response, or the answer that is stored.
+
+        Args:
+            flows: the flows.
+            request: the request.
+            function: returns the response of the view; None if it has answered in `last()`.
+        """
+        made: _R | None = None
+
+        def run(flow: Flow) -> Answer | None:
+            nonlocal made
+            made = function(flow)
+            return self.answer_of(made)
+
+        answer = flows.run(
             request,
-            function,
+            run,
             wait_timeout=self._wait_timeout,
             refuse=self._refuse,
             keep_hours=self.keep_hours,
         )
+        return answer if made is None or answer.replayed else made
+
+    def answer_of(self, response: _R | None) -> Answer | None:
+        """Return a response as an answer; None if there is none."""
+        return None if response is None else self._stored(response)
 
     def request(
         self,
@@ -249,15 +267,7 @@ class IdempotentView:
         sent: Parameters,
         arguments: dict[str, Any],
     ) -> Request:
-        """Return a request of the view.
-
-        Args:
-            user_id: the owner of the key.
-            key: the idempotency key.
-            method, path: of the HTTP request.
-            sent: its parameters.
-            arguments: of the route.
-        """
+        """Return a request of the view."""
         return Request(
             user_id,
             key,
@@ -270,24 +280,18 @@ class IdempotentView:
             completable=self.completable and sent.storable,
         )
 
-    def check_method(self, method: str | None) -> None:
-        """Refuse a request that needs no key: its view would get no flow.
+    def check(self, method: str | None, positional: Sequence[Any] = ()) -> None:
+        """Refuse a request that needs no key, or that the server could not complete.
 
         Raises:
-            ConfigurationError: the method is none of those that need a key.
+            ConfigurationError: the method is none of those that need a key: the view would get no
+                flow. Or there are positional arguments, as those of methods.
         """
         if method not in self.methods:
             raise ConfigurationError(
                 f"flow {self.name} is for {', '.join(self.methods)}, not for {method}. To fix it: "
                 f"give the route a view of its own, or name methods="
             )
-
-    def check_arguments(self, positional: Sequence[Any]) -> None:
-        """Refuse arguments with which the server could not complete the request.
-
-        Raises:
-            ConfigurationError: there are positional ones, as those of methods.
-        """
         if self.completable and positional:
             raise ConfigurationError(
                 f"flow {self.name} is completable, and its view has arguments without names. To "

@@ -6,17 +6,16 @@ import functools
 import http
 import io
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests.views import (
     HEADER,
     IdempotentView,
     ViewOptions,
-    check_has_length,
+    check_environ,
     check_length,
     headers_of,
-    in_unread_chunks,
     key_of,
     owner_of,
     parameters_of,
@@ -58,7 +57,7 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(app: WSGIApplication) -> WSGIApplication:
-            known = IdempotentView(app, **options)
+            known = IdempotentView(app, _stored, **options)
             if known.completable:
                 raise ConfigurationError(
                     f"flow {known.name} cannot be completable: a WSGI app needs its environment. "
@@ -74,14 +73,12 @@ class Flows(idempotency.Flows):
                 environ["wsgi.input"] = io.BytesIO(body)
                 found = environ.get(_HEADER) if key is None else key(environ)
                 environ["wsgi.input"] = io.BytesIO(body)  # which has read the first
-                asked = _request(known.name, user_id, key_of(found), environ, body)
-                made: list[list[tuple[str, str]]] = []
-                answer = known.run(self, asked, lambda flow: _collected(flow, app, environ, made))
-                headers = headers_of(answer)
-                if made and not answer.replayed:
-                    headers = made[0]  # all of them
-                start_response(f"{answer.status} {_phrase(answer.status)}", headers)
-                return [answer.body]
+                asked = _request(known, user_id, key_of(found), environ, body)
+                served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
+                # Of a response that was made just now all headers.
+                headers = headers_of(served) if isinstance(served, Answer) else served.headers
+                start_response(f"{served.status} {_phrase(served.status)}", headers)
+                return [served.body]
 
             return once
 
@@ -90,12 +87,9 @@ class Flows(idempotency.Flows):
 
 def _body(environ: WSGIEnvironment, most: int) -> bytes:
     """Return the body."""
-    length = environ.get("CONTENT_LENGTH") or ""
-    check_length(length, most)
-    check_has_length(environ, needed=in_unread_chunks(environ))
+    left = check_environ(environ, most)
     body = b""
-    if length:
-        left = int(length)
+    if left is not None:
         while left and (piece := environ["wsgi.input"].read(left)):
             body += piece
             left -= len(piece)
@@ -107,26 +101,33 @@ def _body(environ: WSGIEnvironment, most: int) -> bytes:
     return body
 
 
-def _request(name: str, user_id: str, key: str, environ: WSGIEnvironment, body: bytes) -> Request:
+class _Response(NamedTuple):
+    """The whole response of an app."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def _stored(response: _Response) -> Answer:
+    return Answer(response.status, kept(response.headers), response.body)
+
+
+def _request(
+    view: IdempotentView[_Response],
+    user_id: str,
+    key: str,
+    environ: WSGIEnvironment,
+    body: bytes,
+) -> Request:
     media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
     query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
     found = parameters_of(query, media, body)
-    method = environ["REQUEST_METHOD"]
-    path = path_of(environ)
-    return Request(user_id, key, name, found.value, method, path, found.digest, completable=False)
+    return view.request(user_id, key, environ["REQUEST_METHOD"], path_of(environ), found, {})
 
 
-def _collected(
-    flow: Flow,
-    app: WSGIApplication,
-    environ: WSGIEnvironment,
-    made: list[list[tuple[str, str]]],
-) -> Answer | None:
-    """Return the whole answer of an app; None if it has answered in `last()`.
-
-    Its headers, all of them, become the only element of `made`.
-    """
-    made.clear()
+def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _Response | None:
+    """Return the whole response of an app; None if it has answered in `last()`."""
     started: list[tuple[str, list[tuple[str, str]]]] = []
     written: list[bytes] = []
 
@@ -143,8 +144,7 @@ def _collected(
     if flow.answer is not None:
         return None
     status, headers = started[-1]
-    made.append(headers)
-    return Answer(int(status.split()[0]), kept(headers), b"".join(written))
+    return _Response(int(status.split()[0]), headers, b"".join(written))
 
 
 def _phrase(status: int) -> str:

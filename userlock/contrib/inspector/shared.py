@@ -21,14 +21,7 @@ Answer = str | tuple[str, int] | Facts
 
 
 class Pages:
-    """Pages about one noun. Each view runs in an ndb context, and its errors are answered.
-
-    Args:
-        name: of the first page, among those in the navigation.
-        home: the endpoint of that page.
-        context: opens an ndb context.
-        render: renders a template.
-    """
+    """Pages about one noun. Each view runs in an ndb context, and its errors are answered."""
 
     def __init__(
         self,

@@ -60,12 +60,7 @@ class Outcomes:
 
 
 class BoundedEngine(abc.ABC):
-    """Base of engines with a client. Thread-safe; a forked child opens connections of its own.
-
-    Args:
-        name: for messages.
-        clock: for deadlines.
-    """
+    """Base of engines with a client. Thread-safe; a forked child opens connections of its own."""
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name

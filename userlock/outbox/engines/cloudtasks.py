@@ -83,13 +83,7 @@ class Address(NamedTuple):
 
 
 class CloudTasksEngine(BoundedEngine):
-    """A queue of Cloud Tasks.
-
-    Args:
-        address: the queue, and where it delivers.
-        make_transport: connects to the service. In tests another one.
-        clock: for deadlines, and for the time of delayed tasks.
-    """
+    """A queue of Cloud Tasks."""
 
     def __init__(
         self,

@@ -24,12 +24,7 @@ _MOST_WAITING = 100_000
 
 
 class InlineEngine:
-    """Threads of this process.
-
-    Args:
-        threads: how many run jobs; 0: none, see `run_pending`.
-        clock: for delays.
-    """
+    """Threads of this process."""
 
     def __init__(self, threads: int = 4, clock: Clock = SYSTEM_CLOCK) -> None:
         self._count = threads

@@ -89,12 +89,7 @@ class Address(NamedTuple):
 
 
 class RQEngine(BoundedEngine):
-    """A queue of RQ.
-
-    Args:
-        address: of the Redis.
-        clock: for deadlines, and for the time of delayed messages.
-    """
+    """A queue of RQ."""
 
     def __init__(self, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         self._address = address

@@ -29,7 +29,7 @@ def provider_of(name: str) -> CredentialProvider:
         return provider
     problem = ""
     try:
-        return find_object(name, CredentialProvider, "credential provider", "main:credentials")
+        return find_object(name, CredentialProvider, "credential provider", "credentials")
     except ConfigurationError as error:
         problem = str(error)
     raise AddressError(f"credentials= is google, or names a provider: {problem}")

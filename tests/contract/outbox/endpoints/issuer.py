@@ -76,18 +76,6 @@ def token(key: str = KEY_ID, header: dict[str, Any] | None = None, **changes: An
     return f"{signed}.{coded(signature)}"
 
 
-def jwk(name: str) -> dict[str, Any]:
-    numbers = rsa_key(name).public_key().public_numbers()
-    size = (numbers.n.bit_length() + 7) // 8
-    return {
-        "kty": "RSA",
-        "kid": name,
-        "alg": "RS256",
-        "n": coded(numbers.n.to_bytes(size, "big")),
-        "e": coded(numbers.e.to_bytes(3, "big")),
-    }
-
-
 class Issuer:
     """Its web server.
 
@@ -103,15 +91,12 @@ class Issuer:
         self.fetched = 0
         self.status = 200
 
-    def certs_url(self, form: str = "certificates") -> str:
-        """Return the URL of one of both forms: `certificates`, `keys`."""
-        return f"http://{self._place}/{form}"
+    def certs_url(self) -> str:
+        """Return the URL of the certificates."""
+        return f"http://{self._place}/certificates"
 
-    def document(self, path: str) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         self.fetched += 1
-        if path == "/keys":
-            other = {"kty": "EC", "kid": "another", "crv": "P-256"}
-            return {"keys": [other, *(jwk(name) for name in self.keys)]}
         return {name: pem(rsa_key(name)).decode() for name in self.keys}
 
 
@@ -121,7 +106,7 @@ def issuer() -> Iterator[Issuer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(found.document(self.path)).encode()
+            body = json.dumps(found.document()).encode()
             self.send_response(found.status)
             self.send_header("Location", f"{found.certs_url()}?moved")  # counts for 302
             self.send_header("Content-Length", str(len(body)))

@@ -94,11 +94,11 @@ def status(caller: Caller, headers: dict[str, str | None]) -> int:
     return 200
 
 
-def oidc(issuer: Issuer, form: str = "certificates", kind: type[OidcToken] = OidcToken) -> Caller:
+def oidc(issuer: Issuer, kind: type[OidcToken] = OidcToken) -> Caller:
     return kind(
         audience=issuers.AUDIENCE,
         service_account=issuers.ACCOUNT,
-        certs_url=issuer.certs_url(form),
+        certs_url=issuer.certs_url(),
     )
 
 
@@ -107,12 +107,11 @@ def test_tokens(issuer: Issuer, monkeypatch: pytest.MonkeyPatch, name: str) -> N
     """On Cloud Run alone, and for its own caller, a token counts without its signature."""
     value, known, unsigned = TOKENS[name]
     headers = {"Authorization": value}
-    for form in ("certificates", "keys"):
-        monkeypatch.setenv("K_SERVICE", "shop")
-        assert status(oidc(issuer, form), headers) == known
-        assert status(oidc(issuer, form, CloudRunToken), headers) == unsigned
-        monkeypatch.delenv("K_SERVICE")
-        assert status(oidc(issuer, form, CloudRunToken), headers) == known
+    monkeypatch.setenv("K_SERVICE", "shop")
+    assert status(oidc(issuer), headers) == known
+    assert status(oidc(issuer, CloudRunToken), headers) == unsigned
+    monkeypatch.delenv("K_SERVICE")
+    assert status(oidc(issuer, CloudRunToken), headers) == known
 
 
 #: Of the header that Cloud Run verifies, and of the one that anybody can write beside it.
