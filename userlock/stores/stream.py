@@ -166,9 +166,10 @@ class Stream:
             if rest:
                 await self.send(rest)
             self._first, self._room = None, MOST_BYTES - _SHORT
-            line, end, self._buffer = self._socket.recv(_SHORT).partition(b"\r\n")
-            if not end:
-                self._buffer = line  # nothing, if the connection has ended: found out there
+            reply = self._socket.recv(_SHORT)
+            line = reply[:-2]
+            if reply[-2:] != b"\r\n" or b"\n" in line:
+                self._buffer = reply  # nothing, if the connection has ended: found out there
                 line = await self.read_line()
         if self._buffer:
             self.finish()

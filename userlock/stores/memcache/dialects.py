@@ -97,7 +97,8 @@ class Meta:
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        cas = self._cas(reply, b"NS")
+        stored = _STORED(reply)
+        cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
         if cas == 0:
             # Created, but nothing could ever change it safely.
             await wire.line(b"md %b\r\n" % key)
