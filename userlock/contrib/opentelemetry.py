@@ -174,7 +174,7 @@ _FAILURES = {
 _Attributes = dict[str, str | bool | int | float]
 
 
-class ListenerOptions(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     """Options of `OpenTelemetryListener`."""
 
     tracer_provider: trace.TracerProvider | None
@@ -187,7 +187,7 @@ def instrument(
     *,
     meter_provider: metrics.MeterProvider | None = None,
     outbox: Outbox | None = None,
-    **options: Unpack[ListenerOptions],
+    **options: Unpack[_Options],
 ) -> OpenTelemetryListener:
     """Report lock events from now on. Call it once: each call reports everything again.
 
@@ -197,7 +197,7 @@ def instrument(
         meter_provider: as for `OpenTelemetryListener`.
         outbox: also report the lag and the numbers of its jobs. It needs a client (`client=`), as
             it is read in a thread of OpenTelemetry's.
-        options: the others of `OpenTelemetryListener`.
+        options: `tracer_provider`, `lock_id`, `blocked_by`, as for that.
 
     Returns:
         The listener that was added.
