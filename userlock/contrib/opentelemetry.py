@@ -81,7 +81,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 try:
     from opentelemetry import metrics, trace
@@ -174,38 +174,37 @@ _FAILURES = {
 _Attributes = dict[str, str | bool | int | float]
 
 
+class _Options(TypedDict, total=False):
+    """Options of `OpenTelemetryListener`."""
+
+    tracer_provider: trace.TracerProvider | None
+    lock_id: bool
+    blocked_by: bool
+
+
 def instrument(
     listeners: Listeners | None = None,
     *,
     meter_provider: metrics.MeterProvider | None = None,
-    tracer_provider: trace.TracerProvider | None = None,
-    lock_id: bool = False,
-    blocked_by: bool = True,
     outbox: Outbox | None = None,
+    **options: Unpack[_Options],
 ) -> OpenTelemetryListener:
     """Report lock events from now on. Call it once: each call reports everything again.
 
     Args:
         listeners: the listeners to join; by default those of the process, to which every lock
             service and the model layer report unless they were given others.
-        meter_provider: as for `OpenTelemetryListener`, like the rest.
-        tracer_provider: see there.
-        lock_id: see there.
-        blocked_by: see there.
+        meter_provider: as for `OpenTelemetryListener`.
         outbox: also report the lag and the numbers of its jobs. It needs a client (`client=`), as
             it is read in a thread of OpenTelemetry's.
+        options: `tracer_provider`, `lock_id`, `blocked_by`, as for that.
 
     Returns:
         The listener that was added.
     """
     if outbox is not None:
         _OutboxGauges(outbox, SYSTEM_CLOCK).create(meter_provider)
-    listener = OpenTelemetryListener(
-        meter_provider=meter_provider,
-        tracer_provider=tracer_provider,
-        lock_id=lock_id,
-        blocked_by=blocked_by,
-    )
+    listener = OpenTelemetryListener(meter_provider=meter_provider, **options)
     (LISTENERS if listeners is None else listeners).add(listener)
     return listener
 
@@ -366,29 +365,15 @@ class _OutboxGauges:
     def create(self, meter_provider: metrics.MeterProvider | None) -> None:
         """Create the instruments."""
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
-        meter.create_observable_gauge(
-            "userlock.outbox.lag",
-            [self._lag],
-            unit="s",
-            description="Time for which the oldest due job has been due.",
-        )
-        meter.create_observable_gauge(
-            "userlock.outbox.jobs",
-            [self._jobs],
-            unit="{job}",
-            description="Jobs in the outbox.",
-        )
-        meter.create_observable_gauge(
-            "userlock.outbox.blocked",
-            [self._blocked],
-            unit="{job}",
-            description="Waiting jobs behind a dead one of their owner.",
-        )
+        for name, callback, unit, text in (
+            ("lag", self._lag, "s", "Time for which the oldest due job has been due."),
+            ("jobs", self._jobs, "{job}", "Jobs in the outbox."),
+            ("blocked", self._blocked, "{job}", "Waiting jobs behind a dead one of their owner."),
+        ):
+            meter.create_observable_gauge(f"userlock.outbox.{name}", [callback], unit, text)
+        text = "Messages that the engine has not taken."
         meter.create_observable_counter(
-            "userlock.outbox.refused",
-            [self._refused],
-            unit="{message}",
-            description="Messages that the engine has not taken.",
+            "userlock.outbox.refused", [self._refused], "{message}", text
         )
 
     def latest(self) -> Status | None:

@@ -214,41 +214,29 @@ class Flow:
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
         errors = _Errors(final, detail, transient, attempts)
         with self._step(name):
-            point = self._reached(name, "call")
-            if point is None or "out" not in point:
-                timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
-                limited = functools.partial(_CALLS.within, timeout, call)
-                return self._external(name, limited, point, errors, provider)
-            return point["out"]
+            points, point = self._points, self._reached(name, "call")
+            if point is None:
+                chosen = provider() if callable(provider) else provider
+                point = {"name": name, "kind": "call", "asked": True}
+                point["provider"] = self._storable(name, chosen)
+                points = [*points, point]
+            if "out" in point:
+                return point["out"]
+            timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
+            chosen = point["provider"]
+            arguments = (self._key_of(name), *(() if chosen is None else (chosen,)))
+            limited = functools.partial(_CALLS.within, timeout, call, *arguments)
+            with self._lock.calling() as locked:
+                self._change(lambda row: self._put_asked(row, points, locked=locked))
+                self._lock.leave()
+                out = self._storable(name, self._call(name, limited, errors))
+                position = len(self._passed)
+                before, after = self._points[: position - 1], self._points[position:]
+                replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
+                self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
+            return out
 
-    def _external(
-        self,
-        name: str,
-        call: Callable[..., Any],
-        point: dict[str, Any] | None,
-        errors: _Errors,
-        provider: Any,
-    ) -> Any:
-        points = self._points
-        if point is None:
-            chosen = provider() if callable(provider) else provider
-            point = {"name": name, "kind": "call", "asked": True}
-            point["provider"] = self._storable(name, chosen)
-            points = [*points, point]
-        chosen = point["provider"]
-        arguments = () if chosen is None else (chosen,)
-        with self._lock.left() as left:
-            self._change(lambda row: self._put_calling(row, points, locked=left.locked))
-            left.begun()
-            out = self._call(name, lambda: call(self._key_of(name), *arguments), errors)
-            out = self._storable(name, out)
-            position = len(self._passed)
-            before, after = self._points[: position - 1], self._points[position:]
-            replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
-            self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
-        return out
-
-    def _put_calling(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
+    def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""
         row.claimed_locked = locked
         row.claimed_until = round((self._clock.wall() + CLAIM_SECONDS) * 1e6)

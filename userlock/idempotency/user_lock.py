@@ -100,27 +100,29 @@ class UserLock:
             admission.leave(self._user_id, place)
 
     @contextlib.contextmanager
-    def left(self) -> Iterator[Call]:
-        """Give a call; `begun()` leaves the lock, and the end of the block takes it again.
+    def calling(self) -> Iterator[bool]:
+        """Have the call's lock for a block, in which `leave()` leaves the user's.
 
-        After an error it is not taken again: the attempt ends.
+        Gives whether the store has confirmed it. The end of the block takes the user's again;
+        after an error not: the attempt ends.
 
         Raises:
             LockTimeout: it was not free in time.
             TooManyWaiting: enough requests of the user wait. Raised before the call.
         """
         if self._is_others:
-            yield Call(self, self.held, leaves=False)
+            yield not self.held.degraded
             return
         with self._lock(call_lock_id(self._row_key), 0) as own:
             with self._counted(more=1):  # this one: it had the lock, and no other one has it now
-                yield Call(self, own, leaves=True)
+                yield not own.degraded
             # It had the lock, and must get it back.
             self._take(self._wait_timeout, max_waiting=sys.maxsize)
 
     def leave(self) -> None:
-        """Leave the lock."""
-        self._stack.close()
+        """Leave the lock, unless code around has it."""
+        if not self._is_others:
+            self._stack.close()
 
     def is_calling(self, wait_timeout: float | None) -> bool:
         """Wait until the attempt that is in a call ends it, without the user's lock.
@@ -143,21 +145,3 @@ class _Place:
     """A wait for something else than a lock: it has met no holder."""
 
     holder = None
-
-
-class Call:
-    """A call of another service.
-
-    Attributes:
-        locked: whether the store has confirmed the lock that tells others of it.
-    """
-
-    def __init__(self, lock: UserLock, own: HeldLock, *, leaves: bool) -> None:
-        self._lock = lock
-        self._leaves = leaves
-        self.locked = not own.degraded
-
-    def begun(self) -> None:
-        """Leave the user's lock: the row tells of the call."""
-        if self._leaves:
-            self._lock.leave()
