@@ -366,11 +366,16 @@ class _OutboxGauges:
         """Create the instruments."""
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
         for name, callback, unit, text in (
-            ("lag", self._lag, "s", "Time for which the oldest due job has been due."),
-            ("jobs", self._jobs, "{job}", "Jobs in the outbox."),
-            ("blocked", self._blocked, "{job}", "Waiting jobs behind a dead one of their owner."),
+            ("userlock.outbox.lag", self._lag, "s", "Time that the oldest due job has been due."),
+            ("userlock.outbox.jobs", self._jobs, "{job}", "Jobs in the outbox."),
+            (
+                "userlock.outbox.blocked",
+                self._blocked,
+                "{job}",
+                "Jobs that wait behind a dead one.",
+            ),
         ):
-            meter.create_observable_gauge(f"userlock.outbox.{name}", [callback], unit, text)
+            meter.create_observable_gauge(name, [callback], unit, text)
         text = "Messages that the engine has not taken."
         meter.create_observable_counter(
             "userlock.outbox.refused", [self._refused], "{message}", text
