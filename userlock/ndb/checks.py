@@ -45,13 +45,11 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete
-from userlock.ndb.pending import books_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     OVERTAKEN,
     PARTIAL,
     Stamp,
-    put_in_running_transaction,
     stamp_of,
 )
 
@@ -114,7 +112,7 @@ def _finding(
             if in_transaction() and is_complete(key) and request_notes().ledger.was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
-        return _ran_out(tenure) or _outdated(entity, None, tenure)
+        return _ran_out(tenure) or _outdated(entity, None)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
         if read_under is None:
@@ -128,7 +126,7 @@ def _finding(
         return ReadUnderEarlierTenure, ""
     if tenure.lost or not tenure.expires_in:
         return _ran_out(tenure)
-    return _outdated(entity, stamp, tenure)
+    return _outdated(entity, stamp)
 
 
 def _others(held: Mapping[str, HeldLock]) -> str:
@@ -157,7 +155,7 @@ def _finding_of_move(
                 f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "
                 f"{quoted(each)} was not held when {when}"
             )
-        finding = _ran_out(tenure) or _outdated(entity, stamp, tenure)
+        finding = _ran_out(tenure) or _outdated(entity, stamp)
         if finding is not None:
             return finding
     return None
@@ -173,24 +171,28 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
     )
 
 
-def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
-    """Return the violation of a put after that of a newer object of the same entity: under the
-    tenure; without one, in the running transaction."""
-    puts = current_attempt().puts if tenure is None else books_of(tenure).puts
-    last = puts.get(entity._userlock_key)
-    if last is None or last.entity() is entity or not last.counts:
+def _outdated(entity: Any, stamp: Stamp | None) -> Finding | None:
+    """Return the violation of a put after that of a newer object of the same entity."""
+    transaction, key = current_transaction(), entity._userlock_key
+    put = current_attempt().puts.get(key) if transaction is not None else None
+    # A transaction reads the state at its beginning, never its own writes: an object that is
+    # read after a put in the same transaction is outdated all the same.
+    if put is not None and put.entity is entity:
         return None
-    if stamp is None:
-        # Outside of a transaction, the insert refuses a new object for an existing entity.
-        if last.transaction is None:
+    if put is None:
+        if stamp is None:
+            return None  # the insert refuses a new object for an existing entity
+        put = request_notes().flying.get(key)
+    if put is not None and not put.deleting and put.entity is not entity:
+        place = put.at
+    elif stamp is None or stamp.transaction == transaction is not None:
+        return None  # a commit is refused if it has read an older state
+    else:
+        landed = request_notes().ledger.later_put(stamp)
+        if landed is None:
             return None
-    # A transaction reads the state at its beginning, never its own writes: an object that
-    # is read after a put in the same transaction is outdated all the same.
-    elif stamp.order > last.order and (
-        last.transaction is None or last.transaction != stamp.transaction
-    ):
-        return None
-    return StaleObjectPut, f"the newer object was put at {last.place or 'a place not captured'}"
+        _, place = landed
+    return StaleObjectPut, f"the newer object was put at {place or 'a place not captured'}"
 
 
 def check_whole(write: Any) -> None:
@@ -275,7 +277,7 @@ def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
         found = (ImmutableEntityRewritten, "") if again else None
     else:
         found = _finding_of_any_write(policy)
-    return _outdated(entity, stamp, None) if found is None and in_transaction() else found
+    return _outdated(entity, stamp) if found is None and in_transaction() else found
 
 
 def _finding_of_delete_by_policy(policy: WritePolicy) -> Finding | None:
@@ -350,7 +352,7 @@ def cached_is_good(entity: Any) -> bool:
         # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
-        and _outdated(entity, stamp, scope.held[lock_id]) is None
+        and _outdated(entity, stamp) is None
     )
 
 
@@ -358,6 +360,14 @@ def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
     return stamp is not None and all(
         stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
+
+
+def put_in_running_transaction(entity: Any) -> bool:
+    """Return whether this very object was put in the transaction that the code is in."""
+    if not in_transaction():
+        return False
+    last = current_attempt().puts.get(entity._userlock_key)
+    return last is not None and last.entity is entity
 
 
 def _is_of_running_transaction(entity: Any) -> bool:

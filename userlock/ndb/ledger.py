@@ -22,13 +22,15 @@ class Ledger:
 
     def __init__(self) -> None:
         self._seen: dict[Any, Stamp] = {}
+        #: The versions and places of the puts that have landed.
+        self._puts: dict[Any, tuple[int, Any]] = {}
         #: The versions that a refused write has built on, or one that a delete has deleted.
         self._refused: dict[Any, int] = {}
         self.deletions: dict[Any, int] = {}
         #: New entities whose ids Datastore has allocated in transactions, which may be rolled back.
         self._allocated: dict[Any, int] = {}
 
-    def saw(self, stamp: Stamp) -> None:
+    def saw(self, stamp: Stamp, *, put: bool = False) -> None:
         """Note the version of a read, or of a put that has landed."""
         name = name_of(stamp.key)
         seen = self._seen
@@ -40,17 +42,25 @@ class Ledger:
             seen[name] = type(stamp)(None, *stamp[1:7])  # without the key, which is large
         if before is None and len(seen) > MOST:
             del seen[next(iter(seen))]
+        if put:
+            _put(self._puts, name, (stamp.version, stamp.place))
 
     def last(self, ndb_key: Any) -> Stamp | None:
         """Return the stamp of the last version that the request has seen; None if it is unknown."""
         return self._seen.get(name_of(ndb_key)) if self._seen else None
 
+    def later_put(self, stamp: Stamp) -> tuple[int, Any] | None:
+        """Return version and place of a put of a later version than an object stands for."""
+        put = self._puts.get(name_of(stamp.key)) if self._puts else None
+        return put if put is not None and 0 <= stamp.version < put[0] else None
+
     def deleted(self, ndb_key: Any, version: int) -> None:
         """Note a delete that has landed, and the version that it built on; 0 for any."""
         name = name_of(ndb_key)
         self._seen.pop(name, None)
+        self._puts.pop(name, None)
         if version:
-            _put(self.deletions, name, version)
+            _put(self.deletions, name, max(version, self.deletions.get(name, 0)))
 
     def missing(self, name: Any) -> None:
         """Note that an entity was looked up, and is not there."""
@@ -62,7 +72,8 @@ class Ledger:
 
     def refused(self, ndb_key: Any, version: int) -> None:
         """Note that a write was refused, or is in doubt: objects of that version are outdated."""
-        _put(self._refused, name_of(ndb_key), version)
+        name = name_of(ndb_key)
+        _put(self._refused, name, max(version, self._refused.get(name, 0)))
 
     def is_outdated(self, stamp: Stamp) -> bool:
         """Return whether a write was refused that built on this version, or a later one."""
@@ -78,7 +89,8 @@ class Ledger:
         return bool(self._allocated) and name_of(ndb_key) in self._allocated
 
 
-def _put(versions: dict[Any, int], name: Any, version: int) -> None:
-    versions[name] = max(versions.pop(name, 0), version)
-    if len(versions) > MOST:
-        del versions[next(iter(versions))]
+def _put(facts: dict[Any, Any], name: Any, fact: Any) -> None:
+    facts.pop(name, None)
+    facts[name] = fact
+    if len(facts) > MOST:
+        del facts[next(iter(facts))]

@@ -47,7 +47,7 @@ from userlock.ndb.context import (
 from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
-from userlock.ndb.pending import watch_commit
+from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
@@ -460,7 +460,9 @@ def _plan(request: Any) -> _Plan | None:
     """
     if request.transaction and in_transaction():
         attempt = current_attempt()
-        _raise_unseen(attempt)
+        if attempt.books.failures:
+            # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
+            raise_unseen(attempt.books, "this transaction")
         attempt.sent = True
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
@@ -483,14 +485,6 @@ def _plan(request: Any) -> _Plan | None:
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
-
-
-def _raise_unseen(attempt: Attempt) -> None:
-    """Raise the first unseen error of a write in a transaction, which would be missing in it."""
-    # ndb's `Key.delete` drops its future in a transaction.
-    for ticket in attempt.tickets:
-        if ticket.future is not None and ticket.has_unseen_error:
-            ticket.future.check_success()
 
 
 def _refusal(

@@ -27,12 +27,13 @@ from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
     Attempt,
+    Books,
     current_attempt,
     current_context,
     current_transaction,
     request_notes,
 )
-from userlock.ndb.pending import Books, books_of, books_of_request, note_failure, wait_for_all
+from userlock.ndb.pending import books_of, finish, note_failure, raise_unseen, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class DatastoreParticipant:
         """
         books = notes_of(tenure).get("books")
         if isinstance(books, Books):
-            books.finish(f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
+            finish(books, f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
@@ -85,12 +86,12 @@ def finish_writes() -> None:
     Raises the first unseen error of a write, and logs the others.
     """
     if current_context() is not None:
-        books_of_request(request_notes()).finish("this request")
+        finish(request_notes().books, "this request", under_locks=False)
 
 
 def leave_context(outermost: Any) -> None:
     """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
-    books_of_request(request_notes(outermost)).raise_unseen("this context")
+    raise_unseen(request_notes(outermost).books, "this context", under_locks=False)
 
 
 # --- transactions ---------------------------------------------------------------------------

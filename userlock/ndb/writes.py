@@ -57,7 +57,6 @@ from userlock.ndb.context import (
     Attempt,
     current_attempt,
     current_context,
-    in_flight,
     request_notes,
     uses_datastore,
 )
@@ -68,11 +67,8 @@ from userlock.ndb.patches import (
     path_of,
 )
 from userlock.ndb.pending import (
-    Books,
     PendingWrite,
     books_of,
-    books_of_request,
-    error_of,
     note_failure,
     wait_for_all,
     wait_for_key,
@@ -83,7 +79,6 @@ from userlock.ndb.provenance import (
     NO_LOCKS,
     OVERTAKEN,
     PARTIAL,
-    LastPut,
     Stamp,
     orders,
     stamp_of,
@@ -143,7 +138,8 @@ class Write(PendingWrite, abc.ABC):
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
-    _last_put: LastPut | None = None
+    #: The latest put of the entity before this write of it, in their transaction.
+    _put_before: Any = None
     attempt: Attempt | None = None
 
     def __init__(
@@ -172,9 +168,7 @@ class Write(PendingWrite, abc.ABC):
         self._inserts = inserts
         self._notes = request_notes()
         self._ledger = self._notes.ledger
-        self._flying = in_flight(context)
-        #: The histories of puts that it has changed, with the entries before.
-        self._undo: list[tuple[dict[Any, LastPut | None], LastPut | None]] = []
+        self._flying = self._notes.flying
 
     # --- its beginning ----------------------------------------------------------------------
 
@@ -188,8 +182,9 @@ class Write(PendingWrite, abc.ABC):
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
             if self.checked:
-                self._begun(future)
-                if self.attempt is None and not self.new_id:
+                if self.attempt is not None:
+                    self._begun(self.attempt, future)
+                elif not self.new_id:
                     self._flying[self._key] = self
                 self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
@@ -237,8 +232,9 @@ class Write(PendingWrite, abc.ABC):
             self.attempt = current_attempt()
             if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
+            books.append(self.attempt.books)
         elif not books:
-            books.append(books_of_request(self._notes))
+            books.append(self._notes.books)
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
@@ -286,8 +282,10 @@ class Write(PendingWrite, abc.ABC):
 
     # --- on its way -------------------------------------------------------------------------
 
-    def _begun(self, future: Any) -> None:
-        """Note a put as the latest one of its entity."""
+    def _begun(self, attempt: Attempt, future: Any) -> None:
+        """Note it in its transaction as the latest write of its entity."""
+        self._put_before = attempt.puts.get(self._key)
+        attempt.puts[self._key] = None if self.deleting else self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -299,24 +297,16 @@ class Write(PendingWrite, abc.ABC):
         self._ended(error is not None)
         if error is None or self.withdrawn:
             return
-        if self.attempt is not None:
-            if self.attempt.sent:
-                return  # the transaction has the error
-            self.future = future
-        note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
+        if self.attempt is not None and self.attempt.sent:
+            return  # the transaction has the error
+        failure = note_failure(error, self.entity_key, self.tenures, self._notes, *self.books)
+        failure.lies_in(future, error)
 
     def sends(self, content: Any) -> None:
         """Take what ndb has made of the entity, and is about to send in a transaction."""
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
-
-    @property
-    def has_unseen_error(self) -> bool:
-        """Return whether its future has an error that nobody has asked for."""
-        error = error_of(self.future)
-        found = self._notes.failures.get(id(error))
-        return error is not None and found is not None and found[1].unseen(error)
 
     @property
     def entity_key(self) -> Any:
@@ -327,23 +317,15 @@ class Write(PendingWrite, abc.ABC):
         """Do not send the write, unless it was sent. Its caller gets another error."""
         if self.number in _open:
             self.withdrawn = True
-            while self._undo:
-                history, before = self._undo.pop()
-                if history.get(self._key) is self._last_put:
-                    history[self._key] = before
-            if self.attempt is not None and self.deleting:
-                self.attempt.deleted.discard(self._key)
+            self._undo_note()
 
-    def _note_last_put(self, last: LastPut | None) -> None:
-        """Note the latest put of the entity, None after a delete: under its locks, and in its
-        transaction."""
-        self._last_put = last
-        places: list[Books | Attempt] = [*self.books] if self.tenures else []
+    def _undo_note(self) -> None:
         if self.attempt is not None:
-            places.append(self.attempt)
-        for each in places:
-            self._undo.append((each.puts, each.puts.get(self._key)))
-            each.puts[self._key] = last
+            latest = None if self.deleting else self
+            if self.attempt.puts.get(self._key, ...) is latest:
+                self.attempt.puts[self._key] = self._put_before
+            if self.deleting:
+                self.attempt.deleted.discard(self._key)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -403,9 +385,8 @@ class Write(PendingWrite, abc.ABC):
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
-            if self._notes.failures:
-                for books in (*self.books, books_of_request(self._notes)):
-                    books.forget(self.entity_key)
+            for failure in tuple(self._notes.books.failures.values()):
+                failure.forget(self.entity_key)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
@@ -535,7 +516,7 @@ class Put(Write):
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
-        if self._flying:
+        if self._flying and self.begun_in.transaction is None:
             wait_for_key(entity._userlock_key, self._flying)
         prepare()
         rows = self._model._userlock_rows
@@ -604,12 +585,12 @@ class Put(Write):
         if not self.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
-        if last is None or last.entity() is self.entity:
+        if last is None or last.entity is self.entity:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
-        place = last.place or "a place that is not known"
+        place = last.at or "a place that is not known"
         error.add_note(
             f"This transaction itself has put another object of it, at {place}. To fix it: read "
             f"the entity once in a transaction, and put that object."
@@ -641,25 +622,22 @@ class Put(Write):
             report(self._error)
             self._error = None
 
-    def _begun(self, future: Any) -> None:
+    def _begun(self, attempt: Attempt, future: Any) -> None:
         # Otherwise ndb could not make a message: nothing is put.
-        if not future.done() or error_of(future) is None:
-            self._last_put = LastPut(self.entity, self.at, self.begun_in.transaction)
-            if not self.new_id:
-                self._note_last_put(self._last_put)
+        if not self.new_id and not (future.done() and tasklets.Future.exception(future)):
+            super()._begun(attempt, future)
 
     def _ended(self, failed: bool) -> None:
-        last = self._last_put
-        if last is not None:
-            last.under_way = last.transaction is not None and not failed
-        if self.new_id and not failed:
+        if failed:
+            self._undo_note()
+        elif self.new_id:
             # An id has been allocated, and the application has not changed the key again yet.
             self._key = self.entity._userlock_key
             stamp = stamp_of(self.entity)  # which learns the key as well
             if stamp is not None:
-                self._ledger.saw(stamp)
+                self._ledger.saw(stamp, put=True)
             if self.attempt is not None:
-                self.attempt.puts[self._key] = last
+                self.attempt.puts[self._key] = self
                 self._ledger.allocated(self._key)
 
     def landed(self, outcome: Landed) -> None:
@@ -673,10 +651,7 @@ class Put(Write):
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
         if key is not None:
-            self._ledger.saw(stamp)
-        last = self._last_put
-        if last is not None:
-            last.version, last.under_way = version, False
+            self._ledger.saw(stamp, put=True)
 
 
 def _write_through(entity: Any) -> None:
@@ -718,7 +693,7 @@ class Delete(Write):
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
         key = self._key
-        if self._flying:
+        if self._flying and self.begun_in.transaction is None:
             wait_for_key(key, self._flying)
         self._look_around()
         seen = self._ledger.last(key)
@@ -731,9 +706,10 @@ class Delete(Write):
         rows = self._model._userlock_rows
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
-        self._note_last_put(None)
-        if self.attempt is not None:
-            self.attempt.deleted.add(key)
+
+    def _begun(self, attempt: Attempt, future: Any) -> None:
+        super()._begun(attempt, future)
+        attempt.deleted.add(self._key)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""

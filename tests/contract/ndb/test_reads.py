@@ -48,6 +48,7 @@ def test_an_object_asked_for_before_the_put_of_another_is_the_older_one() -> Non
         first = Learner.get_by_id_async("nobody")
         asked = Learner.get_by_id_async("ann", use_cache=False)
         first.get_result()  # the answer is there for both, but nobody has taken the other's
+        newer.points += 1
         newer.put()
         older = asked.get_result()
         with pytest.raises(userlock.StaleObjectPut):
