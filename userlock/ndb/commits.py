@@ -157,6 +157,43 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
+# --- further mutations ----------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A mutation, whose key is complete, and its write."""
+
+    position: int
+    mutation: Any
+    write: Write
+
+
+class Further(Protocol):
+    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
+
+    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
+    (`userlock.constraints.claims`). It gives each write its rows, and this.
+    """
+
+    def new_nonce(self) -> int:
+        """Return a number for the rows of one commit, by which it is recognised."""
+
+    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
+        """Return the (raw) keys to look up first."""
+
+    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
+        """Look the keys up that only the first look-up tells."""
+
+    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
+        """Return the outcomes of the mutations that must not be committed, by position."""
+
+    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
+        """Return the mutations of rows that belong to mutations of which none is refused."""
+
+    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
+        """Return whether a commit with that nonce has given the mutation's entity a row."""
+
+
 # --- mutations ------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -229,7 +229,7 @@ class PendingWrite:
     #: What sends it, a gRPC future; None before.
     sent_by: Any = None
     #: The request's writes under way, by key; it may be among them, by its own.
-    _flying: MutableMapping[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
+    _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
     _key: Any = None
 
     def __init__(self, context: Any, books: Iterable[Books] = ()) -> None:

@@ -51,7 +51,7 @@ from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
-from userlock.ndb.running import Running
+from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
@@ -141,7 +141,7 @@ def _unchanged(response: Any) -> Any:
     return response
 
 
-class _TakenCall:
+class _TakenCall(WrappedCall):
     """A call whose answer is changed when it is taken."""
 
     def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
@@ -150,12 +150,6 @@ class _TakenCall:
 
     def result(self, *args: Any, **kwargs: Any) -> Any:
         return self._take(self._call.result(*args, **kwargs))
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._call.add_done_callback(lambda _: callback(self))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
 
 
 # --- reads ----------------------------------------------------------------------------------
@@ -275,10 +269,10 @@ class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(begin_call(self._stub, self._name, request, args, options), _unchanged)
+        return _QuietCall(begin_call(self._stub, self._name, request, args, options))
 
 
-class _QuietCall(_TakenCall):
+class _QuietCall(WrappedCall):
     def exception(self, *args: Any, **kwargs: Any) -> None:
         error = self._call.exception(*args, **kwargs)
         if error is not None:

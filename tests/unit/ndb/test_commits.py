@@ -217,12 +217,12 @@ class TestClaims:
     def plan(self) -> PlainCommit:
         return PlainCommit(request(delete("ann")), [Write(rows=claim_rows.Claims())])
 
-    def test_a_delete_of_a_missing_entity_is_not_committed(self) -> None:
+    def test_a_delete_of_a_missing_entity_lands(self) -> None:
         looked = found(missing=[("ann", 7)])
         looked.transaction = b"t"
-        result, calls = play(self.plan(), looked, None)
-        assert [call.rpc for call in calls] == ["lookup", "rollback"]
-        assert result.outcomes == {0: Landed(7)}
+        result, calls = play(self.plan(), looked, committed(8))
+        assert [call.rpc for call in calls] == ["lookup", "commit"]
+        assert result.outcomes == {0: Landed(8)}
 
     def test_a_look_up_that_fails_in_the_middle_is_rolled_back(self) -> None:
         looked = found()
