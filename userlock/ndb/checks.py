@@ -58,15 +58,10 @@ Finding = tuple[type[WriteViolation], str]
 
 
 def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a put before it begins, a `writes.Put`.
+    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under.
 
-    Returns:
-        The lock that guards the entity, and the tenures that the put runs under: of that lock, and
-        of the entity's lock at its read, if that was another one. No lock under another policy, or
-        while Datastore is still to allocate the id that names it: nobody else can know that id.
-
-    Raises:
-        WriteViolation: the put is not allowed, and enforcement is on.
+    Those are of that lock, and of the entity's lock at its read, if that was another one. No lock
+    while Datastore is still to allocate the id that names it: nobody else can know that id.
     """
     entity, stamp, held = write.entity, write.stamp, write.held
     if entity._userlock_rule is None:
@@ -196,11 +191,7 @@ def _outdated(entity: Any, stamp: Stamp | None) -> Finding | None:
 
 
 def check_whole(write: Any) -> None:
-    """Check that an entity that is put does not come from a projection query.
-
-    Raises:
-        PartialEntityPut: it does, and enforcement is on.
-    """
+    """Report a put of an entity that comes from a projection query."""
     entity = write.entity
     policy = entity._write_policy
     if policy.is_unsafe or not write.enforced:
@@ -215,20 +206,10 @@ def check_whole(write: Any) -> None:
 def check_delete(
     write: Any, cls: Any, ndb_key: Any, seen: Stamp | None
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a delete before it begins, a `writes.Delete`.
+    """Check a `writes.Delete`. Returns the lock of the entity, and the tenure that it runs under.
 
-    Args:
-        write: the delete.
-        cls: the class of the entity.
-        ndb_key: its key.
-        seen: the stamp of the last version that the request has seen.
-
-    Returns:
-        The lock that guards the entity, and the tenure that the delete runs under. If neither the
-        key nor the stamp tells the lock, any lock is enough.
-
-    Raises:
-        WriteViolation: the delete is not allowed, and enforcement is on.
+    If neither the key tells the lock, nor the stamp of the version that the request has `seen`
+    last, any lock is enough.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
         lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)

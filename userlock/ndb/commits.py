@@ -283,11 +283,8 @@ def look_up(
 ) -> Steps:
     """Look entities up, in the project and database that a request is for. Returns `Looked`.
 
-    `begin`: in a new transaction, which the result names.
-
-    Raises:
-        GoogleAPIError: there is no answer. A look-up in an aborted transaction is not repeated.
-            A transaction that it has begun is rolled back.
+    `begin`: in a new transaction, which the result names. Without an answer, it is rolled back,
+    and GoogleAPIError raised. A look-up in an aborted transaction is not repeated.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
@@ -322,12 +319,7 @@ def look_up(
 
 
 def roll_back(request: Any, transaction: bytes) -> Steps:
-    """End a transaction that writes nothing: its locks would stay for a minute.
-
-    Args:
-        request: names the project and the database.
-        transaction: does nothing if it is empty.
-    """
+    """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
         rollback = _RollbackRequest.pb(_RollbackRequest())
         rollback.project_id, rollback.database_id = request.project_id, request.database_id
@@ -392,13 +384,7 @@ def landed_as(result: Any, mutation: Any) -> Landed:
 
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
-    """Return one answer for so many mutations; blank for those without a result.
-
-    Args:
-        answers: those of the commits. Their results may be in another order, or of other writes.
-        results: of the mutations, by index.
-        count: the number of mutations.
-    """
+    """Return one answer for so many mutations; blank for those without a result."""
     response = _CommitResponse.pb(_CommitResponse())
     for answer in answers:
         response.index_updates += answer.index_updates

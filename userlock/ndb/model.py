@@ -21,12 +21,11 @@ from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.context import current_context
-from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, stamp_of
+from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, place_of_read, stamp_of
 from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
@@ -322,9 +321,7 @@ def _root_of(cls: Any) -> Any:
 
 
 def _check_hierarchy(cls: Any) -> None:
-    """Raise ConfigurationError for a `PolyModel` with another policy than the root, or none there.
-
-    Its keys name the root of its hierarchy alone, so deletes obey that."""
+    """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that."""
     root = _root_of(cls)
     if not issubclass(cls, polymodel.PolyModel):
         return

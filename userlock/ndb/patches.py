@@ -60,11 +60,7 @@ def missing_points() -> list[str]:
 
 
 def check_points() -> None:
-    """Check that all points are there.
-
-    Raises:
-        ImportError: one is missing. The message names it and the fix.
-    """
+    """Raise ImportError, with the fix, unless all points are there."""
     missing = missing_points()
     if missing:
         raise ImportError(

@@ -264,10 +264,7 @@ class _Claims:
 class PlainCommit:
     """One request outside of transactions, sent until each of its mutations is settled.
 
-    Args:
-        request: a (raw) CommitRequest of the plan's own, without tickets.
-        writes: the watched write of each mutation; None for a mutation of another kind.
-        skipped: the mutations that are not sent.
+    Its arguments are those of a `TransactionCommit`.
     """
 
     def __init__(

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.callsite import CallSite
+from userlock.callsite import CallSite, here
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
 from userlock.ndb.patches import is_complete
+from userlock.settings import Settings
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 orders = itertools.count(1)
@@ -65,6 +67,17 @@ class Stamped:
     _userlock_stamp: Stamp | None = None
     #: The key, whatever properties an application has.
     _userlock_key: Any = ndb.Model.key
+
+
+def current_settings() -> Settings:
+    """Return the settings of the current scope, or the process's defaults."""
+    scope = current_scope()
+    return defaults.settings if scope is None else scope.settings
+
+
+def place_of_read() -> CallSite | None:
+    """Return the application's call site, if the places of reads are captured."""
+    return here() if current_settings().capture_places else None
 
 
 def origin(transaction: bytes | None) -> Origin:

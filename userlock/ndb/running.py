@@ -17,13 +17,8 @@ from userlock.ndb.wire import raw
 class Running:
     """A plan while it is carried out: a gRPC future, as ndb uses them.
 
-    Steps after the first run in gRPC's threads. The result is taken in the thread that first
-    asks for it.
-
-    Args:
-        steps: the plan.
-        take: makes the response, or the error, of the plan's result.
-        send: begins one RPC, and returns its future.
+    Steps after the first run in gRPC's threads. `take` makes the response, or the error, of the
+    plan's result, in the thread that first asks for it. `send` begins one RPC.
     """
 
     def __init__(

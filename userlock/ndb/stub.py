@@ -44,13 +44,12 @@ from userlock.ndb.context import (
     in_transaction,
     request_notes,
 )
-from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
-from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
+from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
 from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
@@ -393,11 +392,7 @@ class _Plan:
         self._commit = kind(request, tickets, refused)
 
     def run(self, send: Callable[[Call], Any]) -> Running:
-        """Send it, once.
-
-        Raises:
-            WriteViolation: the locks of a transaction have not been held until here.
-        """
+        """Send it, once, if the locks of a transaction have been held until here."""
         if self._in_transaction:
             for index, ticket in enumerate(self._tickets):
                 if ticket is not None and index not in self._refused:
@@ -448,9 +443,7 @@ class _Plan:
 def _plan(request: Any) -> _Plan | None:
     """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
 
-    Raises:
-        WriteNotFenced, WriteViolation: a mutation must not be sent, in a commit that is applied
-            as a whole.
+    If it is applied as a whole, the error of a mutation that must not be sent is raised.
     """
     if request.transaction and in_transaction():
         attempt = current_attempt()

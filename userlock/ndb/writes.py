@@ -60,7 +60,6 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.enforcement import report
 from userlock.ndb.patches import (
     is_complete,
     name_of,
@@ -80,6 +79,7 @@ from userlock.ndb.provenance import (
     OVERTAKEN,
     PARTIAL,
     Stamp,
+    current_settings,
     orders,
     stamp_of,
 )
@@ -105,13 +105,6 @@ class Write(PendingWrite, abc.ABC):
 
     It is in a context variable during the call of ndb that begins it. That call may begin other
     writes, even of the same object, each with a `Write` of its own.
-
-    Args:
-        model: the class of the entity.
-        key: the entity's key, which may be incomplete or None.
-        at: the call site.
-        context: the ndb context.
-        unguarded: the reason for which it is not checked.
     """
 
     deleting = must_be_new = False
@@ -216,12 +209,7 @@ class Write(PendingWrite, abc.ABC):
         )
 
     def _check_in(self) -> None:
-        """Let the gate pass it from here on: it is checked.
-
-        Raises:
-            WriteAfterCommit: its transaction is over.
-            StaleWriteError, WriteNotFenced: it cannot be fenced.
-        """
+        """Let the gate pass it from here on, if it can be fenced: it is checked."""
         stamp, context = self.stamp, self.begun_in
         transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
@@ -267,9 +255,7 @@ class Write(PendingWrite, abc.ABC):
     def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         """Return the key for its message, with its number once; unchanged if it is another's.
 
-        Args:
-            ds_key: the key, one of google-cloud-datastore's.
-            content: what ndb has made of the entity; None for a delete.
+        `content`: what ndb has made of the entity; None for a delete.
         """
         if not self.checked or self._key_sent:
             return ds_key
@@ -489,6 +475,12 @@ class Write(PendingWrite, abc.ABC):
         report(violation)
 
 
+def report(violation: WriteViolation) -> None:
+    """Raise the violation, or log it, as the settings say."""
+    if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
+        raise violation
+
+
 # --- puts -----------------------------------------------------------------------------------
 
 
@@ -501,8 +493,7 @@ class Put(Write):
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks.
 
-        Args:
-            prepare: ndb's function that computes properties.
+        `prepare`: ndb's function that computes properties.
         """
         entity, group = self.entity, _group.get()
         self._key = entity._userlock_key
@@ -598,12 +589,7 @@ class Put(Write):
         raise error
 
     def sends(self, content: Any) -> None:
-        """Take what ndb has made of the entity, and is about to send.
-
-        Raises:
-            WrongTransaction: an earlier attempt of the transaction has changed the object and put
-                it, and this one has changed the same object once more.
-        """
+        """Report an object that an earlier attempt has changed and put, and this one once more."""
         self.content = content
         assert self.attempt is not None
         if not self.attempt.earlier or not self.enforced:
