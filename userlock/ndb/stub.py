@@ -13,11 +13,10 @@ form is gated as well.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions as core_exceptions
@@ -507,19 +506,12 @@ _GATED: dict[str, type[_Method]] = {
 # --- answers of commits ---------------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class CommitAnswer:
-    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb."""
+class CommitAnswer(NamedTuple):
+    """The results of a commit's mutations, if they differ. Goes along with its error."""
 
     response: Any  # Datastore's answer, put together
     errors: dict[int, Exception]  # of each mutation that has one of its own, by index
     failed: dict[int, Exception]  # of each mutation whose commit has failed
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Any:
-        return self.response
 
 
 def settling(process: Callable[..., None]) -> Callable[..., None]:
@@ -528,34 +520,35 @@ def settling(process: Callable[..., None]) -> Callable[..., None]:
 
 
 def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
-    error = rpc.exception()
+    error, errors = rpc.exception(), {}
     if error is None:
-        if "_userlock_settled" not in vars(rpc.result()):
+        response = rpc.result()
+        if "_userlock_settled" not in vars(response):
             process(rpc, futures)
             return
-        # As ndb does, but without a wrapper around each result, which takes longer than all else.
-        for future, result in zip(futures, rpc.result()._pb.mutation_results, strict=False):
-            if not future.done():
-                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
-                future.set_result(key)
-        return
-    # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
-    last: Any = undisguised(error)
-    answer = getattr(last, "_userlock_answer", None)
-    # A RetryError without an answer is ndb's. With one it is that of a look-up within the commit.
-    given_up = answer is None and isinstance(last, core_exceptions.RetryError)
-    if given_up and isinstance(last.cause, Exception):
-        answer = getattr(undisguised(last.cause), "_userlock_answer", None)
-    if answer is None:
-        for future in futures:
-            if not future.done():
-                future.set_exception(last)
-        return
-    if given_up:
-        answer.failed |= {
-            index: last for index, each in answer.failed.items() if is_transient(each)
-        }
-    for index, each in (answer.failed | answer.errors).items():
-        if not futures[index].done():
-            futures[index].set_exception(each)
-    process(answer, futures)
+    else:
+        # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
+        last: Any = undisguised(error)
+        answer = getattr(last, "_userlock_answer", None)
+        # A RetryError without an answer is ndb's. With one it is that of a look-up in the commit.
+        given_up = answer is None and isinstance(last, core_exceptions.RetryError)
+        if given_up and isinstance(last.cause, Exception):
+            answer = getattr(undisguised(last.cause), "_userlock_answer", None)
+        if answer is None:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(last)
+            return
+        response, errors = answer.response, answer.failed | answer.errors
+        for index, each in answer.failed.items() if given_up else ():
+            if is_transient(each) and index not in answer.errors:
+                errors[index] = last
+    # As ndb does, but without a wrapper around each result, which takes longer than all else.
+    for index, result in enumerate(response._pb.mutation_results):
+        if futures[index].done():
+            continue
+        if index in errors:
+            futures[index].set_exception(errors[index])
+        else:
+            key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
+            futures[index].set_result(key)

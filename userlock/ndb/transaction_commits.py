@@ -134,7 +134,7 @@ class TransactionCommit:
         del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
         looked: Looked = yield from self._examine()
         response, error = None, None
-        if any(each.write.doubtful for each in self._watched):
+        if self._separately and any(each.write.doubtful for each in self._watched):
             response = self._applied(looked)
         while response is None and (refused := self._find_refused(looked)):
             if not self._separately:
@@ -216,17 +216,21 @@ class TransactionCommit:
 
         One of them, unless each may be refused by itself.
         """
-        found = ((each.position, self._refusal_of(each, looked)) for each in self._watched)
-        refused = [(position, outcome) for position, outcome in found if outcome is not None]
+        refused: dict[int, Outcome] = {}
+        for each in self._watched:
+            if each.write.base_version or self._separately:
+                outcome = self._refusal_of(each, looked)
+                if outcome is not None:
+                    refused[each.position] = outcome
         if self._further is not None and not refused:
-            refused = list(self._further.find_taken(self._claiming, looked).items())
-        return dict(refused if self._separately else refused[:1])
+            refused |= self._further.find_taken(self._claiming, looked)
+        return refused if self._separately or not refused else dict([*refused.items()][:1])
 
     def _refusal_of(self, watched: _Watched, looked: Looked) -> Outcome | None:
         # Datastore would refuse a `base_version` too, but as contention: ndb would run the function
         # again and again, each time with the same old object.
         _, mutation, write, name = watched
-        if not write.guarded:
+        if self._separately and not write.guarded:
             return Unguarded(write.doubtful)
         if not write.base_version:
             exists = name in looked.found and self._firsts.get(name) is watched

@@ -115,8 +115,9 @@ class Write(PendingWrite, abc.ABC):
     further: Any = None
     #: The keys of all rows that its entity will have.
     claimed: tuple[Any, ...] = ()
-    withdrawn = doubtful = checked = relies_on_its_locks = False
-    new_id = False
+    withdrawn = doubtful = checked = new_id = False
+    #: Whether only its locks protect it: Datastore would not refuse it.
+    relies_on_its_locks = False
     #: Whether its entity was read in its transaction, which protects it.
     _read_here = False
     _lock_id: str | None = None
@@ -236,8 +237,16 @@ class Write(PendingWrite, abc.ABC):
             honoured = honours_base_version(context.client)
             if not honoured:
                 raise self._not_fenced(*why_not_fenced(context.client, honoured))
+        if not self.base_version and not self._read_here:
+            self.must_be_new = self._creates()
+            if self.tenures and not (self.must_be_new or self.new_id):
+                self.relies_on_its_locks = True
         _open[self.number] = self
         self.checked = True
+
+    def _creates(self) -> bool:
+        """Return whether the entity must be new."""
+        return False
 
     def _version_to_build_on(self, stamp: Stamp) -> int:
         if stamp.version == DELETED:
@@ -318,11 +327,6 @@ class Write(PendingWrite, abc.ABC):
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
         return path == self._path and (namespace or None) == (self._key.namespace() or None)
-
-    def _find_reliance(self) -> None:
-        """Find out whether only its locks protect it: Datastore would not refuse it."""
-        if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
-            self.relies_on_its_locks = not self._read_here
 
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
@@ -517,12 +521,8 @@ class Put(Write):
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
             stamp = self.stamp = stamp._replace(version=DELETED)
         self._check_in()
-        if stamp is None or stamp.version == DELETED or self.new_id:
-            self._condition()
         if self.attempt is not None:
             self._check_other_object()
-        if not self.base_version:
-            self._find_reliance()
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -541,14 +541,14 @@ class Put(Write):
     def entity_key(self) -> Any:
         return self.entity._userlock_key
 
-    def _condition(self) -> None:
-        """Decide whether the entity must be new."""
+    def _creates(self) -> bool:
         if not self.fenced:
-            return
+            return False
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
-            self.must_be_new = self.attempt is not None
-            return
+            return self.attempt is not None
+        if self.stamp is not None and self.stamp.version != DELETED:
+            return False
         reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
@@ -556,7 +556,7 @@ class Put(Write):
             or self._ledger.was_allocated(self._key)
         ):
             reaction = Reaction.RAISE
-        self.must_be_new = reaction is Reaction.RAISE
+        return reaction is Reaction.RAISE
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
@@ -688,7 +688,6 @@ class Delete(Write):
         self._check_in()
         if self._model._userlock_always_fenced and not self.base_version and self.attempt is None:
             raise self.refused(0)  # the version that its request has seen is forgotten
-        self._find_reliance()
         rows = self._model._userlock_rows
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
