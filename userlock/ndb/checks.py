@@ -175,19 +175,17 @@ def _outdated(entity: Any, stamp: Stamp | None) -> Finding | None:
     if put is not None and put.entity is entity:
         return None
     if put is None:
-        if stamp is None:
-            return None  # the insert refuses a new object for an existing entity
-        put = request_notes().flying.get(key)
-    if put is not None and not put.deleting and put.entity is not entity:
-        place = put.at
-    elif stamp is None or stamp.transaction == transaction is not None:
-        return None  # a commit is refused if it has read an older state
-    else:
-        landed = request_notes().ledger.later_put(stamp)
-        if landed is None:
+        # The insert refuses a new object for an existing entity, and the commit of a transaction
+        # is refused that has read an older state.
+        if stamp is None or stamp.transaction == transaction is not None:
             return None
-        _, place = landed
-    return StaleObjectPut, f"the newer object was put at {place or 'a place not captured'}"
+        notes = request_notes()
+        put = notes.flying.get(key)
+        if put is None or put.deleting or put.entity is entity:
+            put = notes.ledger.later_put(stamp)
+            if put is None:
+                return None
+    return StaleObjectPut, f"the newer object was put at {put.at or 'a place not captured'}"
 
 
 def check_whole(write: Any) -> None:

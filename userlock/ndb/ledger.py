@@ -7,8 +7,9 @@ the lock protects it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from userlock.callsite import CallSite
 from userlock.ndb.patches import name_of
 
 Stamp = Any  #: A `provenance.Stamp`, without an import of what keeps ledgers.
@@ -17,13 +18,21 @@ Stamp = Any  #: A `provenance.Stamp`, without an import of what keeps ledgers.
 MOST = 10_000
 
 
+class LandedPut(NamedTuple):
+    """The last put of an entity that has landed."""
+
+    version: int
+    order: int
+    at: CallSite | None
+
+
 class Ledger:
     """The versions that one request has seen, by the names of the entities."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, Stamp] = {}
-        #: The versions and places of the puts that have landed.
-        self._puts: dict[Any, tuple[int, Any]] = {}
+        #: The puts that have landed.
+        self._puts: dict[Any, LandedPut] = {}
         #: The versions that a refused write has built on, or one that a delete has deleted.
         self._refused: dict[Any, int] = {}
         self.deletions: dict[Any, int] = {}
@@ -43,16 +52,20 @@ class Ledger:
         if before is None and len(seen) > MOST:
             del seen[next(iter(seen))]
         if put:
-            _put(self._puts, name, (stamp.version, stamp.place))
+            _put(self._puts, name, LandedPut(stamp.version, stamp.order, stamp.place))
 
     def last(self, ndb_key: Any) -> Stamp | None:
         """Return the stamp of the last version that the request has seen; None if it is unknown."""
         return self._seen.get(name_of(ndb_key)) if self._seen else None
 
-    def later_put(self, stamp: Stamp) -> tuple[int, Any] | None:
-        """Return version and place of a put of a later version than an object stands for."""
+    def later_put(self, stamp: Stamp) -> LandedPut | None:
+        """Return the put of a later version than that which an object stands for."""
         put = self._puts.get(name_of(stamp.key)) if self._puts else None
-        return put if put is not None and 0 <= stamp.version < put[0] else None
+        if put is None or not 0 <= stamp.version <= put.version:
+            return None
+        # A server without versions says 0 of all.
+        later = put.version > stamp.version or (put.version == 0 and put.order > stamp.order)
+        return put if later else None
 
     def deleted(self, ndb_key: Any, version: int) -> None:
         """Note a delete that has landed, and the version that it built on; 0 for any."""

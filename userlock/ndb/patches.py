@@ -126,18 +126,7 @@ def is_complete(ndb_key: Any) -> bool:
 
 def raw_key_of(ndb_key: Any) -> Any:
     """Return the (raw) message of a key."""
-    return message_of(
-        _Parts(ndb_key.project(), ndb_key.database(), ndb_key.namespace(), path_of(ndb_key))
-    )
-
-
-class _Parts(NamedTuple):
-    """The parts of a key, as google-cloud-datastore's own names them."""
-
-    project: str
-    database: str | None
-    namespace: str | None
-    flat_path: tuple[Any, ...]
+    return message_of(ndb_key._key)
 
 
 def ndb_key_of(raw_key: Any) -> Any:

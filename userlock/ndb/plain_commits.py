@@ -1,13 +1,13 @@
 """The plan of a commit outside of transactions: each mutation lands or is refused by itself.
 
-The mutations of one request go in up to four parts, the first three side by side:
+The mutations of one request go in up to three parts, the first two side by side:
 
 - `_Part`: changes and deletes, with the `base_version` of their read. Datastore
-  skips the mutations that conflict, and applies the others.
+  skips the mutations that conflict, and applies the others. Also new entities whose
+  ids Datastore allocates: a second copy would meet no conflict, so they are not sent
+  again while they may have landed.
 - `_Inserts`: new entities under keys of their own, in a single-use transaction: all
   or none. If one of them exists, each is sent again by itself.
-- `_NewIds`: new entities whose ids Datastore allocates. A second copy would meet
-  no conflict, so they are not sent again while they may have landed.
 - `_Claims`: mutations that change which values an entity has alone, in a
   `TransactionCommit` of their own with the rows of the claims.
 """
@@ -96,6 +96,8 @@ class _Part:
                 write = self.commit.writes[index]
                 if write is not None:
                     write.doubtful = True
+                    if write.new_id and not is_complete(key_of(self.commit.mutations[index])):
+                        self.commit.settle(index, InDoubt(error))
         return []
 
     def refused_by(self, error: Exception) -> dict[int, int]:
@@ -131,17 +133,6 @@ class _Part:
     def _is_doubtful(self, index: int) -> bool:
         write = self.commit.writes[index]
         return write is not None and write.doubtful
-
-
-class _NewIds(_Part):
-    """New entities under ids that Datastore allocates: never sent again while in doubt."""
-
-    def failed(self, error: Exception) -> list[_Part]:
-        if not may_have_landed(error):
-            return super().failed(error)
-        for index in self.indexes:
-            self.commit.settle(index, InDoubt(error))
-        return []
 
 
 class _Inserts(_Part):
@@ -277,7 +268,7 @@ class PlainCommit:
         self.outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
-        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: []}
         claiming: list[int] = []
         for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
             kind = _Part
@@ -291,8 +282,6 @@ class PlainCommit:
                     continue
                 if write.must_be_new:
                     kind = _Inserts
-                elif write.new_id and not deletes(mutation):
-                    kind = _NewIds
             parts[kind].append(index)
         #: The mutations that are not settled yet.
         self._parts: list[_Part] = []
@@ -324,7 +313,8 @@ class PlainCommit:
                 elif failure is not None:
                     more = part.failed(failure)
                     todo += more
-                    if part.error is not None and not more:
+                    part.indexes = [each for each in part.indexes if each not in self.outcomes]
+                    if part.indexes and not more:
                         left.append(part)
         self._parts = left
         unclaimed: list[_Claims] = []

@@ -287,7 +287,9 @@ class TransactionCommit:
         lasts = self._lasts.values()
         proofs = [self._version_proving(each, looked) for each in lasts]
         versions = [version for version in proofs if version is not None]
-        all_gone = len(self._watched) == len(self._sent) and all(
+        names = {name_of(key_of(each)) for each in self._request.mutations[: len(self._sent)]}
+        # It has deleted existing entities, and nothing else, and all are gone.
+        all_gone = names == self._lasts.keys() and all(
             deletes(each.mutation) and each.write.read_version > 0 and each.name in looked.missing
             for each in lasts
         )

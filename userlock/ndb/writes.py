@@ -72,7 +72,7 @@ from userlock.ndb.pending import (
     wait_for_all,
     wait_for_key,
 )
-from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     DELETED,
     NO_LOCKS,
@@ -456,10 +456,11 @@ class Write(PendingWrite, abc.ABC):
         return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
     def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
+        policy = self._model._write_policy
         return kind(
             **self._facts,
             kind=self._model._get_kind(),
-            policy=policy_for_message(self._model),
+            policy="" if policy is WritePolicy.USER_LOCK else str(policy),
             read_at=None if self.stamp is None else self.stamp.place,
             detail=detail,
         )
