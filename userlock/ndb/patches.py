@@ -96,7 +96,8 @@ def path_of(ndb_key: Any) -> tuple[Any, ...]:
 
 def name_of(ndb_key: Any) -> tuple[Any, ...]:
     """Return what tells a complete key from others, hashed in a tenth of the time."""
-    return ndb_key.project(), ndb_key.namespace() or "", ndb_key.flat()
+    database, namespace = ndb_key.database() or "", ndb_key.namespace() or ""
+    return ndb_key.project(), database, namespace, ndb_key.flat()
 
 
 def look_up(ndb_key: Any) -> Callable[[], Any]:
@@ -116,7 +117,8 @@ def look_up(ndb_key: Any) -> Callable[[], Any]:
 def name_in(raw_key: Any) -> tuple[Any, ...]:
     """Return the same for a (raw) key."""
     partition = raw_key.partition_id
-    return partition.project_id, partition.namespace_id, path_of_message(raw_key)
+    path = path_of_message(raw_key)
+    return partition.project_id, partition.database_id, partition.namespace_id, path
 
 
 def is_complete(ndb_key: Any) -> bool:
