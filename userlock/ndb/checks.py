@@ -107,7 +107,7 @@ def _finding(
             if in_transaction() and is_complete(key) and request_notes().ledger.was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
             return CreatedWithoutLock, _others(held)
-        return _ran_out(tenure) or _outdated(entity, None)
+        return _ran_out(tenure) or _outdated(entity, None, tenure)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
         if read_under is None:
@@ -121,7 +121,7 @@ def _finding(
         return ReadUnderEarlierTenure, ""
     if tenure.lost or not tenure.expires_in:
         return _ran_out(tenure)
-    return _outdated(entity, stamp)
+    return _outdated(entity, stamp, tenure)
 
 
 def _others(held: Mapping[str, HeldLock]) -> str:
@@ -150,7 +150,7 @@ def _finding_of_move(
                 f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "
                 f"{quoted(each)} was not held when {when}"
             )
-        finding = _ran_out(tenure) or _outdated(entity, stamp)
+        finding = _ran_out(tenure) or _outdated(entity, stamp, tenure)
         if finding is not None:
             return finding
     return None
@@ -166,8 +166,9 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
     )
 
 
-def _outdated(entity: Any, stamp: Stamp | None) -> Finding | None:
-    """Return the violation of a put after that of a newer object of the same entity."""
+def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
+    """Return the violation of a put after that of a newer object of the same entity: under the
+    tenure; without one, in the running transaction."""
     transaction, key = current_transaction(), entity._userlock_key
     put = current_attempt().puts.get(key) if transaction is not None else None
     # A transaction reads the state at its beginning, never its own writes: an object that is
@@ -177,14 +178,14 @@ def _outdated(entity: Any, stamp: Stamp | None) -> Finding | None:
     if put is None:
         # The insert refuses a new object for an existing entity, and the commit of a transaction
         # is refused that has read an older state.
-        if stamp is None or stamp.transaction == transaction is not None:
+        if tenure is None or stamp is None or stamp.transaction == transaction is not None:
             return None
         notes = request_notes()
         put = notes.flying.get(key)
         if put is None or put.deleting or put.entity is entity:
             put = notes.ledger.later_put(stamp)
-            if put is None:
-                return None
+    if put is None or (tenure is not None and put.held.get(tenure.lock_id) is not tenure):
+        return None
     return StaleObjectPut, f"the newer object was put at {put.at or 'a place not captured'}"
 
 
@@ -212,7 +213,7 @@ def check_delete(
     if cls._write_policy is WritePolicy.USER_LOCK:
         lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
     else:
-        lock_id, tenure, finding = None, None, _finding_of_delete_by_policy(cls._write_policy)
+        lock_id, tenure, finding = None, None, _finding_of_any_write(cls._write_policy)
     if finding is not None and write.enforced:
         write.report(*finding, lock_id=lock_id)
     return lock_id, () if tenure is None else (tenure,)
@@ -246,43 +247,32 @@ _NEVER_ALLOWED: Mapping[WritePolicy, type[WriteViolation]] = {
 
 def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
     """Return the violation of a put under another policy than the user's lock."""
-    policy = type(entity)._write_policy
-    if policy.is_unsafe:
+    policy, transaction = type(entity)._write_policy, current_transaction()
+    in_one = policy == WritePolicy.IN_TRANSACTION
+    # Nobody else can know the id that Datastore is about to allocate.
+    new_id = stamp is None and not is_complete(entity._userlock_key)
+    if policy.is_unsafe or (in_one and new_id):
         return None
-    if policy == WritePolicy.IN_TRANSACTION:
-        found = _not_in_its_transaction(entity, stamp)
-    elif policy == WritePolicy.WRITE_ONCE:
-        again = stamp is not None or put_in_running_transaction(entity)
-        found = (ImmutableEntityRewritten, "") if again else None
-    else:
-        found = _finding_of_any_write(policy)
-    return _outdated(entity, stamp) if found is None and in_transaction() else found
-
-
-def _finding_of_delete_by_policy(policy: WritePolicy) -> Finding | None:
-    if policy == WritePolicy.IN_TRANSACTION:
-        return None if in_transaction() else (NotInTransaction, "")
-    return _finding_of_any_write(policy)
+    found = _finding_of_any_write(policy)
+    if found is not None:
+        return found
+    if in_one and stamp is not None and stamp.transaction != transaction:
+        where = "outside of any" if stamp.transaction is None else "in another one"
+        return WrongTransaction, f"it was read, or last put, {where}"
+    written = stamp is not None or put_in_running_transaction(entity)
+    if policy == WritePolicy.WRITE_ONCE and written:
+        return ImmutableEntityRewritten, ""
+    return None if transaction is None else _outdated(entity, stamp, None)
 
 
 def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
     """Return the violation of a put or delete."""
+    if policy == WritePolicy.IN_TRANSACTION:
+        return None if in_transaction() else (NotInTransaction, "")
     if policy == WritePolicy.BATCH_ONLY:
         return _not_from_batch()
     violation = _NEVER_ALLOWED.get(policy)
     return None if violation is None else (violation, "")
-
-
-def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
-    transaction = current_transaction()
-    if transaction is None:
-        # Nobody else can know the id that Datastore is about to allocate.
-        new = stamp is None and not is_complete(entity._userlock_key)
-        return None if new else (NotInTransaction, "")
-    if stamp is not None and stamp.transaction != transaction:
-        where = "outside of any" if stamp.transaction is None else "in another one"
-        return WrongTransaction, f"it was read, or last put, {where}"
-    return None
 
 
 def _not_from_batch() -> Finding | None:
@@ -331,7 +321,7 @@ def cached_is_good(entity: Any) -> bool:
         # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
-        and _outdated(entity, stamp) is None
+        and _outdated(entity, stamp, scope.held[lock_id]) is None
     )
 
 

@@ -376,13 +376,6 @@ def version_if_same(result: Any, mutation: Any) -> int:
     return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
 
 
-def landed_as(result: Any, mutation: Any) -> Landed:
-    """Return the outcome of a put that a look-up has found to have landed."""
-    if is_same(result.entity, entity_of(mutation)):
-        return Landed(int(result.version))
-    return Landed(0, overtaken=True)
-
-
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
     """Return one answer for so many mutations; blank for those without a result."""
     response = _CommitResponse.pb(_CommitResponse())

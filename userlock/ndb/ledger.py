@@ -7,9 +7,11 @@ the lock protects it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from userlock.callsite import CallSite
+from userlock.lock.held_lock import HeldLock
 from userlock.ndb.patches import name_of
 
 Stamp = Any  #: A `provenance.Stamp`, without an import of what keeps ledgers.
@@ -24,6 +26,7 @@ class LandedPut(NamedTuple):
     version: int
     order: int
     at: CallSite | None
+    held: Mapping[str, HeldLock]
 
 
 class Ledger:
@@ -52,7 +55,7 @@ class Ledger:
         if before is None and len(seen) > MOST:
             del seen[next(iter(seen))]
         if put:
-            _put(self._puts, name, LandedPut(stamp.version, stamp.order, stamp.place))
+            _put(self._puts, name, LandedPut(stamp.version, stamp.order, stamp.place, stamp.held))
 
     def last(self, ndb_key: Any) -> Stamp | None:
         """Return the stamp of the last version that the request has seen; None if it is unknown."""

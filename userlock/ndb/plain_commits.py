@@ -41,7 +41,6 @@ from userlock.ndb.commits import (
     is_complete,
     is_transient,
     key_of,
-    landed_as,
     look_up,
     may_have_landed,
     name_of,
@@ -49,6 +48,7 @@ from userlock.ndb.commits import (
     put_write_id,
     roll_back,
     turn_into_insert,
+    version_if_same,
 )
 from userlock.ndb.transaction_commits import TransactionCommit
 
@@ -126,7 +126,8 @@ class _Part:
             if deletes(mutation) and name in looked.missing:
                 commit.settle(index, Landed(looked.missing[name]))
             elif name in looked.found and has_write_id(write, looked.found[name].entity):
-                commit.settle(index, landed_as(looked.found[name], mutation))
+                found = version_if_same(looked.found[name], mutation)
+                commit.settle(index, Landed(found, overtaken=not found))
             else:
                 commit.settle(index, Refused(version, self._is_doubtful(index)))
 
