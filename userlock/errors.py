@@ -550,40 +550,25 @@ class WriteNotFenced(UserLockError):
     ) -> WriteNotFenced:
         """Return the error of a write that came to the commit by a way that is not known.
 
-        Args:
-            key: the entity's key.
-            put_at: where it was sent.
-            deleting: whether it is a delete.
-            rival: the class of its kind, if that is no model of userlock.
+        `rival`: the class of its kind, if that is no model of userlock.
         """
-        if rival is not None:
-            return cls(
-                key=key,
-                put_at=put_at,
-                deleting=deleting,
-                reason=(
-                    f"{rival.__module__}.{rival.__qualname__} has the kind of a userlock model, "
-                    f"and is none"
-                ),
-                remedy=(
-                    "derive it from `userlock.Model` or `userlock.UserModel`, or give it a kind of "
-                    "its own by `_get_kind()`"
-                ),
-            )
-        return cls(
-            key=key,
-            put_at=put_at,
-            deleting=deleting,
-            reason=(
-                "it came to the commit past `put` and `delete` of its model, so nothing is known "
-                "of what it builds on"
-            ),
-            remedy=(
-                "write it with `entity.put()`, `key.delete()` and the functions for several. If "
-                "you do, this google-cloud-ndb is not known to userlock: 2.3 to 2.7 are tested, "
-                "and `userlock doctor --datastore` tries yours"
-            ),
+        reason = (
+            "it came to the commit past `put` and `delete` of its model, so nothing is known of "
+            "what it builds on"
         )
+        remedy = (
+            "write it with `entity.put()`, `key.delete()` and the functions for several. If you "
+            "do, this google-cloud-ndb is not known to userlock: 2.3 to 2.7 are tested, and "
+            "`userlock doctor --datastore` tries yours"
+        )
+        if rival is not None:
+            name = f"{rival.__module__}.{rival.__qualname__}"
+            reason = f"{name} has the kind of a userlock model, and is none"
+            remedy = (
+                "derive it from `userlock.Model` or `userlock.UserModel`, or give it a kind of its "
+                "own by `_get_kind()`"
+            )
+        return cls(key=key, put_at=put_at, deleting=deleting, reason=reason, remedy=remedy)
 
     @classmethod
     def unknown_rpc(cls, name: str) -> WriteNotFenced:
@@ -827,7 +812,7 @@ class FlowError(UserLockError):
         key: the idempotency key.
     """
 
-    def __init__(self, message: str, *, user_id: str, key: str) -> None:
+    def __init__(self, message: str, *, user_id: str = "", key: str = "") -> None:
         super().__init__(message)
         self.user_id = user_id
         self.key = key
@@ -892,9 +877,7 @@ class RequestTooLarge(FlowError):
     def __init__(self, most_bytes: int) -> None:
         super().__init__(
             f"the body of a request has more than {most_bytes:,} bytes. To fix it: send less, or "
-            f"give its view max_bytes=",
-            user_id="",
-            key="",
+            f"give its view max_bytes="
         )
         self.most_bytes = most_bytes
 
@@ -906,9 +889,6 @@ class RequestIncomplete(FlowError):
     Nothing was run. Both the owner and the key are empty.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, user_id="", key="")
-
 
 class NotSignedIn(FlowError):
     """`user=` has returned None or an empty text: nobody is signed in who could own the key.
@@ -917,7 +897,7 @@ class NotSignedIn(FlowError):
     """
 
     def __init__(self, message: str = "nobody is signed in") -> None:
-        super().__init__(message, user_id="", key="")
+        super().__init__(message)
 
 
 class NotStorable(FlowError, TypeError):

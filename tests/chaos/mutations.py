@@ -157,8 +157,7 @@ _changes = claim_rows.changes
 
 
 def _without_deletes(*args: Any) -> Any:
-    found = _changes(*args)
-    return {name: each for name, each in found.items() if not each.mutation.HasField("delete")}
+    return [each for each in _changes(*args) if not each.HasField("delete")]
 
 
 _delete_tree = Tree.delete

@@ -1,6 +1,6 @@
 """Claims at the commit: values that one entity at a time may have. Knows nothing of ndb.
 
-Implements `userlock.ndb.further.Further`.
+Implements `userlock.ndb.commits.Further`.
 
     UserLockClaim Project.title=["…"]       holder: Project 7
     Project 7                               userlock_claims: its rows
@@ -20,8 +20,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 
 from userlock.errors import NotUnique
-from userlock.ndb.commits import Looked, Name, Steps, key_of, look_up, name_of
-from userlock.ndb.further import Pair, RowChange
+from userlock.ndb.commits import Looked, Name, Pair, Steps, key_of, look_up, name_of
 from userlock.ndb.patches import ndb_key_of
 
 #: The kind and the properties of a row.
@@ -162,35 +161,27 @@ def _wanted_by(pair: Pair) -> dict[Name, Claim]:
     return {name_of(claim.key): claim for claim in pair.write.rows.wanted}
 
 
-def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> dict[Name, RowChange]:
-    """Return the changes of rows that belong to mutations of which none is refused."""
-    changed: dict[Name, RowChange] = {}
+def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> list[Any]:
+    """Return the mutations of rows that belong to mutations of which none is refused."""
+    changed: dict[Name, Any] = {}
     for pair in pairs:
         mine = key_of(pair.mutation)
         for name, claim in _wanted_by(pair).items():
             if not _has(looked, mine, name):
-                changed[name] = RowChange(
-                    _row(claim, mine, nonce), _version_of(looked, name), (WRITE, nonce)
-                )
+                changed[name] = _row(claim, mine, nonce)
     for pair in pairs:
         mine, wanted = key_of(pair.mutation), _wanted_by(pair)
         for name, key in listed_by(looked, name_of(mine)).items():
-            if name in wanted or name in changed or not _has(looked, mine, name):
-                continue
-            gone = _Mutation.pb(_Mutation())
-            gone.delete.CopyFrom(key)
-            changed[name] = RowChange(gone, _version_of(looked, name), (WRITE, nonce))
-    return changed
+            if name not in wanted and name not in changed and _has(looked, mine, name):
+                changed[name] = gone = _Mutation.pb(_Mutation())
+                gone.delete.CopyFrom(key)
+    return list(changed.values())
 
 
 def _has(looked: Looked, entity: Any, row: Name) -> bool:
     """Return whether a stored row is that of an entity."""
     holder = _holder_of(looked, row)
     return holder is not None and name_of(holder) == name_of(entity)
-
-
-def _version_of(looked: Looked, row: Name) -> int:
-    return int(looked.found[row].version) if row in looked.found else 0
 
 
 def _row(claim: Claim, holder: Any, nonce: int) -> Any:

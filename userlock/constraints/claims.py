@@ -1,7 +1,7 @@
 """Claims of entities: values that one entity at a time may have.
 
-A model declares them in `_unique`. `claim_rows` writes the rows. Implements
-`userlock.ndb.further.RowsOfModel`.
+A model declares them in `_unique`. `claim_rows` writes the rows. This module is what
+the model layer knows of them (`Model._userlock_rows`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from google.cloud import ndb
 from userlock.constraints import claim_rows
 from userlock.constraints.claim_rows import Claim, Claims
 from userlock.errors import ConfigurationError, LockIdError
+from userlock.ndb.commits import Further
 from userlock.ndb.context import current_attempt, in_transaction
-from userlock.ndb.further import Further
 from userlock.ndb.lock_ids import lock_id_for_put
 from userlock.ndb.patches import is_complete, raw_key_of
 from userlock.ndb.policies import WritePolicy

@@ -14,7 +14,6 @@ from userlock.constraints.claim_rows import Claim
 from userlock.constraints.rows import ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
-from userlock.ndb.further import RowsOfModel
 from userlock.ndb.lock_ids import key_id, root_id
 from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
@@ -75,8 +74,8 @@ class Unique:
         name: part of stored data; by default the properties' names.
     """
 
-    #: For the model layer: see `userlock.ndb.further`.
-    rows_of_model: ClassVar[RowsOfModel] = claims
+    #: For the model layer: see `userlock.ndb.commits.Further`.
+    rows_of_model: ClassVar[Any] = claims
 
     def __init__(
         self,

@@ -36,9 +36,9 @@ from userlock.idempotency.rows import MOST_BYTES, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
-from userlock.ndb.open_transaction import open_transaction
 from userlock.ndb.owners import moment_of
 from userlock.ndb.patches import look_up
+from userlock.ndb.transactions import open_transaction
 from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)

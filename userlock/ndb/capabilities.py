@@ -128,21 +128,15 @@ def _capabilities(trial: _Probe) -> Iterator[Capability]:
 
 def _versions(trial: _Probe, committed: int) -> Capability:
     """Compare those of commits, look-ups and queries."""
-    stored = trial.look_up()
-    reported = {
-        "commits": committed,
-        "look-ups": 0 if stored is None else stored[1],
-        "queries": trial.query(),
-    }
+    _, looked_up = trial.look_up() or (0, 0)
+    reported = {"commits": committed, "look-ups": looked_up, "queries": trial.query()}
     silent = [name for name, version in reported.items() if version <= 0]
+    says = "commits, look-ups and queries report the version of an entity"
     if silent:
         says = f"{' and '.join(silent)} report no version of an entity"
-        return Capability(VERSIONS, False, says)
-    if len(set(reported.values())) > 1:
+    elif len(set(reported.values())) > 1:
         says = f"commits, look-ups and queries do not agree on a version: {reported}"
-        return Capability(VERSIONS, False, says)
-    says = "commits, look-ups and queries report the version of an entity"
-    return Capability(VERSIONS, True, says)
+    return Capability(VERSIONS, not silent and len(set(reported.values())) == 1, says)
 
 
 def _inserts(trial: _Probe) -> Capability:
@@ -172,10 +166,8 @@ def _base_version(trial: _Probe) -> Capability:
             break
     if not wrong and trial.commit("delete", base_version=changed.version).conflict_detected:
         wrong.append("a delete that built on the stored version was refused")
-    if wrong:
-        return Capability(BASE_VERSION, False, "; ".join(wrong))
-    says = "puts and deletes that build on an outdated version are refused, others are not"
-    return Capability(BASE_VERSION, True, says)
+    fine = "puts and deletes that build on an outdated version are refused, others are not"
+    return Capability(BASE_VERSION, not wrong, "; ".join(wrong) or fine)
 
 
 #: By host, project and database: whether `base_version` is honoured there.

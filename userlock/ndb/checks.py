@@ -45,13 +45,11 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete
-from userlock.ndb.pending import books_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     OVERTAKEN,
     PARTIAL,
     Stamp,
-    put_in_running_transaction,
     stamp_of,
 )
 
@@ -60,15 +58,10 @@ Finding = tuple[type[WriteViolation], str]
 
 
 def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a put before it begins, a `writes.Put`.
+    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under.
 
-    Returns:
-        The lock that guards the entity, and the tenures that the put runs under: of that lock, and
-        of the entity's lock at its read, if that was another one. No lock under another policy, or
-        while Datastore is still to allocate the id that names it: nobody else can know that id.
-
-    Raises:
-        WriteViolation: the put is not allowed, and enforcement is on.
+    Those are of that lock, and of the entity's lock at its read, if that was another one. No lock
+    while Datastore is still to allocate the id that names it: nobody else can know that id.
     """
     entity, stamp, held = write.entity, write.stamp, write.held
     if entity._userlock_rule is None:
@@ -176,29 +169,28 @@ def _ran_out(tenure: HeldLock) -> Finding | None:
 def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Finding | None:
     """Return the violation of a put after that of a newer object of the same entity: under the
     tenure; without one, in the running transaction."""
-    puts = current_attempt().puts if tenure is None else books_of(tenure).puts
-    last = puts.get(entity._userlock_key)
-    if last is None or last.entity() is entity or not last.counts:
+    transaction, key = current_transaction(), entity._userlock_key
+    put = current_attempt().puts.get(key) if transaction is not None else None
+    # A transaction reads the state at its beginning, never its own writes: an object that is
+    # read after a put in the same transaction is outdated all the same.
+    if put is not None and put.entity is entity:
         return None
-    if stamp is None:
-        # Outside of a transaction, the insert refuses a new object for an existing entity.
-        if last.transaction is None:
+    if put is None:
+        # The insert refuses a new object for an existing entity, and the commit of a transaction
+        # is refused that has read an older state.
+        if tenure is None or stamp is None or stamp.transaction == transaction is not None:
             return None
-    # A transaction reads the state at its beginning, never its own writes: an object that
-    # is read after a put in the same transaction is outdated all the same.
-    elif stamp.order > last.order and (
-        last.transaction is None or last.transaction != stamp.transaction
-    ):
+        notes = request_notes()
+        put = notes.flying.get(key)
+        if put is None or put.deleting or put.entity is entity:
+            put = notes.ledger.later_put(stamp)
+    if put is None or (tenure is not None and put.held.get(tenure.lock_id) is not tenure):
         return None
-    return StaleObjectPut, f"the newer object was put at {last.place or 'a place not captured'}"
+    return StaleObjectPut, f"the newer object was put at {put.at or 'a place not captured'}"
 
 
 def check_whole(write: Any) -> None:
-    """Check that an entity that is put does not come from a projection query.
-
-    Raises:
-        PartialEntityPut: it does, and enforcement is on.
-    """
+    """Report a put of an entity that comes from a projection query."""
     entity = write.entity
     policy = entity._write_policy
     if policy.is_unsafe or not write.enforced:
@@ -213,25 +205,15 @@ def check_whole(write: Any) -> None:
 def check_delete(
     write: Any, cls: Any, ndb_key: Any, seen: Stamp | None
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a delete before it begins, a `writes.Delete`.
+    """Check a `writes.Delete`. Returns the lock of the entity, and the tenure that it runs under.
 
-    Args:
-        write: the delete.
-        cls: the class of the entity.
-        ndb_key: its key.
-        seen: the stamp of the last version that the request has seen.
-
-    Returns:
-        The lock that guards the entity, and the tenure that the delete runs under. If neither the
-        key nor the stamp tells the lock, any lock is enough.
-
-    Raises:
-        WriteViolation: the delete is not allowed, and enforcement is on.
+    If neither the key tells the lock, nor the stamp of the version that the request has `seen`
+    last, any lock is enough.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
         lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
     else:
-        lock_id, tenure, finding = None, None, _finding_of_delete_by_policy(cls._write_policy)
+        lock_id, tenure, finding = None, None, _finding_of_any_write(cls._write_policy)
     if finding is not None and write.enforced:
         write.report(*finding, lock_id=lock_id)
     return lock_id, () if tenure is None else (tenure,)
@@ -265,43 +247,32 @@ _NEVER_ALLOWED: Mapping[WritePolicy, type[WriteViolation]] = {
 
 def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
     """Return the violation of a put under another policy than the user's lock."""
-    policy = type(entity)._write_policy
-    if policy.is_unsafe:
+    policy, transaction = type(entity)._write_policy, current_transaction()
+    in_one = policy == WritePolicy.IN_TRANSACTION
+    # Nobody else can know the id that Datastore is about to allocate.
+    new_id = stamp is None and not is_complete(entity._userlock_key)
+    if policy.is_unsafe or (in_one and new_id):
         return None
-    if policy == WritePolicy.IN_TRANSACTION:
-        found = _not_in_its_transaction(entity, stamp)
-    elif policy == WritePolicy.WRITE_ONCE:
-        again = stamp is not None or put_in_running_transaction(entity)
-        found = (ImmutableEntityRewritten, "") if again else None
-    else:
-        found = _finding_of_any_write(policy)
-    return _outdated(entity, stamp, None) if found is None and in_transaction() else found
-
-
-def _finding_of_delete_by_policy(policy: WritePolicy) -> Finding | None:
-    if policy == WritePolicy.IN_TRANSACTION:
-        return None if in_transaction() else (NotInTransaction, "")
-    return _finding_of_any_write(policy)
+    found = _finding_of_any_write(policy)
+    if found is not None:
+        return found
+    if in_one and stamp is not None and stamp.transaction != transaction:
+        where = "outside of any" if stamp.transaction is None else "in another one"
+        return WrongTransaction, f"it was read, or last put, {where}"
+    written = stamp is not None or put_in_running_transaction(entity)
+    if policy == WritePolicy.WRITE_ONCE and written:
+        return ImmutableEntityRewritten, ""
+    return None if transaction is None else _outdated(entity, stamp, None)
 
 
 def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
     """Return the violation of a put or delete."""
+    if policy == WritePolicy.IN_TRANSACTION:
+        return None if in_transaction() else (NotInTransaction, "")
     if policy == WritePolicy.BATCH_ONLY:
         return _not_from_batch()
     violation = _NEVER_ALLOWED.get(policy)
     return None if violation is None else (violation, "")
-
-
-def _not_in_its_transaction(entity: Any, stamp: Stamp | None) -> Finding | None:
-    transaction = current_transaction()
-    if transaction is None:
-        # Nobody else can know the id that Datastore is about to allocate.
-        new = stamp is None and not is_complete(entity._userlock_key)
-        return None if new else (NotInTransaction, "")
-    if stamp is not None and stamp.transaction != transaction:
-        where = "outside of any" if stamp.transaction is None else "in another one"
-        return WrongTransaction, f"it was read, or last put, {where}"
-    return None
 
 
 def _not_from_batch() -> Finding | None:
@@ -358,6 +329,14 @@ def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
     return stamp is not None and all(
         stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
+
+
+def put_in_running_transaction(entity: Any) -> bool:
+    """Return whether this very object was put in the transaction that the code is in."""
+    if not in_transaction():
+        return False
+    last = current_attempt().puts.get(entity._userlock_key)
+    return last is not None and last.entity is entity
 
 
 def _is_of_running_transaction(entity: Any) -> bool:

@@ -21,14 +21,7 @@ DATASTORE_ERRORS = (GoogleAPIError, GoogleAuthError, ndb_exceptions.Error)
 
 
 def find_client(name: str) -> ClientOfProcess:
-    """Import an app's `ndb.Client`, or a function that makes it, for the command line.
-
-    Args:
-        name: `module:attribute`; both may have dots.
-
-    Raises:
-        ConfigurationError: there is none of that name, or its module cannot be imported.
-    """
+    """Import an app's `ndb.Client`, or a function that makes it, by its `module:attribute`."""
     found = find_object(name, object, "client")
     if not isinstance(found, ndb.Client) and not callable(found):
         raise ConfigurationError(
@@ -38,11 +31,7 @@ def find_client(name: str) -> ClientOfProcess:
 
 
 class ClientOfProcess:
-    """A client, or a function that makes one in each process.
-
-    Args:
-        client: an `ndb.Client`, a function that returns one, or None.
-    """
+    """An `ndb.Client`, a function that makes one in each process, or None."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -72,15 +61,9 @@ class ClientOfProcess:
 
     @contextlib.contextmanager
     def context(self, user: str, *, own: bool = False) -> Iterator[None]:
-        """Open an ndb context, where none of its database is open.
+        """Open an ndb context for a `user` (in words), where none of its database is open.
 
-        Args:
-            user: the object that needs it, in words.
-            own: whether to open one in any case, if there is a client. It has the namespace of
-                the one that is open.
-
-        Raises:
-            ConfigurationError: there is no client.
+        `own`: in any case, if there is a client. It has the namespace of the one that is open.
         """
         current, client = get_context(False), self.get()
         adopts = current is not None and not self.is_elsewhere()

@@ -157,6 +157,43 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
+# --- further mutations ----------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A mutation, whose key is complete, and its write."""
+
+    position: int
+    mutation: Any
+    write: Write
+
+
+class Further(Protocol):
+    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
+
+    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
+    (`userlock.constraints.claims`). It gives each write its rows, and this.
+    """
+
+    def new_nonce(self) -> int:
+        """Return a number for the rows of one commit, by which it is recognised."""
+
+    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
+        """Return the (raw) keys to look up first."""
+
+    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
+        """Look the keys up that only the first look-up tells."""
+
+    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
+        """Return the outcomes of the mutations that must not be committed, by position."""
+
+    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
+        """Return the mutations of rows that belong to mutations of which none is refused."""
+
+    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
+        """Return whether a commit with that nonce has given the mutation's entity a row."""
+
+
 # --- mutations ------------------------------------------------------------------------------
 
 
@@ -246,11 +283,8 @@ def look_up(
 ) -> Steps:
     """Look entities up, in the project and database that a request is for. Returns `Looked`.
 
-    `begin`: in a new transaction, which the result names.
-
-    Raises:
-        GoogleAPIError: there is no answer. A look-up in an aborted transaction is not repeated.
-            A transaction that it has begun is rolled back.
+    `begin`: in a new transaction, which the result names. Without an answer, it is rolled back,
+    and GoogleAPIError raised. A look-up in an aborted transaction is not repeated.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
@@ -285,12 +319,7 @@ def look_up(
 
 
 def roll_back(request: Any, transaction: bytes) -> Steps:
-    """End a transaction that writes nothing: its locks would stay for a minute.
-
-    Args:
-        request: names the project and the database.
-        transaction: does nothing if it is empty.
-    """
+    """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
         rollback = _RollbackRequest.pb(_RollbackRequest())
         rollback.project_id, rollback.database_id = request.project_id, request.database_id
@@ -347,21 +376,8 @@ def version_if_same(result: Any, mutation: Any) -> int:
     return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
 
 
-def landed_as(result: Any, mutation: Any) -> Landed:
-    """Return the outcome of a put that a look-up has found to have landed."""
-    if is_same(result.entity, entity_of(mutation)):
-        return Landed(int(result.version))
-    return Landed(0, overtaken=True)
-
-
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
-    """Return one answer for so many mutations; blank for those without a result.
-
-    Args:
-        answers: those of the commits. Their results may be in another order, or of other writes.
-        results: of the mutations, by index.
-        count: the number of mutations.
-    """
+    """Return one answer for so many mutations; blank for those without a result."""
     response = _CommitResponse.pb(_CommitResponse())
     for answer in answers:
         response.index_updates += answer.index_updates

@@ -4,7 +4,7 @@ Notes live as long as the objects that have them.
 
 - `Attempt`: of one attempt of a transaction, whose id (`late_begin.LateId`) has it.
 - `RequestNotes`: of the outermost context, normally a request's.
-- `in_flight`: of an event loop: the puts and deletes that are not answered yet.
+- `Books`: of a tenure, an attempt or a request: its writes on their way, and their errors.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ def uses_datastore(current: Any, ndb_key: Any, kwargs: dict[str, Any]) -> bool:
     return asked is not False
 
 
+class Books:
+    """The writes on their way, and the errors, of a tenure, an attempt or a request."""
+
+    def __init__(self) -> None:
+        #: The `pending.PendingWrite`s, by number.
+        self.writes: dict[int, Any] = {}
+        #: The `pending.Failure` of each error that anybody has, by the id of the error.
+        self.failures: dict[int, Any] = {}
+
+
 # --- one attempt of a transaction -----------------------------------------------------------
 
 
@@ -50,9 +60,10 @@ class Attempt:
     """Notes of one attempt of a transaction."""
 
     def __init__(self) -> None:
-        #: Of the puts and deletes that it has begun.
+        self.books = Books()
+        #: The puts and deletes that it has begun, `writes.Write`.
         self.tickets: list[Any] = []
-        #: The latest put of each entity, by key.
+        #: The latest put of each entity, by key; None after a delete.
         self.puts: dict[Any, Any] = {}
         #: The keys that it has deleted.
         self.deleted: set[Any] = set()
@@ -60,7 +71,7 @@ class Attempt:
         self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
-        #: The entities that the attempt before it has put, as ndb sent them.
+        #: The puts of the attempt before it.
         self.earlier: list[Any] = []
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
@@ -88,14 +99,14 @@ class RequestNotes:
     """Notes of the outermost ndb context."""
 
     def __init__(self) -> None:
+        #: Of the writes that belong to no lock and no transaction, and the errors of all.
+        self.books = Books()
         #: The entities that it has read or written, and their versions.
         self.ledger = Ledger()
-        #: The `Books` of the writes that belong to no lock and no transaction.
-        self.books: Any = None
+        #: The writes outside of transactions that are not answered yet, by key.
+        self.flying: dict[Any, Any] = {}
         #: Of transactions that ndb has not begun, by their ids.
         self.attempts: dict[bytes | None, Attempt] = {}
-        #: The errors of its writes, while anybody has them: by id, with a `Failure`.
-        self.failures: dict[int, tuple[Any, Any]] = {}
 
 
 def request_notes(of: Any = None) -> RequestNotes:
@@ -105,12 +116,3 @@ def request_notes(of: Any = None) -> RequestNotes:
     if notes is None:
         notes = vars(outermost)["_userlock_notes"] = RequestNotes()
     return notes
-
-
-def in_flight(of: Any) -> dict[Any, Any]:
-    """Return the writes that are under way on the event loop of a context, by key.
-
-    ndb sends the writes of one turn in one commit, which must not change an entity twice.
-    """
-    flying: dict[Any, Any] = vars(of.eventloop).setdefault("_userlock_in_flight", {})
-    return flying

@@ -32,7 +32,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb.commits import Call, Result, Steps, note_unsent
 from userlock.ndb.context import Attempt
-from userlock.ndb.running import Running
+from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.wire import raw
 
 _BeginRequest: Any = datastore_types.BeginTransactionRequest
@@ -72,9 +72,27 @@ class _Transaction:
         #: Whether it was rolled back before it had begun.
         self.over = False
 
+    @property
+    def is_untouched(self) -> bool:
+        """Return whether nothing has begun it, nor begins it now."""
+        return self.call is None and not self.id and not self.over
+
     def put_options(self, options: Any) -> None:
         """Write into (raw) TransactionOptions what kind of transaction it is."""
         (options.read_only if self.read_only else options.read_write).SetInParent()
+
+    def begin(self, stub: Any, sent: Any, options: Any) -> Any:
+        """Return the call that begins it: the one that is under way, or a new one."""
+        with self.mutex:
+            if self.call is None:
+                request = _BeginRequest.pb(_BeginRequest())
+                request.project_id, request.database_id = sent.project_id, sent.database_id
+                self.put_options(request.transaction_options)
+                wrapped = _BeginRequest.wrap(request)
+                self.call = stub.begin_transaction.future(wrapped, **options)
+            call = self.call
+        call.add_done_callback(self.answered)  # before it is told to the steps
+        return call
 
     def answered(self, call: Any) -> None:
         """Note the id that is in the answer of the call that begins it."""
@@ -167,104 +185,75 @@ def begin_call(
             return method(request, *args, **options)
         begin = functools.partial(_Made, method) if _one_by_one.get() else method.future
         return begin(request, *args, **options)
-    late = _Late(name, method, stub, transaction)
-    call = late.begin(request, sent, args, options, lands_once=lands_once)
-    return call.result() if waits else call
+    if waits:
+        return begin_call(stub, name, request, args, options, lands_once=lands_once).result()
 
-
-class _Late:
-    """One RPC that names a transaction of ours."""
-
-    def __init__(self, name: str, method: Any, stub: Any, transaction: _Transaction) -> None:
-        self._name = name
-        self._method = method
-        self._stub = stub
-        self._transaction = transaction
-
-    def begin(
-        self, request: Any, sent: Any, args: Any, options: Any, *, lands_once: bool = False
-    ) -> Any:
-        """Begin the call. Returns a gRPC future."""
-        name, transaction = self._name, self._transaction
-
-        def send() -> Any:
-            changed = type(sent)()
-            changed.CopyFrom(sent)
-            part = changed.read_options if name in _READS else changed
-            if transaction.id:
-                part.transaction = transaction.id
-            elif name in _READS:  # begins it
-                transaction.put_options(part.new_transaction)
-            else:  # a commit that is all of it
-                transaction.put_options(part.single_use_transaction)
-            wrapped = changed if sent is request else type(request).wrap(changed)
-            return self._method.future(wrapped, *args, **options)
-
+    def send() -> Any:
+        changed = type(sent)()
+        changed.CopyFrom(sent)
+        part = changed.read_options if name in _READS else changed
         if transaction.id:
-            return send()
-        if lands_once and transaction.call is None and not transaction.over:
-            return send()
-        if name in _READS:
-            with transaction.mutex:
-                first = transaction.call is None and not transaction.id and not transaction.over
-                if first:
-                    call = transaction.call = send()
-            if first:
-                call.add_done_callback(transaction.answered)
-                return _First(call, transaction)
+            part.transaction = transaction.id
+        elif name in _READS:  # begins it
+            transaction.put_options(part.new_transaction)
+        else:  # a commit that is all of it
+            transaction.put_options(part.single_use_transaction)
+        wrapped = changed if sent is request else type(request).wrap(changed)
+        return method.future(wrapped, *args, **options)
 
-        def step(call: Call) -> Any:
-            if call.rpc != "begin":
-                return send()
-            begins = self._begin(transaction, sent, options)
-            begins.add_done_callback(transaction.answered)  # before it is told to the steps
-            return begins
-
-        running = Running(self._steps(transaction), self._take, step)
-        running.advance()
-        return running
-
-    def _begin(self, transaction: _Transaction, sent: Any, options: Any) -> Any:
-        """Return the call that begins the transaction: the one that is under way, or a new one."""
+    if transaction.id or (lands_once and transaction.is_untouched):
+        return send()
+    if name in _READS:
         with transaction.mutex:
-            if transaction.call is None:
-                request = _BeginRequest.pb(_BeginRequest())
-                request.project_id, request.database_id = sent.project_id, sent.database_id
-                transaction.put_options(request.transaction_options)
-                begin = self._stub.begin_transaction.future
-                transaction.call = begin(_BeginRequest.wrap(request), **options)
-            return transaction.call
+            first = transaction.is_untouched
+            if first:
+                call = transaction.call = send()
+        if first:
+            call.add_done_callback(transaction.answered)
+            return _First(call, transaction)
 
-    def _steps(self, transaction: _Transaction) -> Steps:
-        """Wait until the transaction has begun, or begin it, and make the call."""
-        if transaction.call is not None:
-            yield [Call("begin", None)]  # its error is its own caller's
-        if not transaction.id and self._name == "rollback":
-            transaction.over = True
-            return Result(_RollbackResponse.pb(_RollbackResponse()), {}, {}, None)
-        if not transaction.id:
-            error: Exception | None = _over() if transaction.over else None
-            if error is None:
-                ((_, error),) = yield [Call("begin", None)]
-            if error is None and not transaction.id:
-                error = _no_id()
-            if error is not None:
-                note_unsent(error)
-                return Result(None, {}, {}, error)
-        ((response, error),) = yield [Call(self._name, None)]
-        return Result(response, {}, {}, error)
+    def step(call: Call) -> Any:
+        return send() if call.rpc == name else transaction.begin(stub, sent, options)
 
-    def _take(self, result: Result) -> tuple[Any, Exception | None]:
-        if result.error is not None:
-            return None, result.error
-        return _ANSWERS[self._name].wrap(result.response), None
+    running = Running(_steps(transaction, name), functools.partial(_take, name), step)
+    running.advance()
+    return running
 
 
-class _First:
+def _steps(transaction: _Transaction, name: str) -> Steps:
+    """Wait until the transaction has begun, or begin it, and make the call."""
+    begin = [Call("begin", None)]
+    if transaction.call is not None:
+        yield begin  # its error is its own caller's
+    if not transaction.id and name == "rollback":
+        transaction.over = True
+        return Result(_RollbackResponse.pb(_RollbackResponse()), {}, {}, None)
+    if not transaction.id:
+        error: Exception | None = None
+        if transaction.over:
+            error = errors.InvalidArgument("the transaction is over: it was rolled back")
+        else:
+            ((_, error),) = yield begin
+        if error is None and not transaction.id:
+            error = _no_id()
+        if error is not None:
+            note_unsent(error)
+            return Result(None, {}, {}, error)
+    ((response, error),) = yield [Call(name, None)]
+    return Result(response, {}, {}, error)
+
+
+def _take(name: str, result: Result) -> tuple[Any, Exception | None]:
+    if result.error is not None:
+        return None, result.error
+    return _ANSWERS[name].wrap(result.response), None
+
+
+class _First(WrappedCall):
     """The read that begins a transaction: its answer tells Datastore's id."""
 
     def __init__(self, call: Any, transaction: _Transaction) -> None:
-        self._call = call
+        super().__init__(call)
         self._transaction = transaction
 
     def exception(self, *args: Any, **kwargs: Any) -> Any:
@@ -281,16 +270,6 @@ class _First:
             raise error
         return self._call.result()
 
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._call.add_done_callback(lambda _: callback(self))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
 
 def _no_id() -> Exception:
     return errors.FailedPrecondition("Datastore has begun a transaction without an id")
-
-
-def _over() -> Exception:
-    return errors.InvalidArgument("the transaction is over: it was rolled back")

@@ -36,11 +36,7 @@ class LockRule(NamedTuple):
 
 
 def lock_rule_of(cls: Any) -> LockRule:
-    """Return the rule of a class under the user's lock that is being defined.
-
-    Raises:
-        ConfigurationError: it has no valid rule.
-    """
+    """Return the rule of a class under the user's lock that is being defined."""
     rule = cls._lock_id
     if isinstance(rule, str):
         prop = getattr(cls, rule, None)
@@ -96,12 +92,9 @@ def lock_id_of(entity: Any) -> str:
 
 
 def lock_id_for_put(entity: Any) -> str | None:
-    """Return the lock id of an entity under the user's lock.
+    """Return the lock id of an entity under the user's lock, or raise LockIdError.
 
     None while Datastore is still to allocate the id that names the lock.
-
-    Raises:
-        LockIdError: the entity does not say.
     """
     rule: LockRule = entity._userlock_rule
     try:
@@ -116,11 +109,7 @@ def lock_id_for_put(entity: Any) -> str | None:
 
 
 def lock_id_of_key(cls: Any, key: Any) -> str | None:
-    """Return the lock id that a key of that model class contains, or None.
-
-    Raises:
-        LockIdError: the class's rule fails, or gives something else.
-    """
+    """Return the lock id that a key contains, or None. Raises LockIdError if the rule fails."""
     if cls._write_policy is not WritePolicy.USER_LOCK or cls._lock_id_from_key is None:
         return None
     try:

@@ -21,13 +21,11 @@ from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
 from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.context import current_context
-from userlock.ndb.enforcement import place_of_read
-from userlock.ndb.further import RowsOfModel, rows_of
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, stamp_of
+from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, place_of_read, stamp_of
 from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
@@ -108,9 +106,9 @@ class Model(Stamped, ndb.Model):
     _userlock_default_policy: ClassVar[WritePolicy | None] = None
     #: The rule for lock ids, of a class under the user's lock.
     _userlock_rule: ClassVar[LockRule | None] = None
-    #: Its `_unique`, and what looks after its rows.
+    #: Its `_unique`, and the module that looks after its rows: `userlock.constraints.claims`.
     _userlock_constraints: ClassVar[tuple[Any, ...]] = ()
-    _userlock_rows: ClassVar[RowsOfModel | None] = None
+    _userlock_rows: ClassVar[Any] = None
     #: Sets the value of its `WriteIdProperty`, if it has one.
     _userlock_new_write_id: ClassVar[Any] = None
 
@@ -303,10 +301,11 @@ def _prepare_rows(cls: Any, root: Any) -> None:
     """Give a class what its `_unique` needs, or raise ConfigurationError."""
     declared = cls._unique
     cls._userlock_rows, cls._userlock_constraints = None, ()
-    if isinstance(declared, list | tuple) and not declared:
+    is_list = isinstance(declared, list | tuple)
+    if is_list and not declared:
         return
-    rows = rows_of(declared)
-    if rows is None or not isinstance(declared, list | tuple):
+    rows = getattr(declared[0], "rows_of_model", None) if is_list else None
+    if rows is None:
         raise ConfigurationError(
             f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
             f"{declared!r:.200}"
@@ -322,9 +321,7 @@ def _root_of(cls: Any) -> Any:
 
 
 def _check_hierarchy(cls: Any) -> None:
-    """Raise ConfigurationError for a `PolyModel` with another policy than the root, or none there.
-
-    Its keys name the root of its hierarchy alone, so deletes obey that."""
+    """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that."""
     root = _root_of(cls)
     if not issubclass(cls, polymodel.PolyModel):
         return

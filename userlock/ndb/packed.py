@@ -72,11 +72,7 @@ class PackedModel(Model):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the values of all fields.
-
-        Raises:
-            ValueError: the row is malformed.
-        """
+        """Return the values of all fields. Raises ValueError for a malformed row."""
         mine = self.__dict__
         if not mine.keys() >= self._defaults.keys():
             found = self._defaults if self.data is None else self._fields_in(self.data)
@@ -114,11 +110,7 @@ class PackedModel(Model):
 
     @classmethod
     def all_below(cls, root: Any, name: str, value: str, most: int) -> list[Any] | None:
-        """Return the rows of a group by a property, in one RPC past ndb; None if there are more.
-
-        Raises:
-            grpc.RpcError: as `stored` does.
-        """
+        """Return the rows of a group by a property, in one RPC past ndb; None if there are more."""
         query = Query(limit={"value": most + 1})
         query.kind.add(name=cls._get_kind())
         both = query.filter.composite_filter

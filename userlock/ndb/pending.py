@@ -28,7 +28,7 @@ from google.cloud.ndb import tasklets
 from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import RequestNotes, current_context, in_flight, request_notes
+from userlock.ndb.context import Books, RequestNotes, current_context, request_notes
 
 log = logging.getLogger(__name__)
 
@@ -43,84 +43,6 @@ _MOST_TURNS = 100
 # --- books ----------------------------------------------------------------------------------
 
 
-class Books:
-    """The writes on their way, and the unseen errors, of one tenure or one request."""
-
-    def __init__(self) -> None:
-        self.writes: dict[int, PendingWrite] = {}
-        #: The latest put of each entity, by key: a `provenance.LastPut`, or None.
-        self.puts: dict[Any, Any] = {}
-        #: By the id of the error.
-        self.unseen: dict[int, tuple[BaseException, Failure]] = {}
-        self.had_failure = False
-
-    def forget(self, ndb_key: Any) -> None:
-        """Forget the errors of earlier writes of an entity, since a later one has landed."""
-        for _, failure in tuple(self.unseen.values()):
-            failure.forget(ndb_key)
-
-    def prune(self) -> None:
-        """Drop the errors that the application has got meanwhile."""
-        for error, failure in tuple(self.unseen.values()):
-            if not failure.unseen(error):
-                failure.settle()
-
-    def finish(self, where: str, *, wait: bool = True) -> None:
-        """Wait for the writes. Raise the first unseen error, and log the others.
-
-        `wait`: otherwise it is left open which of them have landed.
-        """
-        for write in self._each():
-            if not wait_for(write) and wait:
-                self.writes.pop(write.number, None)
-                log.warning(
-                    "%s is left before a write under it has landed: no reply comes, or another "
-                    "thread has begun it and does not finish it",
-                    where,
-                )
-        if self.had_failure:
-            self._let_errors_arrive()
-            self.raise_unseen(where)
-
-    def _each(self) -> Iterable[PendingWrite]:
-        """Give each write once. A write that ends may begin another one, in a hook or a tasklet."""
-        given: set[int] = set()
-        while left := [number for number in self.writes if number not in given]:
-            for number in left:
-                given.add(number)
-                write = self.writes.get(number)
-                if write is not None:
-                    yield write
-
-    def _let_errors_arrive(self) -> None:
-        """Run the turns in which ndb hands errors on to tasklets."""
-        moves = None
-        for _ in range(_MOST_TURNS):
-            if current_context() is None or Failure.moves == moves:
-                return
-            moves = Failure.moves
-            tasklets.sleep(0).wait()
-
-    def raise_unseen(self, where: str) -> None:
-        """Raise the first unseen error, and log the others."""
-        unseen = tuple(self.unseen.values())
-        errors = [error for error, failure in unseen if failure.unseen(error)]
-        for _, failure in unseen:
-            failure.settle()
-        for error in errors[1:]:
-            log.error("another write of %s failed", where, exc_info=error)
-        if errors:
-            raise errors[0]
-
-
-def books_of_request(notes: RequestNotes) -> Books:
-    """Return the books of a request, for what belongs to no lock and no transaction."""
-    if notes.books is None:
-        notes.books = Books()
-    books: Books = notes.books
-    return books
-
-
 def books_of(tenure: HeldLock) -> Books:
     """Return the books of a tenure."""
     books = notes_of(tenure).get("books")
@@ -129,11 +51,61 @@ def books_of(tenure: HeldLock) -> Books:
     return books  # type: ignore[return-value]
 
 
+def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
+    """Wait for the writes, then `raise_unseen`.
+
+    `wait`: otherwise it is left open which of them have landed.
+    """
+    given: set[int] = set()
+    # A write that ends may begin another one, in a hook or a tasklet.
+    while left := [write for number, write in tuple(books.writes.items()) if number not in given]:
+        for write in left:
+            given.add(write.number)
+            if not wait_for(write) and wait:
+                books.writes.pop(write.number, None)
+                log.warning(
+                    "%s is left before a write under it has landed: no reply comes, or another "
+                    "thread has begun it and does not finish it",
+                    where,
+                )
+    if books.failures:
+        _let_errors_arrive()
+        raise_unseen(books, where, under_locks=under_locks)
+
+
+def _let_errors_arrive() -> None:
+    """Run the turns in which ndb hands errors on to tasklets."""
+    moves = None
+    for _ in range(_MOST_TURNS):
+        if current_context() is None or Failure.moves == moves:
+            return
+        moves = Failure.moves
+        tasklets.sleep(0).wait()
+
+
+def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
+    """Raise the first unseen error of a write, and log the others.
+
+    `under_locks`: also those of which a lock is held, whose end would raise them.
+    """
+    errors = []
+    for failure in tuple(books.failures.values()):
+        if under_locks or not failure.is_under_lock:
+            error = failure.unseen
+            if error is not None:
+                errors.append(error)
+                failure.settle()
+    for error in errors[1:]:
+        log.error("another write of %s failed", where, exc_info=error)
+    if errors:
+        raise errors[0]
+
+
 # --- errors ---------------------------------------------------------------------------------
 
 
 class Failure:
-    """The error of writes of one request, for as long as anybody has it.
+    """The error of writes of one request, in books for as long as anybody has it.
 
     Attributes:
         moves: how often such errors have been put into futures, or taken out, in this process.
@@ -141,92 +113,92 @@ class Failure:
 
     moves = 0
 
-    def __init__(self, notes: RequestNotes) -> None:
-        self._notes = notes
+    def __init__(self, error: BaseException) -> None:
+        number = id(error)
+        self.books: set[Books] = set()
+        books = self.books
+
+        def gone(_: object) -> None:
+            for each in books:
+                each.failures.pop(number, None)
+
+        try:
+            self._alive: Any = weakref.ref(error, gone)
+        except TypeError:  # one of Python's own classes: until the end of the request
+            self._alive = error
         #: The key and the tenures of each write that has this error.
-        self._writes: list[tuple[Any, tuple[HeldLock, ...]]] = []
-        #: The ids of the futures that nobody has asked for it.
+        self.writes: list[tuple[Any, tuple[HeldLock, ...]]] = []
+        #: The ids of the futures that nobody has asked for it; while there are any, the error.
         self._unasked: set[int] = set()
+        self._kept: BaseException | None = None
         #: The error's traceback when it was put into the last of them. It grows when it is raised:
         #: code that had been waiting before the error came has got it.
         self._traceback: Any = None
-        self._books: list[Books] = []
 
-    def unseen(self, error: BaseException) -> bool:
-        """Return whether the error lies in a future that nobody has asked for it."""
-        return bool(self._unasked) and error.__traceback__ is self._traceback
+    @property
+    def unseen(self) -> BaseException | None:
+        """Return the error, if it lies in a future that nobody has asked for it."""
+        if self._kept is not None and self._kept.__traceback__ is not self._traceback:
+            self.settle()
+        return self._kept
 
-    def add(self, key: Any, tenures: Iterable[HeldLock]) -> None:
-        """Note one more write that has the error."""
-        self._writes.append((key, tuple(tenures)))
+    @property
+    def is_under_lock(self) -> bool:
+        """Return whether a lock of one of its writes is held."""
+        return any(tenure.held for _, tenures in self.writes for tenure in tenures)
 
     def lies_in(self, future: Any, error: BaseException) -> None:
         """Note that a future has the error now, and learn when it is asked for it."""
         Failure.moves += 1
         self._unasked.add(id(future))
-        self._traceback = error.__traceback__
-        _watch(future, self)
-        for _, tenures in self._writes:
-            books = [books_of(tenure) for tenure in tenures if tenure.held]
-            for each in books or [books_of_request(self._notes)]:
-                each.prune()
-                self._books.append(each)
-                each.unseen[id(error)] = error, self
-                each.had_failure = True
+        self._kept, self._traceback = error, error.__traceback__
+        ask = type(future).exception
 
-    def asked(self, future: Any) -> None:
-        """Note that somebody has asked a future for the error."""
-        Failure.moves += 1
-        self._unasked.discard(id(future))
-        if not self._unasked:
-            self.settle()
+        def exception() -> Any:
+            Failure.moves += 1
+            self._unasked.discard(id(future))
+            if not self._unasked:
+                self.settle()
+            return ask(future)
+
+        vars(future).update(exception=exception, get_exception=exception)
 
     def forget(self, key: Any) -> None:
         """Note that a later write of an entity has landed."""
-        self._writes = [each for each in self._writes if each[0] != key]
-        if not self._writes:
+        self.writes = [each for each in self.writes if each[0] != key]
+        if not self.writes:
             self.settle()
 
     def settle(self) -> None:
         """Note that nobody has to learn of the error any more."""
         self._unasked.clear()
-        books, self._books = self._books, []
-        for each in books:
-            each.unseen = {n: pair for n, pair in each.unseen.items() if pair[1] is not self}
-
-
-def _watch(future: Any, failure: Failure) -> None:
-    """Learn when somebody asks a future, which is done or about to be, for its error."""
-    ask = type(future).exception
-
-    def exception() -> Any:
-        failure.asked(future)
-        return ask(future)
-
-    vars(future).update(exception=exception, get_exception=exception)
+        self._kept = None
 
 
 def failure_of(error: BaseException) -> Failure | None:
     """Return the notes about an error of a write of this request; None if it is another one's."""
     if current_context() is None:
         return None
-    found = request_notes().failures.get(id(error))
-    return None if found is None else found[1]
+    return request_notes().books.failures.get(id(error))
 
 
 def note_failure(
-    error: BaseException, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes
+    error: BaseException,
+    key: Any,
+    tenures: Iterable[HeldLock],
+    notes: RequestNotes,
+    *more: Books,
 ) -> Failure:
     """Note the error of a write. It is unseen as soon as it lies in a future."""
-    number, failures = id(error), notes.failures
-    if number not in failures:
-        try:
-            alive: Any = weakref.ref(error, lambda _: failures.pop(number, None))
-        except TypeError:  # one of Python's own classes: until the end of the request
-            alive = error
-        failures[number] = alive, Failure(notes)
-    failure: Failure = failures[number][1]
-    failure.add(key, tenures)
+    tenures = tuple(tenures)
+    failures = notes.books.failures
+    for each in tuple(failures.values()):
+        each.unseen  # noqa: B018 (lets go of those that the application has got meanwhile)
+    failure = failures.get(id(error)) or Failure(error)
+    failure.writes.append((key, tenures))
+    for books in (notes.books, *map(books_of, tenures), *more):
+        failure.books.add(books)
+        books.failures[id(error)] = failure
     return failure
 
 
@@ -252,12 +224,11 @@ _numbers = itertools.count(1)
 class PendingWrite:
     """A write, or an operation that writes, until it is over."""
 
-    entity_key: Any = None
-    #: ndb's future of it, while it is on its way, or has failed.
+    #: ndb's future of it, while it is on its way.
     future: Any = None
     #: What sends it, a gRPC future; None before.
     sent_by: Any = None
-    #: The `in_flight` writes that it is among, by its key.
+    #: The request's writes under way, by key; it may be among them, by its own.
     _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
     _key: Any = None
 
@@ -287,14 +258,6 @@ class PendingWrite:
             self.forget()
 
 
-def error_of(future: Any) -> BaseException | None:
-    """Return the error that a future has ended with, without asking it."""
-    if not future.done():
-        return None
-    error: BaseException | None = tasklets.Future.exception(future)
-    return error
-
-
 def watch_over(future: Any) -> Any:
     """Have the locks that are held now wait for an operation that writes. Returns its future."""
     context, scope = current_context(), current_scope()
@@ -322,22 +285,28 @@ def wait_for(write: PendingWrite) -> bool:
     future = write.future
     if future is None:
         return True
-    if future.done() or future is write.sent_by:
-        return _wait_for_reply(write)
-    if write.begun_by != threading.get_ident():
-        return _wait_for_thread(future)
-    current = current_context()
-    exhausted = False
-    if current is not None and current.eventloop is write.begun_in.eventloop:
-        exhausted = _run_until_done(future, current.eventloop)
-    elif current is None or current.transaction is None:
-        # An exception has left its context, so ndb has not waited. Or this code is in another
-        # context, whose cache must not get its entities.
-        elsewhere = contextvars.Context()
-        exhausted = elsewhere.run(_wait_in_its_context, future, write.begun_in, current_scope())
-    if not future.done() and not exhausted:
-        return False
+    if not future.done() and future is not write.sent_by:
+        if write.begun_by != threading.get_ident():
+            return _wait_for_thread(future)
+        current, loop = current_context(), write.begun_in.eventloop
+        if current is not None and current.eventloop is loop:
+            exhausted = _run_until_done(future, loop)
+        elif current is None or current.transaction is None:
+            # An exception has left its context, so ndb has not waited. Or this code is in another
+            # context, whose cache must not get its entities.
+            elsewhere = contextvars.Context()
+            exhausted = elsewhere.run(_run_in_its_context, write, current_scope())
+        else:
+            return False
+        if not future.done() and not exhausted:
+            return False
     return _wait_for_reply(write)
+
+
+def _run_in_its_context(write: PendingWrite, scope: Any) -> bool:
+    current_scope_variable.set(scope)
+    with write.begun_in.use():
+        return _run_until_done(write.future, write.begun_in.eventloop)
 
 
 def _wait_for_reply(write: PendingWrite) -> bool:
@@ -353,12 +322,6 @@ def _wait_for_reply(write: PendingWrite) -> bool:
     if error is not None:
         log.error("a write whose wait was interrupted has failed", exc_info=error)
     return True
-
-
-def _wait_in_its_context(future: Any, begun_in: Any, scope: Any) -> bool:
-    current_scope_variable.set(scope)
-    with begun_in.use():
-        return _run_until_done(future, begun_in.eventloop)
 
 
 class _Bell:
@@ -405,16 +368,11 @@ def _wait_for_thread(future: Any) -> bool:
 
 
 def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
-    """Wait for a write of the same entity on this event loop: a second put builds on the first.
+    """Wait for the writes of an entity that are `flying`: a second put builds on the first.
 
-    Args:
-        ndb_key: the key, or None.
-        flying: the writes that are `in_flight` there.
+    ndb sends the writes of one turn in one commit, which must not change an entity twice.
     """
-    while flying and ndb_key is not None:
-        write = flying.get(ndb_key)
-        if write is None or not wait_for(write):
-            return
+    while (write := flying.get(ndb_key)) is not None and wait_for(write):
         if flying.get(ndb_key) is write:  # another one may have begun meanwhile
             del flying[ndb_key]
 
@@ -424,6 +382,7 @@ def wait_for_all(context: Any) -> None:
 
     Those of other threads may need this one to go on. Fencing keeps the two apart.
     """
-    for write in tuple(in_flight(context).values()):
-        if write.begun_by == threading.get_ident():
+    for write in tuple(request_notes().flying.values()):
+        mine = write.begun_by == threading.get_ident()
+        if mine and write.begun_in.eventloop is context.eventloop:
             wait_for(write)

@@ -1,22 +1,22 @@
 """The plan of a commit outside of transactions: each mutation lands or is refused by itself.
 
-The mutations of one request go in up to four parts, the first three side by side:
+The mutations of one request go in up to three parts, the first two side by side:
 
 - `_Part`: changes and deletes, with the `base_version` of their read. Datastore
-  skips the mutations that conflict, and applies the others.
+  skips the mutations that conflict, and applies the others. Also new entities whose
+  ids Datastore allocates: a second copy would meet no conflict, so they are not sent
+  again while they may have landed.
 - `_Inserts`: new entities under keys of their own, in a single-use transaction: all
   or none. If one of them exists, each is sent again by itself.
-- `_NewIds`: new entities whose ids Datastore allocates. A second copy would meet
-  no conflict, so they are not sent again while they may have landed.
-- `_Claims`: mutations that change which values an entity has alone. They are looked
-  up and committed in one transaction, with the rows of the claims.
+- `_Claims`: mutations that change which values an entity has alone, in a
+  `TransactionCommit` of their own with the rows of the claims.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from google.api_core import exceptions as errors
@@ -30,7 +30,6 @@ from userlock.ndb.commits import (
     Looked,
     Outcome,
     Refused,
-    Resent,
     Result,
     Steps,
     Unguarded,
@@ -42,21 +41,19 @@ from userlock.ndb.commits import (
     is_complete,
     is_transient,
     key_of,
-    landed_as,
     look_up,
     may_have_landed,
     name_of,
     put_together,
     put_write_id,
     roll_back,
-    send_again,
     turn_into_insert,
+    version_if_same,
 )
-from userlock.ndb.further import Further, Pair
+from userlock.ndb.transaction_commits import TransactionCommit
 
 _AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
 _CommitRequest: Any = datastore_types.CommitRequest
-_MutationResult: Any = datastore_types.MutationResult
 
 #: The mutations of one transaction with claims.
 _MOST_CLAIMING = 100
@@ -82,11 +79,7 @@ class _Part:
         commit = self.commit
         request = commit.request
         if len(self.indexes) < len(commit.mutations):
-            request = type(commit.request)()
-            request.project_id = commit.request.project_id
-            request.database_id = commit.request.database_id
-            request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
-            request.mutations.extend([commit.mutations[index] for index in self.indexes])
+            request = commit.request_of(self.indexes)
         for index, mutation in zip(self.indexes, request.mutations, strict=True):
             write = commit.writes[index]
             if write is not None:
@@ -103,6 +96,8 @@ class _Part:
                 write = self.commit.writes[index]
                 if write is not None:
                     write.doubtful = True
+                    if write.new_id and not is_complete(key_of(self.commit.mutations[index])):
+                        self.commit.settle(index, InDoubt(error))
         return []
 
     def refused_by(self, error: Exception) -> dict[int, int]:
@@ -131,24 +126,14 @@ class _Part:
             if deletes(mutation) and name in looked.missing:
                 commit.settle(index, Landed(looked.missing[name]))
             elif name in looked.found and has_write_id(write, looked.found[name].entity):
-                commit.settle(index, landed_as(looked.found[name], mutation))
+                found = version_if_same(looked.found[name], mutation)
+                commit.settle(index, Landed(found, overtaken=not found))
             else:
                 commit.settle(index, Refused(version, self._is_doubtful(index)))
 
     def _is_doubtful(self, index: int) -> bool:
         write = self.commit.writes[index]
         return write is not None and write.doubtful
-
-
-class _NewIds(_Part):
-    """New entities under ids that Datastore allocates: never sent again while in doubt."""
-
-    def failed(self, error: Exception) -> list[_Part]:
-        if not may_have_landed(error):
-            return super().failed(error)
-        for index in self.indexes:
-            self.commit.settle(index, InDoubt(error))
-        return []
 
 
 class _Inserts(_Part):
@@ -189,8 +174,7 @@ class _Claims:
         self.error: Exception | None = None
         first = commit.writes[self.indexes[0]]
         assert first is not None
-        self._further: Further = first.further
-        self._nonce = self._further.new_nonce()
+        self._nonce = first.further.new_nonce()
         #: The mutations whose keys were allocated here.
         self._allocated: list[int] = []
 
@@ -238,128 +222,41 @@ class _Claims:
         return error
 
     def _try(self) -> Steps:
-        """Look the entities and rows up, and commit. Returns the error, if there is one."""
+        """Commit those that are left in a transaction. Returns the error, if there is one."""
         commit = self.commit
-        pairs = self._pairs()
-        keys = list(self._further.expected_keys(pairs))
-        transaction = b""
-        try:
-            looked: Looked = yield from look_up(commit.request, keys, begin=True)
-            transaction = looked.transaction
-            yield from self._further.look_further(commit.request, pairs, looked)
-        except errors.GoogleAPIError as failed:
-            yield from roll_back(commit.request, transaction)
-            return failed
-        # All or nothing: what proves one of them proves the others.
-        landed = any(self._has_landed(pair, looked) for pair in pairs)
-        for pair in pairs:
-            outcome = self._landed(pair, looked) if landed else self._known_outcome(pair, looked)
-            if outcome is not None:
-                commit.settle(pair.position, outcome)
-            if isinstance(outcome, Landed) and pair.position in self._allocated:
-                commit.note_result(pair.position, _with_key(pair, outcome.version))
-        commit.withhold_unguarded()
-        pairs = self._pairs()
-        for position, taken in self._further.find_taken(pairs, looked).items():
-            commit.settle(position, taken)
-        pairs = self._pairs()
-        if not pairs:
-            yield from roll_back(commit.request, transaction)
+        self.indexes = [each for each in self.indexes if each not in commit.outcomes]
+        if not self.indexes:
             return None
-        call = Call("commit", self._request(pairs, looked))
-        ((response, error),) = yield [call]
-        if may_have_landed(error):
-            for pair in pairs:
-                pair.write.doubtful = True
-            resent: Resent = yield from send_again(call)
-            response = resent.response
-            if response is None:
-                if not resent.over:
-                    yield from roll_back(commit.request, transaction)
-                return error  # the next look-up tells
-        elif error is not None:
-            if not isinstance(error, errors.Aborted):  # which has ended it
-                yield from roll_back(commit.request, transaction)
-            return error
-        for pair, result in zip(pairs, response.mutation_results, strict=False):
-            if pair.position in self._allocated:
-                result.key.CopyFrom(key_of(pair.mutation))
-        commit.take_answer([pair.position for pair in pairs], response)
-        return None
-
-    def _pairs(self) -> list[Pair]:
-        """Return the mutations that are not settled yet."""
-        pairs = []
-        for index in self.indexes:
-            write = self.commit.writes[index]
-            if write is not None and index not in self.commit.outcomes:
-                pairs.append(Pair(index, self.commit.mutations[index], write))
-        return pairs
-
-    def _has_landed(self, pair: Pair, looked: Looked) -> bool:
-        """Return whether the look-up proves that an earlier attempt has landed."""
-        _, mutation, write = pair
-        result = looked.found.get(name_of(key_of(mutation)))
-        if result is None or not write.doubtful:
-            return False
-        return (
-            has_write_id(write, result.entity)
-            or self._further.has_row_of(looked, pair, self._nonce)
-            or pair.position in self._allocated
-        )
-
-    @staticmethod
-    def _landed(pair: Pair, looked: Looked) -> Landed:
-        """Return the outcome of a mutation of an attempt that has landed."""
-        name = name_of(key_of(pair.mutation))
-        result = looked.found.get(name)
-        if result is None or deletes(pair.mutation):
-            return Landed(looked.missing.get(name, 0))
-        return landed_as(result, pair.mutation)
-
-    def _known_outcome(self, pair: Pair, looked: Looked) -> Outcome | None:
-        """Return the outcome that the look-up tells; None if the mutation is to be committed."""
-        _, mutation, write = pair
-        name = name_of(key_of(mutation))
-        result = looked.found.get(name)
-        if result is None:
-            if deletes(mutation):
-                return Landed(looked.missing.get(name, 0))
-            if write.base_version:
-                return Refused(looked.missing.get(name, 0), write.doubtful)
-            return None
-        if write.base_version and result.version != write.base_version:
-            return Refused(int(result.version), write.doubtful)
-        if write.must_be_new:
-            return Refused(0, write.doubtful)
-        return None
-
-    def _request(self, pairs: Sequence[Pair], looked: Looked) -> Any:
-        sent = self.commit.request
-        request = _CommitRequest.pb(_CommitRequest())
-        request.project_id, request.database_id = sent.project_id, sent.database_id
+        request = commit.request_of(self.indexes)
         request.mode = _CommitRequest.Mode.TRANSACTIONAL
-        request.transaction = looked.transaction
-        request.mutations.extend([pair.mutation for pair in pairs])
-        rows = self._further.changes(pairs, looked, self._nonce)
-        request.mutations.extend([change.mutation for change in rows.values()])
-        return request
-
-
-def _with_key(pair: Pair, version: int) -> Any:
-    """Return the (raw) result of a creation whose key was allocated."""
-    result = _MutationResult.pb(_MutationResult(version=version))
-    result.key.CopyFrom(key_of(pair.mutation))
-    return result
+        writes = [commit.writes[index] for index in self.indexes]
+        try:
+            attempt = TransactionCommit(request, writes, nonce=self._nonce)
+            result: Result = yield from attempt.steps()
+        except errors.GoogleAPIError as error:
+            result = Result(None, {}, {}, error)
+        if result.response is None and not isinstance(result.error, errors.Aborted):
+            yield from roll_back(request, request.transaction)  # Aborted has ended it
+        for position, outcome in result.outcomes.items():
+            index = self.indexes[position]
+            if isinstance(outcome, InDoubt):
+                for each in writes:
+                    if each is not None:
+                        each.doubtful = True  # the next look-up tells
+                continue
+            commit.settle(index, outcome)
+            if isinstance(outcome, Landed):
+                found = result.response.mutation_results[position]
+                if index in self._allocated:
+                    found.key.CopyFrom(key_of(commit.mutations[index]))
+                commit.note_result(index, found)
+        return result.error
 
 
 class PlainCommit:
     """One request outside of transactions, sent until each of its mutations is settled.
 
-    Args:
-        request: a (raw) CommitRequest of the plan's own, without tickets.
-        writes: the watched write of each mutation; None for a mutation of another kind.
-        skipped: the mutations that are not sent.
+    Its arguments are those of a `TransactionCommit`.
     """
 
     def __init__(
@@ -372,7 +269,7 @@ class PlainCommit:
         self.outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
-        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: [], _NewIds: []}
+        parts: dict[type[_Part], list[int]] = {_Part: [], _Inserts: []}
         claiming: list[int] = []
         for index, (mutation, write) in enumerate(zip(self.mutations, writes, strict=True)):
             kind = _Part
@@ -386,8 +283,6 @@ class PlainCommit:
                     continue
                 if write.must_be_new:
                     kind = _Inserts
-                elif write.new_id and not deletes(mutation):
-                    kind = _NewIds
             parts[kind].append(index)
         #: The mutations that are not settled yet.
         self._parts: list[_Part] = []
@@ -419,7 +314,8 @@ class PlainCommit:
                 elif failure is not None:
                     more = part.failed(failure)
                     todo += more
-                    if part.error is not None and not more:
+                    part.indexes = [each for each in part.indexes if each not in self.outcomes]
+                    if part.indexes and not more:
                         left.append(part)
         self._parts = left
         unclaimed: list[_Claims] = []
@@ -436,6 +332,14 @@ class PlainCommit:
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
         response = put_together(self._answers, self._results, len(self.writes))
         return Result(response, self.outcomes, failed, error)
+
+    def request_of(self, indexes: Iterable[int]) -> Any:
+        """Return a (raw) request with copies of some of its mutations."""
+        request = type(self.request)()
+        request.project_id, request.database_id = self.request.project_id, self.request.database_id
+        request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
+        request.mutations.extend([self.mutations[index] for index in indexes])
+        return request
 
     def withhold_unguarded(self) -> None:
         """Settle the mutations whose only protection was a lock that is lost by now."""

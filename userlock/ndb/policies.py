@@ -146,12 +146,6 @@ def _inherited_by(cls: type) -> dict[WritePolicy, str]:
     return inherited
 
 
-def policy_for_message(cls: Any) -> str:
-    """Return the policy for a violation's message; empty for the lock, as the message names it."""
-    policy = cls._write_policy
-    return "" if policy is WritePolicy.USER_LOCK else str(policy)
-
-
 # --- watched kinds --------------------------------------------------------------------------
 
 #: The living classes of each watched kind, the latest last.

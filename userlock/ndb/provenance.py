@@ -1,27 +1,24 @@
-"""Read stamps and the history of puts: what an entity object stands for.
+"""Read stamps: what an entity object stands for.
 
 Each entity that comes out of Datastore gets a stamp with what its reader held
 when it asked. A read is not checked. When a put has landed, its object gets a
 new stamp.
-
-The history tells which of two objects of one entity was put last. It belongs to
-a tenure of a lock, or to an attempt of a transaction.
 """
 
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.callsite import CallSite
+from userlock.callsite import CallSite, here
+from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import current_attempt, current_transaction, in_transaction
 from userlock.ndb.patches import is_complete
+from userlock.settings import Settings
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 orders = itertools.count(1)
@@ -72,6 +69,17 @@ class Stamped:
     _userlock_key: Any = ndb.Model.key
 
 
+def current_settings() -> Settings:
+    """Return the settings of the current scope, or the process's defaults."""
+    scope = current_scope()
+    return defaults.settings if scope is None else scope.settings
+
+
+def place_of_read() -> CallSite | None:
+    """Return the application's call site, if the places of reads are captured."""
+    return here() if current_settings().capture_places else None
+
+
 def origin(transaction: bytes | None) -> Origin:
     """Return what the running code holds now. `transaction` is the one that it reads in."""
     scope = current_scope()
@@ -116,44 +124,3 @@ def version_of(entity: Any) -> int:
     """Return the version at which an entity object was read or put; 0 if it is not known."""
     stamp = stamp_of(entity)
     return 0 if stamp is None else max(stamp.version, 0)
-
-
-# --- the history of puts --------------------------------------------------------------------
-
-
-class LastPut:
-    """The latest put of one entity under one tenure, or in one transaction.
-
-    Attributes:
-        under_way: whether its outcome is still open.
-        version: the version it landed as, or `OVERTAKEN`; 0 until then.
-        order: the position in the order of stamps.
-    """
-
-    __slots__ = ("entity", "order", "place", "transaction", "under_way", "version")
-
-    def __init__(self, entity: Any, place: CallSite | None, transaction: bytes | None) -> None:
-        #: Gives the object that was put, while that exists.
-        self.entity = weakref.ref(entity)
-        self.place = place
-        self.transaction = transaction
-        self.under_way = True
-        self.version = 0
-        self.order = next(orders)
-
-    @property
-    def counts(self) -> bool:
-        """Return whether it has changed the entity, or still may. A failed put does not."""
-        if self.version:
-            return True
-        if self.transaction is not None:
-            return self.transaction == current_transaction()
-        return self.under_way
-
-
-def put_in_running_transaction(entity: Any) -> bool:
-    """Return whether this very object was put in the transaction that the code is in."""
-    if not in_transaction():
-        return False
-    last = current_attempt().puts.get(entity._userlock_key)
-    return last is not None and last.entity() is entity

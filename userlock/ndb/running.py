@@ -1,4 +1,4 @@
-"""Carries a plan out, in front of gRPC's futures. Knows nothing of ndb."""
+"""Futures in front of gRPC's, such as one that carries a plan out. Knows nothing of ndb."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ from userlock.ndb.wire import raw
 class Running:
     """A plan while it is carried out: a gRPC future, as ndb uses them.
 
-    Steps after the first run in gRPC's threads. The result is taken in the thread that first
-    asks for it.
-
-    Args:
-        steps: the plan.
-        take: makes the response, or the error, of the plan's result.
-        send: begins one RPC, and returns its future.
+    Steps after the first run in gRPC's threads. `take` makes the response, or the error, of the
+    plan's result, in the thread that first asks for it. `send` begins one RPC.
     """
 
     def __init__(
@@ -143,3 +138,16 @@ def _answer_of(call: Any) -> Answer:
     if isinstance(error, grpc.RpcError):
         error = core_exceptions.from_grpc_error(error)
     return Answer(None, error)
+
+
+class WrappedCall:
+    """A gRPC future in front of another one."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)

@@ -13,11 +13,10 @@ form is gated as well.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.api_core import exceptions as core_exceptions
@@ -44,14 +43,13 @@ from userlock.ndb.context import (
     in_transaction,
     request_notes,
 )
-from userlock.ndb.enforcement import place_of_read
 from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
-from userlock.ndb.pending import watch_commit
+from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
-from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin
-from userlock.ndb.running import Running
+from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
+from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
@@ -142,7 +140,7 @@ def _unchanged(response: Any) -> Any:
     return response
 
 
-class _TakenCall:
+class _TakenCall(WrappedCall):
     """A call whose answer is changed when it is taken."""
 
     def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
@@ -151,12 +149,6 @@ class _TakenCall:
 
     def result(self, *args: Any, **kwargs: Any) -> Any:
         return self._take(self._call.result(*args, **kwargs))
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._call.add_done_callback(lambda _: callback(self))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
 
 
 # --- reads ----------------------------------------------------------------------------------
@@ -279,10 +271,10 @@ class _Rollback(_Method):
         return self.future(request, *args, **options).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(begin_call(self._stub, self._name, request, args, options), _unchanged)
+        return _QuietCall(begin_call(self._stub, self._name, request, args, options))
 
 
-class _QuietCall(_TakenCall):
+class _QuietCall(WrappedCall):
     def exception(self, *args: Any, **kwargs: Any) -> None:
         error = self._call.exception(*args, **kwargs)
         if error is not None:
@@ -408,11 +400,7 @@ class _Plan:
         self._commit = kind(request, tickets, refused)
 
     def run(self, send: Callable[[Call], Any]) -> Running:
-        """Send it, once.
-
-        Raises:
-            WriteViolation: the locks of a transaction have not been held until here.
-        """
+        """Send it, once, if the locks of a transaction have been held until here."""
         if self._in_transaction:
             for index, ticket in enumerate(self._tickets):
                 if ticket is not None and index not in self._refused:
@@ -463,13 +451,13 @@ class _Plan:
 def _plan(request: Any) -> _Plan | None:
     """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
 
-    Raises:
-        WriteNotFenced, WriteViolation: a mutation must not be sent, in a commit that is applied
-            as a whole.
+    If it is applied as a whole, the error of a mutation that must not be sent is raised.
     """
     if request.transaction and in_transaction():
         attempt = current_attempt()
-        _raise_unseen(attempt)
+        if attempt.books.failures:
+            # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
+            raise_unseen(attempt.books, "this transaction")
         attempt.sent = True
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
@@ -492,14 +480,6 @@ def _plan(request: Any) -> _Plan | None:
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
-
-
-def _raise_unseen(attempt: Attempt) -> None:
-    """Raise the first unseen error of a write in a transaction, which would be missing in it."""
-    # ndb's `Key.delete` drops its future in a transaction.
-    for ticket in attempt.tickets:
-        if ticket.future is not None and ticket.has_unseen_error:
-            ticket.future.check_success()
 
 
 def _refusal(
@@ -535,19 +515,12 @@ _GATED: dict[str, type[_Method]] = {
 # --- answers of commits ---------------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class CommitAnswer:
-    """The results of a commit's mutations, if they differ. In the place of an RPC for ndb."""
+class CommitAnswer(NamedTuple):
+    """The results of a commit's mutations, if they differ. Goes along with its error."""
 
     response: Any  # Datastore's answer, put together
     errors: dict[int, Exception]  # of each mutation that has one of its own, by index
     failed: dict[int, Exception]  # of each mutation whose commit has failed
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Any:
-        return self.response
 
 
 def settling(process: Callable[..., None]) -> Callable[..., None]:
@@ -556,34 +529,35 @@ def settling(process: Callable[..., None]) -> Callable[..., None]:
 
 
 def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
-    error = rpc.exception()
+    error, errors = rpc.exception(), {}
     if error is None:
-        if "_userlock_settled" not in vars(rpc.result()):
+        response = rpc.result()
+        if "_userlock_settled" not in vars(response):
             process(rpc, futures)
             return
-        # As ndb does, but without a wrapper around each result, which takes longer than all else.
-        for future, result in zip(futures, rpc.result()._pb.mutation_results, strict=False):
-            if not future.done():
-                key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
-                future.set_result(key)
-        return
-    # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
-    last: Any = undisguised(error)
-    answer = getattr(last, "_userlock_answer", None)
-    # A RetryError without an answer is ndb's. With one it is that of a look-up within the commit.
-    given_up = answer is None and isinstance(last, core_exceptions.RetryError)
-    if given_up and isinstance(last.cause, Exception):
-        answer = getattr(undisguised(last.cause), "_userlock_answer", None)
-    if answer is None:
-        for future in futures:
-            if not future.done():
-                future.set_exception(last)
-        return
-    if given_up:
-        answer.failed |= {
-            index: last for index, each in answer.failed.items() if is_transient(each)
-        }
-    for index, each in (answer.failed | answer.errors).items():
-        if not futures[index].done():
-            futures[index].set_exception(each)
-    process(answer, futures)
+    else:
+        # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
+        last: Any = undisguised(error)
+        answer = getattr(last, "_userlock_answer", None)
+        # A RetryError without an answer is ndb's. With one it is that of a look-up in the commit.
+        given_up = answer is None and isinstance(last, core_exceptions.RetryError)
+        if given_up and isinstance(last.cause, Exception):
+            answer = getattr(undisguised(last.cause), "_userlock_answer", None)
+        if answer is None:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(last)
+            return
+        response, errors = answer.response, answer.failed | answer.errors
+        for index, each in answer.failed.items() if given_up else ():
+            if is_transient(each) and index not in answer.errors:
+                errors[index] = last
+    # As ndb does, but without a wrapper around each result, which takes longer than all else.
+    for index, result in enumerate(response._pb.mutation_results):
+        if futures[index].done():
+            continue
+        if index in errors:
+            futures[index].set_exception(errors[index])
+        else:
+            key = entity_types.Key.wrap(result.key) if result.HasField("key") else None
+            futures[index].set_result(key)

@@ -1,5 +1,7 @@
 """The plan of a transaction's commit: all or nothing, and at most once.
 
+Also of one that `plain_commits` begins itself, for mutations that change claims.
+
 Entities that were read before the transaction are looked up in it, so that a
 change is reported as a stale write and not as contention. So are the claims that
 it changes (`further`), whose rows it writes as well. After a lost reply
@@ -19,7 +21,7 @@ longer, the stored entities tell whether it was applied:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from google.api_core import exceptions as errors
@@ -27,15 +29,18 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.ndb.commits import (
     Call,
+    Further,
     InDoubt,
     Landed,
     Looked,
     Name,
     Outcome,
+    Pair,
     Refused,
     Resent,
     Result,
     Steps,
+    Unguarded,
     Write,
     deletes,
     entity_of,
@@ -52,7 +57,6 @@ from userlock.ndb.commits import (
     turn_into_insert,
     version_if_same,
 )
-from userlock.ndb.further import Further, Pair
 
 _CommitResponse: Any = datastore_types.CommitResponse
 
@@ -66,42 +70,46 @@ class _Watched(NamedTuple):
     name: Name
 
 
-class _RowWrite:
-    """The write of a claim's row. Implements `commits.Write`."""
-
-    base_version = 0
-    must_be_new = new_id = doubtful = stays = False
-    guarded = True
-    rows = further = None
-
-    def __init__(self, read_version: int, write_id: tuple[str, int] | None) -> None:
-        self.read_version = read_version
-        self.write_id = write_id
-
-
 class TransactionCommit:
     """The commit of a transaction. All or nothing.
 
     Args:
-        request: a (raw) CommitRequest of the plan's own, without tickets.
+        request: a (raw) CommitRequest of the plan's own, without tickets. Without a transaction,
+            the first look-up begins one, and each mutation may be refused by itself.
         writes: the watched write of each mutation; None for a mutation of another kind.
         skipped: the mutations that are not sent.
+        nonce: that of an earlier attempt, if any, by which the rows of claims recognise it.
     """
 
     def __init__(
-        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+        self,
+        request: Any,
+        writes: Sequence[Write | None],
+        skipped: Collection[int] = (),
+        nonce: int = 0,
     ) -> None:
-        for position in sorted(skipped, reverse=True):
-            del request.mutations[position]
         self._request = request
-        self._count = len(writes)
-        self._sent = [position for position in range(len(writes)) if position not in skipped]
+        self._writes = writes
+        self._separately = not request.transaction
+        self._nonce = nonce
+        self._outcomes: dict[int, Outcome] = {}
+        self._sent = list(range(len(writes)))
+        #: Whether look-ups, not an answer, have told that it was applied.
+        self._found_out = False
+        self._arrange(skipped)
+
+    def _arrange(self, skipped: Collection[int]) -> None:
+        """Take the mutations out that are not sent, and arrange the others."""
+        for index in reversed(range(len(self._sent))) if skipped else ():
+            if self._sent[index] in skipped:
+                del self._request.mutations[index]
+        self._sent = [position for position in self._sent if position not in skipped]
         self._watched: list[_Watched] = []
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
         self._firsts: dict[Name, _Watched] = {}
         self._lasts: dict[Name, _Watched] = {}
-        for position, mutation in zip(self._sent, request.mutations, strict=True):
-            write = writes[position]
+        for position, mutation in zip(self._sent, self._request.mutations, strict=True):
+            write = self._writes[position]
             if write is None:
                 continue
             key = key_of(mutation)
@@ -119,56 +127,56 @@ class TransactionCommit:
         self._further: Further | None = None
         if self._claiming:
             self._further = self._claiming[0].write.further
-            self._nonce = self._further.new_nonce()
-        #: Whether look-ups, not an answer, have told that it was applied.
-        self._found_out = False
-        #: The rows of claims that the commit changes.
-        self._rows: dict[Name, _Watched] = {}
+            self._nonce = self._nonce or self._further.new_nonce()
 
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
+        del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
         looked: Looked = yield from self._examine()
-        refused = self._find_refused(looked)
-        if refused is not None:
-            return _failed(*refused)
-        commit = Call("commit", self._commit(looked), self._lands_once())
-        ((response, error),) = yield [commit]
-        if may_have_landed(error):
-            assert error is not None
-            response, error, in_doubt = yield from self._resend(commit, error)
-            if in_doubt and self._watched:
-                return Result(None, {self._watched[0].position: InDoubt(error)}, {}, error)
-        if isinstance(error, errors.AlreadyExists):
-            existing = yield from self._find_existing()
-            if existing is not None:
-                return _failed(existing, Refused(0))
-        if error is not None:
-            return Result(None, {}, {}, error)
+        response, error = None, None
+        if self._separately and any(each.write.doubtful for each in self._watched):
+            response = self._applied(looked)
+        while response is None and (refused := self._find_refused(looked)):
+            if not self._separately:
+                return Result(None, refused, {}, None)
+            self._outcomes |= refused
+            self._arrange(refused)
+            if not self._watched:
+                return Result(None, self._outcomes, {}, None)
+        if response is None:
+            commit = Call("commit", self._commit(looked), self._lands_once())
+            ((response, error),) = yield [commit]
+            if may_have_landed(error):
+                assert error is not None
+                response, in_doubt = yield from self._resend(commit)
+                if in_doubt and self._watched:
+                    doubt = {self._watched[0].position: InDoubt(error)}
+                    return Result(None, self._outcomes | doubt, {}, error)
+        if response is None:
+            existing = None
+            if isinstance(error, errors.AlreadyExists):
+                existing = yield from self._find_existing()
+            if existing is None:
+                return Result(None, self._outcomes, {}, error)
+            return Result(None, self._outcomes | {existing: Refused(0)}, {}, None)
         results = dict(zip(self._sent, response.mutation_results, strict=False))
-        outcomes: dict[int, Outcome] = {}
         for each in self._watched:
             if each.position in results:
                 version = int(results[each.position].version)
                 overtaken = self._found_out and not version
-                outcomes[each.position] = Landed(version, overtaken)
-        return Result(put_together([response], results, self._count), outcomes, {}, None)
+                self._outcomes[each.position] = Landed(version, overtaken)
+        response = put_together([response], results, len(self._writes))
+        return Result(response, self._outcomes, {}, None)
 
     def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
             if each.write.write_id is not None:
                 put_write_id(each.mutation, each.write)
-            first = self._firsts.get(each.name) is each
-            if first and each.write.must_be_new:
+            if each.write.must_be_new and self._firsts.get(each.name) is each:
                 turn_into_insert(each.mutation)
-        mutations = self._request.mutations
-        del mutations[len(self._sent) :]  # those of an earlier attempt
-        self._rows.clear()
         if self._further is not None:
             changes = self._further.changes(self._claiming, looked, self._nonce)
-            for name, change in changes.items():
-                mutations.append(change.mutation)
-                write = _RowWrite(change.version, change.write_id)
-                self._rows[name] = _Watched(-1, change.mutation, write, name)
+            self._request.mutations.extend(changes)
         return self._request
 
     def _lands_once(self) -> bool:
@@ -181,17 +189,11 @@ class TransactionCommit:
             for each in self._firsts.values()
         )
 
-    def _look_up(self, watched: Iterable[_Watched]) -> Steps:
-        looked: Looked = yield from look_up(
-            self._request, [key_of(each.mutation) for each in watched]
-        )
-        return looked
-
     # --- before the commit ------------------------------------------------------------------
 
     def _examine(self) -> Steps:
         """Look up, in the transaction, what decides about it."""
-        keys = []
+        request, keys = self._request, []
         for each in self._watched:
             if each.write.base_version:
                 keys.append(key_of(each.mutation))
@@ -199,118 +201,123 @@ class TransactionCommit:
             return Looked({}, {})
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
-        looked: Looked = yield from look_up(self._request, keys, self._request.transaction)
+        if self._separately:
+            request.transaction = b""
+        looked: Looked = yield from look_up(
+            request, keys, request.transaction, begin=self._separately
+        )
+        request.transaction = looked.transaction
         if self._further is not None:
-            yield from self._further.look_further(self._request, self._claiming, looked)
+            yield from self._further.look_further(request, self._claiming, looked)
         return looked
 
-    def _find_refused(self, looked: Looked) -> tuple[int, Outcome] | None:
-        """Find a mutation that is refused: its read is outdated, or another one has its value."""
+    def _find_refused(self, looked: Looked) -> dict[int, Outcome]:
+        """Find mutations that are refused: their reads are outdated, or others have their values.
+
+        One of them, unless each may be refused by itself.
+        """
+        refused: dict[int, Outcome] = {}
+        for each in self._watched:
+            if each.write.base_version or self._separately:
+                outcome = self._refusal_of(each, looked)
+                if outcome is not None:
+                    refused[each.position] = outcome
+        if self._further is not None and not refused:
+            refused |= self._further.find_taken(self._claiming, looked)
+        return refused if self._separately or not refused else dict([*refused.items()][:1])
+
+    def _refusal_of(self, watched: _Watched, looked: Looked) -> Outcome | None:
         # Datastore would refuse a `base_version` too, but as contention: ndb would run the function
         # again and again, each time with the same old object.
-        for position, mutation, write, name in self._watched:
-            if not write.base_version:
-                continue
-            if name in looked.found:
-                version = int(looked.found[name].version)
-            elif deletes(mutation):
-                continue  # it is gone, as it should be
-            else:
-                # A missing entity has the snapshot's version. A later one than that of the
-                # read means that it was deleted.
-                version = looked.missing.get(name, 0)
-            # An earlier one means that the transaction began before the read. Its commit is
-            # refused as contention, and the next attempt sees the entity.
-            if version > write.base_version or not version:
-                return position, Refused(version)
-        if self._further is None:
+        _, mutation, write, name = watched
+        if self._separately and not write.guarded:
+            return Unguarded(write.doubtful)
+        if not write.base_version:
+            exists = name in looked.found and self._firsts.get(name) is watched
+            return Refused(0, write.doubtful) if exists and write.must_be_new else None
+        if name in looked.found:
+            version = int(looked.found[name].version)
+        elif deletes(mutation):
+            return None  # it is gone, as it should be
+        else:
+            # A missing entity has the snapshot's version. A later one than that of the read means
+            # that it was deleted.
+            version = looked.missing.get(name, 0)
+        # An earlier one means that the transaction began before the read. Its commit is refused as
+        # contention, and the next attempt sees the entity.
+        if 0 < version <= write.base_version:
             return None
-        return next(iter(self._further.find_taken(self._claiming, looked).items()), None)
+        return Refused(version, write.doubtful)
 
     def _find_existing(self) -> Steps:
         """Return the creation of an entity that exists. Datastore's error does not tell which."""
-        new = self._creations()
+        new = [each for each in self._firsts.values() if each.write.must_be_new]
         if len(new) > 1:
             with contextlib.suppress(errors.GoogleAPIError):
-                looked: Looked = yield from self._look_up(new)
-                for each in new:
-                    if each.name in looked.found:
-                        return each.position
+                looked: Looked = yield from look_up(
+                    self._request, [key_of(each.mutation) for each in new]
+                )
+                new = [each for each in new if each.name in looked.found] or new
         return new[0].position if new else None
-
-    def _creations(self) -> list[_Watched]:
-        return [each for each in self._firsts.values() if each.write.must_be_new]
 
     # --- lost replies -----------------------------------------------------------------------
 
-    def _resend(self, commit: Call, lost: Exception) -> Steps:
-        """Commit again. Returns the response, the error, and whether it remains in doubt."""
-        writes = [each.write for each in self._watched]
-        resent: Resent = yield from send_again(commit, writes)
-        if resent.response is not None:
-            return resent.response, None, False
-        # Without an answer the first request may still be on its way.
-        applied, versions = (yield from self._find_out()) if resent.over else (None, {})
-        if not applied:
-            return None, lost, applied is None
+    def _resend(self, commit: Call) -> Steps:
+        """Commit again. Returns the response, if it was applied, and whether it is in doubt."""
+        resent: Resent = yield from send_again(commit, [each.write for each in self._watched])
+        if resent.response is not None or not resent.over:
+            # Without an answer the first request may still be on its way.
+            return resent.response, resent.response is None
+        keys = [key_of(each.mutation) for each in self._lasts.values()]
+        if self._further is not None:
+            keys += self._further.expected_keys(self._claiming)
+        try:
+            looked: Looked = yield from look_up(self._request, keys)
+        except errors.GoogleAPIError:
+            return None, True
+        response = self._applied(looked)
+        unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
+        return response, response is None and not unchanged
+
+    def _applied(self, looked: Looked) -> Any:
+        """Return the response of a commit that look-ups prove to have been applied, or None.
+
+        It has the versions of the entities, as far as they are known.
+        """
+        lasts = self._lasts.values()
+        proofs = [self._version_proving(each, looked) for each in lasts]
+        versions = [version for version in proofs if version is not None]
+        names = {name_of(key_of(each)) for each in self._request.mutations[: len(self._sent)]}
+        # It has deleted existing entities, and nothing else, and all are gone.
+        all_gone = names == self._lasts.keys() and all(
+            deletes(each.mutation) and each.write.read_version > 0 and each.name in looked.missing
+            for each in lasts
+        )
+        if not versions and not (lasts and all_gone):
+            return None
         self._found_out = True
         response = _CommitResponse.pb(_CommitResponse())
         for mutation in self._request.mutations:
-            response.mutation_results.add().version = versions.get(name_of(key_of(mutation)), 0)
-        return response, None, False
-
-    def _find_out(self) -> Steps:
-        """Return whether a transaction that is over was applied, None if that cannot be found out;
-        and the versions of the entities after it, by name, as far as they are known."""
-        everything = self._lasts | self._rows
-        lasts = everything.values()
-        try:
-            looked: Looked = yield from self._look_up(lasts)
-        except errors.GoogleAPIError:
-            return None, {}
-        proofs = [_version_proving(each, looked) for each in lasts]
-        versions = [version for version in proofs if version is not None]
-        if versions:
             # One version for all writes of a commit; but an entity that was put unchanged keeps its
             # version.
-            return True, {each.name: _version_after(each, looked, max(versions)) for each in lasts}
-        names = {name_of(key_of(each)) for each in self._request.mutations}
-        if (
-            lasts
-            and names == everything.keys()
-            and all(
-                deletes(each.mutation)
-                and each.write.read_version > 0
-                and each.name in looked.missing
-                for each in lasts
-            )
-        ):
-            return True, {}  # it has deleted existing entities, and all are gone
-        return (False if any(_is_unchanged(each, looked) for each in lasts) else None), {}
+            version, found = max(versions, default=0), looked.found.get(name_of(key_of(mutation)))
+            if found is not None and not deletes(mutation):
+                version = version_if_same(found, mutation) or version
+            response.mutation_results.add().version = version
+        return response
 
-
-def _failed(position: int, outcome: Outcome) -> Result:
-    return Result(None, {position: outcome}, {}, None)
-
-
-def _version_proving(watched: _Watched, looked: Looked) -> int | None:
-    """Return the version of a write that is found, 0 if its entity has changed since, or None."""
-    _, mutation, write, name = watched
-    result = looked.found.get(name)
-    if result is None or deletes(mutation):
-        return None
-    # Nobody else knows an id that Datastore has allocated for this attempt.
-    if has_write_id(write, result.entity) or write.new_id:
+    def _version_proving(self, watched: _Watched, looked: Looked) -> int | None:
+        """Return the version of a write that is found, 0 if its entity has changed since."""
+        position, mutation, write, name = watched
+        result = looked.found.get(name)
+        if result is None or deletes(mutation):
+            return None
+        # Nobody else knows an id that Datastore has allocated for this attempt.
+        if not has_write_id(write, result.entity) and not write.new_id:
+            pair = Pair(position, mutation, write)
+            if write.rows is None or not write.further.has_row_of(looked, pair, self._nonce):
+                return None
         return version_if_same(result, mutation)
-    return None
-
-
-def _version_after(watched: _Watched, looked: Looked, version: int) -> int:
-    """Return the version of an entity after a commit that has written this version."""
-    found = looked.found.get(watched.name)
-    if found is None or deletes(watched.mutation):
-        return version
-    return version_if_same(found, watched.mutation) or version
 
 
 def _is_unchanged(watched: _Watched, looked: Looked) -> bool:

@@ -12,12 +12,14 @@ a transaction is kept until the transaction is over:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.api_core.exceptions import Aborted, RetryError
+from google.cloud import ndb
 from google.cloud.ndb import tasklets
 from google.cloud.ndb.exceptions import NestedRetryException
 
@@ -27,12 +29,14 @@ from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
 from userlock.ndb.context import (
     Attempt,
+    Books,
     current_attempt,
     current_context,
     current_transaction,
+    in_transaction,
     request_notes,
 )
-from userlock.ndb.pending import Books, books_of, books_of_request, note_failure, wait_for_all
+from userlock.ndb.pending import books_of, finish, note_failure, raise_unseen, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +47,10 @@ class DatastoreParticipant:
     """The model layer's part in the release of locks. Implements `scope.Participant`."""
 
     def leaving(self, tenure: HeldLock) -> None:
-        """Wait for the writes that were begun under the lock.
-
-        Raises the first unseen error of a write, and logs the others.
-        """
+        """Wait for the writes that were begun under the lock: `pending.finish`."""
         books = notes_of(tenure).get("books")
         if isinstance(books, Books):
-            books.finish(f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
+            finish(books, f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
@@ -80,17 +81,14 @@ class DatastoreParticipant:
 
 
 def finish_writes() -> None:
-    """Wait for the writes of this request that were begun under no lock.
-
-    Raises the first unseen error of a write, and logs the others.
-    """
+    """Wait for the writes of this request that were begun under no lock: `pending.finish`."""
     if current_context() is not None:
-        books_of_request(request_notes()).finish("this request")
+        finish(request_notes().books, "this request", under_locks=False)
 
 
 def leave_context(outermost: Any) -> None:
     """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
-    books_of_request(request_notes(outermost)).raise_unseen("this context")
+    raise_unseen(request_notes(outermost).books, "this context", under_locks=False)
 
 
 # --- transactions ---------------------------------------------------------------------------
@@ -180,3 +178,42 @@ def is_conflict(error: BaseException) -> bool:
     if isinstance(error, RetryError) and isinstance(error.cause, BaseException):
         error = undisguised(error.cause)
     return isinstance(error, Aborted)
+
+
+# --- a transaction around a `with` block -----------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_transaction() -> Iterator[None]:
+    """Run a block in a transaction, which is committed at its end and rolled back by an error.
+
+    ndb's own take a function, which it may run again. The block runs once: a conflict with
+    another transaction is raised (`Aborted`), and the caller decides whether to run all again.
+
+    Raises:
+        RuntimeError: there is a transaction already.
+    """
+    if in_transaction():
+        raise RuntimeError("a transaction is open already, and transactions do not nest")
+    over: Any = tasklets.Future("the block of a transaction")
+    inside: Any = tasklets.Future("the context of the block")
+
+    def begun() -> Any:
+        inside.set_result(current_context())
+        return over
+
+    # ndb commits when the future that its function has returned is done.
+    committed = ndb.transaction_async(begun, retries=0)
+    tasklets.wait_any([inside, committed])
+    if not inside.done():
+        committed.check_success()
+    try:
+        with inside.result().use():
+            yield
+    except BaseException as error:
+        over.set_exception(error)
+        committed.wait()  # until it is rolled back
+        committed.exception()  # is raised here
+        raise
+    over.set_result(None)
+    committed.check_success()

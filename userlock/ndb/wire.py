@@ -58,11 +58,7 @@ def note_passed(request: Any) -> None:
 
 
 class QuickKey(Key):
-    """A Datastore key that makes its message and names its kind in a tenth of the usual time.
-
-    google-cloud-datastore's own key sets each field through proto-plus, and makes a deep copy
-    of its path to read it.
-    """
+    """A Datastore key that makes its message and names its kind in a tenth of the usual time."""
 
     @classmethod
     def like(cls, key: Any) -> Self:
@@ -95,16 +91,10 @@ class PlainKey:
 
 
 class TicketedKey(QuickKey):
-    """A key whose message carries the number of a write.
-
-    It serves one put or delete on its way to the commit. The application never gets it.
-
-    Attributes:
-        plain: the key without the number.
-    """
+    """A key whose message carries the number of a write. The application never gets it."""
 
     number: int
-    plain: PlainKey
+    plain: PlainKey  # the key without the number
 
     @classmethod
     def of(cls, key: Any, number: int) -> Self:

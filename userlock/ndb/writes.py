@@ -57,34 +57,29 @@ from userlock.ndb.context import (
     Attempt,
     current_attempt,
     current_context,
-    in_flight,
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.enforcement import report
 from userlock.ndb.patches import (
     is_complete,
     name_of,
     path_of,
 )
 from userlock.ndb.pending import (
-    Books,
     PendingWrite,
     books_of,
-    books_of_request,
-    error_of,
     note_failure,
     wait_for_all,
     wait_for_key,
 )
-from userlock.ndb.policies import WritePolicy, policy_for_message
+from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     DELETED,
     NO_LOCKS,
     OVERTAKEN,
     PARTIAL,
-    LastPut,
     Stamp,
+    current_settings,
     orders,
     stamp_of,
 )
@@ -110,13 +105,6 @@ class Write(PendingWrite, abc.ABC):
 
     It is in a context variable during the call of ndb that begins it. That call may begin other
     writes, even of the same object, each with a `Write` of its own.
-
-    Args:
-        model: the class of the entity.
-        key: the entity's key, which may be incomplete or None.
-        at: the call site.
-        context: the ndb context.
-        unguarded: the reason for which it is not checked.
     """
 
     deleting = must_be_new = False
@@ -127,8 +115,9 @@ class Write(PendingWrite, abc.ABC):
     further: Any = None
     #: The keys of all rows that its entity will have.
     claimed: tuple[Any, ...] = ()
-    withdrawn = doubtful = checked = relies_on_its_locks = False
-    new_id = False
+    withdrawn = doubtful = checked = new_id = False
+    #: Whether only its locks protect it: Datastore would not refuse it.
+    relies_on_its_locks = False
     #: Whether its entity was read in its transaction, which protects it.
     _read_here = False
     _lock_id: str | None = None
@@ -143,7 +132,8 @@ class Write(PendingWrite, abc.ABC):
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
-    _last_put: LastPut | None = None
+    #: The latest put of the entity before this write of it, in their transaction.
+    _put_before: Any = None
     attempt: Attempt | None = None
 
     def __init__(
@@ -172,9 +162,7 @@ class Write(PendingWrite, abc.ABC):
         self._inserts = inserts
         self._notes = request_notes()
         self._ledger = self._notes.ledger
-        self._flying = in_flight(context)
-        #: The histories of puts that it has changed, with the entries before.
-        self._undo: list[tuple[dict[Any, LastPut | None], LastPut | None]] = []
+        self._flying = self._notes.flying
 
     # --- its beginning ----------------------------------------------------------------------
 
@@ -188,8 +176,9 @@ class Write(PendingWrite, abc.ABC):
             if self._error is not None:  # in the future alone, nobody might see it
                 raise self._error
             if self.checked:
-                self._begun(future)
-                if self.attempt is None and not self.new_id:
+                if self.attempt is not None:
+                    self._begun(self.attempt, future)
+                elif not self.new_id:
                     self._flying[self._key] = self
                 self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
@@ -221,12 +210,7 @@ class Write(PendingWrite, abc.ABC):
         )
 
     def _check_in(self) -> None:
-        """Let the gate pass it from here on: it is checked.
-
-        Raises:
-            WriteAfterCommit: its transaction is over.
-            StaleWriteError, WriteNotFenced: it cannot be fenced.
-        """
+        """Let the gate pass it from here on, if it can be fenced: it is checked."""
         stamp, context = self.stamp, self.begun_in
         transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
@@ -237,8 +221,9 @@ class Write(PendingWrite, abc.ABC):
             self.attempt = current_attempt()
             if self.attempt.over:
                 raise self._violation(WriteAfterCommit)
+            books.append(self.attempt.books)
         elif not books:
-            books.append(books_of_request(self._notes))
+            books.append(self._notes.books)
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
@@ -252,8 +237,16 @@ class Write(PendingWrite, abc.ABC):
             honoured = honours_base_version(context.client)
             if not honoured:
                 raise self._not_fenced(*why_not_fenced(context.client, honoured))
+        if not self.base_version and not self._read_here:
+            self.must_be_new = self._creates()
+            if self.tenures and not (self.must_be_new or self.new_id):
+                self.relies_on_its_locks = True
         _open[self.number] = self
         self.checked = True
+
+    def _creates(self) -> bool:
+        """Return whether the entity must be new."""
+        return False
 
     def _version_to_build_on(self, stamp: Stamp) -> int:
         if stamp.version == DELETED:
@@ -271,9 +264,7 @@ class Write(PendingWrite, abc.ABC):
     def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         """Return the key for its message, with its number once; unchanged if it is another's.
 
-        Args:
-            ds_key: the key, one of google-cloud-datastore's.
-            content: what ndb has made of the entity; None for a delete.
+        `content`: what ndb has made of the entity; None for a delete.
         """
         if not self.checked or self._key_sent:
             return ds_key
@@ -286,8 +277,10 @@ class Write(PendingWrite, abc.ABC):
 
     # --- on its way -------------------------------------------------------------------------
 
-    def _begun(self, future: Any) -> None:
-        """Note a put as the latest one of its entity."""
+    def _begun(self, attempt: Attempt, future: Any) -> None:
+        """Note it in its transaction as the latest write of its entity."""
+        self._put_before = attempt.puts.get(self._key)
+        attempt.puts[self._key] = None if self.deleting else self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -299,24 +292,16 @@ class Write(PendingWrite, abc.ABC):
         self._ended(error is not None)
         if error is None or self.withdrawn:
             return
-        if self.attempt is not None:
-            if self.attempt.sent:
-                return  # the transaction has the error
-            self.future = future
-        note_failure(error, self.entity_key, self.tenures, self._notes).lies_in(future, error)
+        if self.attempt is not None and self.attempt.sent:
+            return  # the transaction has the error
+        failure = note_failure(error, self.entity_key, self.tenures, self._notes, *self.books)
+        failure.lies_in(future, error)
 
     def sends(self, content: Any) -> None:
         """Take what ndb has made of the entity, and is about to send in a transaction."""
 
     def _ended(self, failed: bool) -> None:
         """Take the first part of the outcome: whether ndb's future has failed."""
-
-    @property
-    def has_unseen_error(self) -> bool:
-        """Return whether its future has an error that nobody has asked for."""
-        error = error_of(self.future)
-        found = self._notes.failures.get(id(error))
-        return error is not None and found is not None and found[1].unseen(error)
 
     @property
     def entity_key(self) -> Any:
@@ -327,34 +312,21 @@ class Write(PendingWrite, abc.ABC):
         """Do not send the write, unless it was sent. Its caller gets another error."""
         if self.number in _open:
             self.withdrawn = True
-            while self._undo:
-                history, before = self._undo.pop()
-                if history.get(self._key) is self._last_put:
-                    history[self._key] = before
-            if self.attempt is not None and self.deleting:
-                self.attempt.deleted.discard(self._key)
+            self._undo_note()
 
-    def _note_last_put(self, last: LastPut | None) -> None:
-        """Note the latest put of the entity, None after a delete: under its locks, and in its
-        transaction."""
-        self._last_put = last
-        places: list[Books | Attempt] = [*self.books] if self.tenures else []
+    def _undo_note(self) -> None:
         if self.attempt is not None:
-            places.append(self.attempt)
-        for each in places:
-            self._undo.append((each.puts, each.puts.get(self._key)))
-            each.puts[self._key] = last
+            latest = None if self.deleting else self
+            if self.attempt.puts.get(self._key, ...) is latest:
+                self.attempt.puts[self._key] = self._put_before
+            if self.deleting:
+                self.attempt.deleted.discard(self._key)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
         return path == self._path and (namespace or None) == (self._key.namespace() or None)
-
-    def _find_reliance(self) -> None:
-        """Find out whether only its locks protect it: Datastore would not refuse it."""
-        if not (self.base_version or self.must_be_new or self.new_id) and self.tenures:
-            self.relies_on_its_locks = not self._read_here
 
     def check_commit(self) -> None:
         """Check that its locks have been held until the commit.
@@ -403,9 +375,8 @@ class Write(PendingWrite, abc.ABC):
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
-            if self._notes.failures:
-                for books in (*self.books, books_of_request(self._notes)):
-                    books.forget(self.entity_key)
+            for failure in tuple(self._notes.books.failures.values()):
+                failure.forget(self.entity_key)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
@@ -485,10 +456,11 @@ class Write(PendingWrite, abc.ABC):
         return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
     def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
+        policy = self._model._write_policy
         return kind(
             **self._facts,
             kind=self._model._get_kind(),
-            policy=policy_for_message(self._model),
+            policy="" if policy is WritePolicy.USER_LOCK else str(policy),
             read_at=None if self.stamp is None else self.stamp.place,
             detail=detail,
         )
@@ -508,6 +480,12 @@ class Write(PendingWrite, abc.ABC):
         report(violation)
 
 
+def report(violation: WriteViolation) -> None:
+    """Raise the violation, or log it, as the settings say."""
+    if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
+        raise violation
+
+
 # --- puts -----------------------------------------------------------------------------------
 
 
@@ -520,8 +498,7 @@ class Put(Write):
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks.
 
-        Args:
-            prepare: ndb's function that computes properties.
+        `prepare`: ndb's function that computes properties.
         """
         entity, group = self.entity, _group.get()
         self._key = entity._userlock_key
@@ -535,7 +512,7 @@ class Put(Write):
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
-        if self._flying:
+        if self._flying and self.begun_in.transaction is None:
             wait_for_key(entity._userlock_key, self._flying)
         prepare()
         rows = self._model._userlock_rows
@@ -545,12 +522,8 @@ class Put(Write):
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
             stamp = self.stamp = stamp._replace(version=DELETED)
         self._check_in()
-        if stamp is None or stamp.version == DELETED or self.new_id:
-            self._condition()
         if self.attempt is not None:
             self._check_other_object()
-        if not self.base_version:
-            self._find_reliance()
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -569,14 +542,14 @@ class Put(Write):
     def entity_key(self) -> Any:
         return self.entity._userlock_key
 
-    def _condition(self) -> None:
-        """Decide whether the entity must be new."""
+    def _creates(self) -> bool:
         if not self.fenced:
-            return
+            return False
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
-            self.must_be_new = self.attempt is not None
-            return
+            return self.attempt is not None
+        if self.stamp is not None and self.stamp.version != DELETED:
+            return False
         reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
@@ -584,7 +557,7 @@ class Put(Write):
             or self._ledger.was_allocated(self._key)
         ):
             reaction = Reaction.RAISE
-        self.must_be_new = reaction is Reaction.RAISE
+        return reaction is Reaction.RAISE
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
@@ -604,12 +577,12 @@ class Put(Write):
         if not self.fenced or self.new_id:
             return
         last = self.attempt.puts.get(self._key)
-        if last is None or last.entity() is self.entity:
+        if last is None or last.entity is self.entity:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
-        place = last.place or "a place that is not known"
+        place = last.at or "a place that is not known"
         error.add_note(
             f"This transaction itself has put another object of it, at {place}. To fix it: read "
             f"the entity once in a transaction, and put that object."
@@ -617,12 +590,7 @@ class Put(Write):
         raise error
 
     def sends(self, content: Any) -> None:
-        """Take what ndb has made of the entity, and is about to send.
-
-        Raises:
-            WrongTransaction: an earlier attempt of the transaction has changed the object and put
-                it, and this one has changed the same object once more.
-        """
+        """Report an object that an earlier attempt has changed and put, and this one once more."""
         self.content = content
         assert self.attempt is not None
         if not self.attempt.earlier or not self.enforced:
@@ -641,25 +609,22 @@ class Put(Write):
             report(self._error)
             self._error = None
 
-    def _begun(self, future: Any) -> None:
+    def _begun(self, attempt: Attempt, future: Any) -> None:
         # Otherwise ndb could not make a message: nothing is put.
-        if not future.done() or error_of(future) is None:
-            self._last_put = LastPut(self.entity, self.at, self.begun_in.transaction)
-            if not self.new_id:
-                self._note_last_put(self._last_put)
+        if not self.new_id and not (future.done() and tasklets.Future.exception(future)):
+            super()._begun(attempt, future)
 
     def _ended(self, failed: bool) -> None:
-        last = self._last_put
-        if last is not None:
-            last.under_way = last.transaction is not None and not failed
-        if self.new_id and not failed:
+        if failed:
+            self._undo_note()
+        elif self.new_id:
             # An id has been allocated, and the application has not changed the key again yet.
             self._key = self.entity._userlock_key
             stamp = stamp_of(self.entity)  # which learns the key as well
             if stamp is not None:
-                self._ledger.saw(stamp)
+                self._ledger.saw(stamp, put=True)
             if self.attempt is not None:
-                self.attempt.puts[self._key] = last
+                self.attempt.puts[self._key] = self
                 self._ledger.allocated(self._key)
 
     def landed(self, outcome: Landed) -> None:
@@ -673,10 +638,7 @@ class Put(Write):
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
         if key is not None:
-            self._ledger.saw(stamp)
-        last = self._last_put
-        if last is not None:
-            last.version, last.under_way = version, False
+            self._ledger.saw(stamp, put=True)
 
 
 def _write_through(entity: Any) -> None:
@@ -718,7 +680,7 @@ class Delete(Write):
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
         key = self._key
-        if self._flying:
+        if self._flying and self.begun_in.transaction is None:
             wait_for_key(key, self._flying)
         self._look_around()
         seen = self._ledger.last(key)
@@ -727,13 +689,13 @@ class Delete(Write):
         self._check_in()
         if self._model._userlock_always_fenced and not self.base_version and self.attempt is None:
             raise self.refused(0)  # the version that its request has seen is forgotten
-        self._find_reliance()
         rows = self._model._userlock_rows
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
-        self._note_last_put(None)
-        if self.attempt is not None:
-            self.attempt.deleted.add(key)
+
+    def _begun(self, attempt: Attempt, future: Any) -> None:
+        super()._begun(attempt, future)
+        attempt.deleted.add(self._key)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""

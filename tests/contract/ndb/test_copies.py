@@ -21,6 +21,7 @@ class TestCopies:
         def put_both() -> None:
             learner = Learner.get_by_id("ann")
             other = copy.copy(learner)
+            learner.points += 1
             learner.put()
             other.put()
 

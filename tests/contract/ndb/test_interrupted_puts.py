@@ -18,7 +18,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
-from userlock.ndb import late_begin, pending, stub
+from userlock.ndb import late_begin, pending, stub, transactions
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
@@ -211,5 +211,5 @@ def test_the_control_leaves_it_on_its_way(
     leave: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: the write is forgotten."""
-    monkeypatch.setattr(pending.Books, "finish", lambda *_, **__: None)
+    monkeypatch.setattr(transactions, "finish", lambda *_, **__: None)
     assert leave(put_and_be_interrupted, error) == []

@@ -111,7 +111,9 @@ def a_failing_get(scene: Scene) -> None:
     """It distrusts the cache, as another object was put past it."""
     scene.key.get()
     other = scene.key.get(use_cache=False)
-    other.put(use_cache=False)
+    for more in (1, -1):
+        other.points += more
+        other.put(use_cache=False)
     scene.failing_get()
 
 

@@ -12,6 +12,7 @@ import userlock
 from tests.contract.ndb.actions import stored_points
 from tests.contract.ndb.models import Learner, Plain, VideoLog
 from tests.contract.ndb.ways.surroundings import with_a_global_cache
+from userlock.ndb.client import own_context
 from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -48,10 +49,41 @@ def test_an_object_asked_for_before_the_put_of_another_is_the_older_one() -> Non
         first = Learner.get_by_id_async("nobody")
         asked = Learner.get_by_id_async("ann", use_cache=False)
         first.get_result()  # the answer is there for both, but nobody has taken the other's
+        newer.points += 1
         newer.put()
         older = asked.get_result()
         with pytest.raises(userlock.StaleObjectPut):
             older.put()
+
+
+def test_an_object_that_is_older_than_an_unchanged_put_undoes_nothing() -> None:
+    with userlock.global_lock("ann"):
+        older, newer = (Learner.get_by_id("ann", use_cache=False) for _ in range(2))
+        newer.put()
+        older.points += 1
+        older.put()
+    assert stored_points() == 4
+
+
+def test_an_entity_of_the_same_name_in_another_database_is_another_one() -> None:
+    """It was put before that of this database, and so has an older version."""
+    other = ndb.Client(database="other")
+
+    def change_and_delete() -> None:
+        learner = Learner.get_by_id("ann")
+        learner.points += 1
+        learner.put()
+        learner.key.delete()
+
+    with userlock.global_lock("ann"):
+        with own_context(other):
+            Learner(id="ann").put()
+        learner = Learner.get_by_id("ann")
+        learner.points += 1
+        learner.put()
+        with own_context(other):
+            change_and_delete()
+        change_and_delete()
 
 
 def test_two_callers_of_one_look_up_have_their_own_call_sites() -> None:

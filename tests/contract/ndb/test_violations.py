@@ -98,7 +98,9 @@ def an_older_object() -> None:
     with userlock.global_lock("ann"):
         older = read_ann()
         ndb.get_context().clear_cache()
-        read_ann().put()
+        newer = read_ann()
+        newer.name = "Anna"
+        newer.put()
         add_points_and_put(older)
 
 

@@ -133,6 +133,19 @@ class TestLostReplies:
         assert second.outcomes == {0: Landed(8), 1: Landed(9)}
         assert [each.version for each in second.response.mutation_results] == [8, 9]
 
+    def test_a_creation_under_an_allocated_id_is_not_sent_again(self) -> None:
+        """The change beside it is."""
+        plan = PlainCommit(
+            request(upsert("ann"), upsert(None)), [Write(base_version=7), Write(new_id=True)]
+        )
+        first, (together,) = play(plan, LOST)
+        assert operations(together) == ["upsert", "upsert"]
+        assert first.outcomes == {1: InDoubt(LOST)}
+        assert first.errors == {0: LOST}
+        second, (again,) = play(plan, committed(8))
+        assert operations(again) == ["upsert"]
+        assert second.outcomes == {0: Landed(8), 1: InDoubt(LOST)}
+
     def test_a_write_id_in_a_changed_entity_tells_no_version(self) -> None:
         plan = PlainCommit(
             request(upsert("ann")), [Write(base_version=7, write_id=("write_id", 5))]
@@ -217,12 +230,41 @@ class TestClaims:
     def plan(self) -> PlainCommit:
         return PlainCommit(request(delete("ann")), [Write(rows=claim_rows.Claims())])
 
-    def test_a_delete_of_a_missing_entity_is_not_committed(self) -> None:
+    def test_a_delete_of_a_missing_entity_lands(self) -> None:
         looked = found(missing=[("ann", 7)])
         looked.transaction = b"t"
-        result, calls = play(self.plan(), looked, None)
-        assert [call.rpc for call in calls] == ["lookup", "rollback"]
-        assert result.outcomes == {0: Landed(7)}
+        result, calls = play(self.plan(), looked, committed(8))
+        assert [call.rpc for call in calls] == ["lookup", "commit"]
+        assert result.outcomes == {0: Landed(8)}
+
+    def test_each_is_refused_by_itself_in_one_transaction(self) -> None:
+        writes = [Write(base_version=7, rows=claim_rows.Claims()) for _ in range(3)]
+        plan = PlainCommit(request(*map(upsert, ("ann", "bob", "cid"))), writes)
+        looked = found(("ann", 8, {}), ("bob", 7, {}), ("cid", 9, {}))
+        looked.transaction = b"t"
+        result, calls = play(plan, looked, committed(10))
+        assert [call.rpc for call in calls] == ["lookup", "commit"]
+        assert len(calls[1].request.mutations) == 1
+        assert result.outcomes == {0: Refused(8), 1: Landed(10), 2: Refused(9)}
+        assert [each.version for each in result.response.mutation_results] == [0, 10, 0]
+
+    def test_a_lost_commit_that_is_over_is_looked_up_and_tried_again(self) -> None:
+        """Until somebody else's change shows: then it may be its own that it has met."""
+        write = Write(base_version=7, read_version=7, rows=claim_rows.Claims())
+        plan = PlainCommit(request(upsert("ann", 1)), [write])
+        looked = [found(("ann", version, {})) for version in (7, 7, 7, 9)]
+        for each in looked:
+            each.transaction = b"t"
+        over = errors.InvalidArgument("The referenced transaction has expired")
+        unchanged, changed = looked[1], looked[3]
+        answers = [looked[0], LOST, over, unchanged, None, looked[2], LOST, over, changed, None]
+        result, calls = play(plan, *answers, changed, None)
+        assert [call.rpc for call in calls] == [
+            *("lookup", "commit", "commit", "lookup", "rollback"),
+            *("lookup", "commit", "commit", "lookup", "rollback"),
+            *("lookup", "rollback"),
+        ]
+        assert result.outcomes == {0: Refused(9, may_have_landed=True)}
 
     def test_a_look_up_that_fails_in_the_middle_is_rolled_back(self) -> None:
         looked = found()
