@@ -46,13 +46,17 @@ NEWCOMER = (
         "Do reads need the lock?",
         "Only if the entity is written afterwards: then read under the lock.",
         "README.md",
-        ("Reads need no lock.",),
+        ("Reads without a put need no lock.",),
     ),
     Question(
         "Which lock guards which entity?",
         "The model says it: by a property, a method, or from the key.",
         "docs/models.md",
-        ("_lock_id = ", "a property; or a method, or `_lock_id_from_key = userlock.key_id`"),
+        (
+            "which lock guards its entities",
+            "the name of a property, or a method",
+            "`_lock_id_from_key`",
+        ),
     ),
     Question(
         "What does the client get if the lock is not free in time?",
@@ -101,9 +105,9 @@ OPERATOR = (
     ),
     Question(
         "How many threads does a worker need?",
-        "At least 8, or two more than max_waiting: one user occupies at most six.",
+        "At least 8; with a larger max_waiting, two more than it. One user occupies at most six.",
         "docs/deploy.md",
-        ("one user occupies at most six threads", "at least 8 threads, or two more than"),
+        ("one user occupies at most six threads", "at least 8 threads", "two more than it"),
     ),
     Question(
         "One user always gets 503. What do I do?",
