@@ -181,14 +181,14 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     waiter polls four times a second.
 
     A waiter that the store wakes polls, if it is first, only in case a wake-up is lost: about every
-    `most_seconds`, shortly after the usual end, and then after a quarter of the hold more. Those
+    tenth of a second, shortly after the usual end, and then after a quarter of the hold more. Those
     behind it are woken as well when they are next, so they poll only for the death of those ahead.
     """
     position, typical, held = look
     if position == 0:
         if woken and held < 1.1 * typical:
             rest = 1.1 * typical - held
-            seconds = rest / max(1, round(rest / polling.most_seconds))
+            seconds = rest / max(1, round(rest / _MOST_SECONDS_SECOND))
             return max(polling.least_seconds, seconds)
         if held < 0.88 * typical:
             seconds = min(0.45 * typical, 0.9 * typical - held)

@@ -65,7 +65,7 @@ def test_a_woken_waiter_polls_less(clock: ManualClock) -> None:
         before = two.store.asked["read"]
         two.late_after(0.05)
         reads[wakes] = two.store.asked["read"] - before
-    assert reads[True] <= 3
+    assert reads[True] <= 1
     assert reads[False] >= 5
 
 
@@ -77,10 +77,10 @@ class TestALostWakeUp:
         monkeypatch.setattr(two.store, "append_and_wake", two.store.append)
         return two
 
-    @pytest.mark.parametrize("hold", [0.003, 0.4])
+    @pytest.mark.parametrize("hold", [0.003, 0.4, 3.0])
     def test_the_lock_is_found_by_polling(self, two: Two, hold: float) -> None:
         late = [two.late_after(hold) for _ in range(10)]
-        assert max(late) <= 1.5 * MOST
+        assert max(late) <= 0.1
         assert max(late[4:]) <= MOST + 1e-3, "it has noticed, and polls as without wake-ups"
 
     def test_they_may_come_again(self, two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
