@@ -144,8 +144,11 @@ class Span:
         return self.began <= ended and self.ended >= began
 
     def affects(self, lock_id: str) -> bool:
-        """Return whether this lock is among the affected ones."""
-        return self.locks is None or lock_id in self.locks
+        """Return whether this lock is among the affected ones.
+
+        `locks` are those of users. One of a call (`=[…]`) may be on the same server.
+        """
+        return self.locks is None or lock_id in self.locks or lock_id.startswith("=")
 
 
 @dataclasses.dataclass
