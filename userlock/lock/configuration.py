@@ -70,7 +70,8 @@ def default_service() -> LockService:
         raise NoService(
             "no lock service is configured: call "
             "userlock.configure(service=userlock.LockService.from_url("
-            "'memcache://127.0.0.1:11211')) once at start-up. That of a web integration serves "
-            "its requests; those of Flask and Django end before a streamed response runs"
+            "'memcache://127.0.0.1:11211')) once at start-up. A web integration has a "
+            "service for its requests; Flask and Django end a request before its streamed response "
+            "runs"
         )
     return defaults.service

@@ -445,8 +445,9 @@ class LeaseProtocol:
     async def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
         """Return a new lease that ends `ttl_seconds` from now, if this one is still ours.
 
-        One round trip if nobody has come to wait, on Redis in any case. A lease
-        that is over by the holder's clock is not revived.
+        One round trip if nobody has come to wait; on Redis also if others have
+        queued up, and none has left. A lease that is over by the holder's clock
+        is not revived.
         """
         version, record, contended = lease.version, lease.record, lease.contended
         for _ in range(MOST_SWAPS):

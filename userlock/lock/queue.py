@@ -45,7 +45,7 @@ MEMORY_SECONDS = 1.5
 _UNKNOWN_HOLD_SECONDS = 0.01
 #: The duration of a poll.
 _POLL_SECONDS = 0.0001
-#: Longest delays of the second waiter and of those behind it; see `delay`.
+#: Longest delays of the second waiter (and of a first one that is woken), and of those behind it.
 _MOST_SECONDS_SECOND = 0.1
 _MOST_SECONDS_BEHIND = 0.25
 
@@ -181,14 +181,16 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     waiter polls four times a second.
 
     A waiter that the store wakes polls, if it is first, only in case a wake-up is lost: about every
-    tenth of a second, shortly after the usual end, and then after a quarter of the hold more. Those
+    tenth of a second (or `most_seconds`, if that is longer), shortly after the usual end, and then
+    after a quarter of the hold more. Those
     behind it are woken as well when they are next, so they poll only for the death of those ahead.
     """
     position, typical, held = look
     if position == 0:
         if woken and held < 1.1 * typical:
             rest = 1.1 * typical - held
-            seconds = rest / max(1, round(rest / _MOST_SECONDS_SECOND))
+            most = max(polling.most_seconds, _MOST_SECONDS_SECOND)
+            seconds = rest / max(1, round(rest / most))
             return max(polling.least_seconds, seconds)
         if held < 0.88 * typical:
             seconds = min(0.45 * typical, 0.9 * typical - held)

@@ -270,9 +270,10 @@ class LeaseStore(abc.ABC):
     def take_over(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
-        """Swap as `swap` does. Waiters that have queued since that version may stay, behind it.
+        """Swap as `swap` does. Lines of waiters (`+`) appended since that version may stay behind.
 
-        The version is that of `record` alone: it is refused if lines stayed behind it.
+        By default any change since refuses it, as it refuses a swap. In all stores any other line
+        does. The version is that of `record` alone: `swap` refuses it if lines stayed behind it.
         """
         return self.swap(lock_id, version, record, ttl_seconds)
 
