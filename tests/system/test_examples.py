@@ -44,11 +44,15 @@ def command_of(dockerfile: str) -> str:
     return command
 
 
+# Made once, by one thread: in Python 3.11, routes that are compiled in two threads at once can
+# fail ("AST constructor recursion depth mismatch").
+SIGNING = flask.Flask("signer")
+SIGNING.secret_key = SECRET
+
+
 def session_of(user_id: str) -> str:
     """Return the cookie of a session, as the example's Flask signs it."""
-    app = flask.Flask("signer")
-    app.secret_key = SECRET
-    signer = SecureCookieSessionInterface().get_signing_serializer(app)
+    signer = SecureCookieSessionInterface().get_signing_serializer(SIGNING)
     assert signer is not None
     return str(signer.dumps({"user_id": user_id}))
 
