@@ -88,8 +88,12 @@ class Endpoint:
         """
         mode = _CommitRequest.Mode.NON_TRANSACTIONAL
         request = _CommitRequest.pb()(mode=mode, mutations=[mutation])
+        return (await self.send_commit(request, timeout))[0]
+
+    async def send_commit(self, request: Any, timeout: float) -> Any:
+        """Send a commit request, in which the database is filled in; return its results."""
         response = await self._call("commit", _CommitRequest, request, timeout)
-        return datastore_types.CommitResponse.pb(response).mutation_results[0]
+        return datastore_types.CommitResponse.pb(response).mutation_results
 
     def _place(self, partition: Any) -> None:
         partition.project_id = self.project

@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 from google.cloud import ndb
 
 from userlock.ndb.model import WriteIdProperty
@@ -109,11 +108,7 @@ class RequestRow(PackedModel):
     @classmethod
     def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
         """Return the fields of a row, for a reader; None if it is missing, or has expired."""
-        try:
-            found = cls.stored(key)
-        except grpc.RpcError:  # ndb asks several times
-            row = key.get(use_cache=False, use_global_cache=False)
-            return None if row is None or row.has_expired(now) else row.fields
+        found = cls.stored(key)
         if found is None:
             return None
         fields, properties = found

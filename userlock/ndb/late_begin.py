@@ -17,16 +17,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from typing import Any
 
-import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
@@ -118,48 +114,6 @@ def begin_late(*, read_only: bool) -> LateId:
     return late
 
 
-#: Whether the running code waits for each call before it begins the next one.
-_one_by_one: ContextVar[bool] = ContextVar("userlock_one_by_one", default=False)
-
-
-@contextlib.contextmanager
-def one_by_one() -> Iterator[None]:
-    """Run a block that waits for each of its calls before it begins the next one.
-
-    They are made by gRPC's blocking call, which costs half: its future begins a thread.
-    """
-    token = _one_by_one.set(True)
-    try:
-        yield
-    finally:
-        _one_by_one.reset(token)
-
-
-class _Made:
-    """A call that has been made, in the form of a gRPC future."""
-
-    def __init__(self, method: Any, *args: Any, **options: Any) -> None:
-        self._response = self._error = None
-        try:
-            self._response = method(*args, **options)
-        except (grpc.RpcError, errors.GoogleAPIError) as error:
-            self._error = error
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        return self._error
-
-    def result(self, timeout: float | None = None) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._response
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        callback(self)
-
-    def cancel(self) -> bool:
-        return False
-
-
 def begin_call(
     stub: Any,
     name: str,
@@ -183,8 +137,7 @@ def begin_call(
     if transaction is None:
         if waits:
             return method(request, *args, **options)
-        begin = functools.partial(_Made, method) if _one_by_one.get() else method.future
-        return begin(request, *args, **options)
+        return method.future(request, *args, **options)
     if waits:
         return begin_call(stub, name, request, args, options, lands_once=lands_once).result()
 

@@ -13,17 +13,13 @@ from typing import Any, ClassVar
 from google.cloud.datastore_v1.types import query as query_types
 from google.cloud.ndb import model as ndb_model
 
-from userlock.datastore_rpc import Endpoint, Query
-from userlock.ndb.context import current_context
+from userlock.datastore_rpc import Query
+from userlock.ndb.direct import ask
 from userlock.ndb.model import Model
 from userlock.ndb.patches import raw_key_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import origin
 from userlock.ndb.stub import stamped_message
-from userlock.waits import run
-
-#: As ndb's.
-_READ_SECONDS = 60.0
 
 _AND: Any = query_types.CompositeFilter.Operator.AND
 _EQUAL: Any = query_types.PropertyFilter.Operator.EQUAL
@@ -94,14 +90,9 @@ class PackedModel(Model):
     def stored(cls, key: Any) -> tuple[dict[str, Any], Any] | None:
         """Return all fields of a row and its (raw) properties; None if it is missing.
 
-        Past ndb, which makes six times the calls for an entity: for a reader that writes nothing.
-
-        Raises:
-            grpc.RpcError: Datastore does not answer. It is not asked again, as it is by ndb.
-            ValueError: the row is malformed.
+        Past ndb: for a reader that writes nothing. Errors: of `ask`; ValueError: it is malformed.
         """
-        endpoint = Endpoint(current_context().client)
-        found = run(endpoint.lookup, [raw_key_of(key)], _READ_SECONDS).found
+        found = ask("lookup", [raw_key_of(key)]).found
         if not found:
             return None
         properties = found[0].entity.properties
@@ -121,15 +112,18 @@ class PackedModel(Model):
         equal.property.name, equal.op = name, _EQUAL
         equal.value.string_value = value
         asked = origin(None)
-        endpoint = Endpoint(current_context().client, root.namespace() or "")
-        batch = run(endpoint.run_query, query, _READ_SECONDS)
+        batch = ask("run_query", query, root.namespace() or "")
         found = batch.entity_results
         if batch.more_results == _NOT_FINISHED or len(found) > most:
             return None
         messages = (stamped_message(each.entity, (each.version, asked, None)) for each in found)
         return list(map(ndb_model._entity_from_protobuf, messages))
 
+    def before_put(self) -> None:
+        """Change fields of the row before it is put."""
+
     def _prepare_for_put(self) -> None:
+        self.before_put()
         fields, default = self.fields, self._defaults
         payload = fields.pop(self._payload)
         changed = {name: fields[name] for name in fields if fields[name] != default[name]}

@@ -32,10 +32,9 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from google.cloud import ndb
-
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
+from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, namespaces
 from userlock.outbox.rows import RelayRow, due_jobs, has_jobs, relay_key
 from userlock.outbox.waking import Due, Waker
@@ -229,14 +228,9 @@ class Relay:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
         self._note_lease(lease, now + round(LEASE_SECONDS * 1e6))
-        renewal, *others = ndb.put_multi_async([lease, *rows], **_FRESH)
-        for each in others:
-            with contextlib.suppress(StaleWriteError):  # it has run meanwhile, or is about to
-                each.result()
-        try:
-            renewal.result()
-        except StaleWriteError:
-            raise _LeaseLost from None
+        renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or is about to, is not
+        if not renewed:
+            raise _LeaseLost
 
     # --- the lease --------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ class JobRow(PackedModel):
         """Return its place among the owner's jobs: by the commits that staged them."""
         return self.place or version_of(self), self.index
 
-    def _pre_put_hook(self) -> None:
+    def before_put(self) -> None:
         """Keep its place: a later put gives it another version."""
         self.place = self.place or version_of(self)
 

@@ -25,7 +25,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import grpc
 from google.cloud import ndb
 
 from userlock.clock import Clock
@@ -46,7 +45,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
-from userlock.ndb.late_begin import one_by_one
+from userlock.ndb.direct import swap
 from userlock.ndb.owners import in_namespace_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
@@ -228,10 +227,9 @@ class Worker:
     def _look(self, key: Any) -> tuple[Any, list[Any] | None]:
         """Return the row of a job, or None; and its owner's ordered ones, if they are few."""
         if is_ordered(key):
-            with contextlib.suppress(grpc.RpcError):  # ndb asks several times
-                rows = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
-                if rows is not None:
-                    return next((each for each in rows if each.key == key), None), rows
+            rows = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
+            if rows is not None:
+                return next((each for each in rows if each.key == key), None), rows
         return key.get(use_cache=False, use_global_cache=False), None
 
     def _run_job(self, key: Any) -> Outcome:
@@ -312,7 +310,6 @@ class Worker:
 
     # --- claim ------------------------------------------------------------------------------
 
-    @one_by_one()
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
         """Claim a job by compare-and-swap, unless another worker has it.
 
@@ -337,12 +334,14 @@ class Worker:
             try:
                 if name is not None:
                     ndb.transaction(functools.partial(self._put_and_free, row, name))
-                elif not unseen:
-                    row.put(use_cache=False, use_global_cache=False)
+                    done = True
+                else:
+                    done = unseen or swap([row])[0]
             except StaleWriteError:
-                row = None
-            else:
+                done = False
+            if done:
                 return _Claim(row, row.claim)
+            row = None
 
     def _ends_by_itself(self, row: Any) -> bool:
         """Return whether a job reads its row, and removes it, in its own transaction.
@@ -436,23 +435,21 @@ class Worker:
 
     def _remove(self, claim: _Claim) -> tuple[str, str]:
         try:
-            self._insist(lambda row: row.key.delete(use_cache=False, use_global_cache=False), claim)
+            self._insist(lambda row: swap([row], delete=True)[0], claim)
         except ClaimLost:
             return "lost", ""
         return "done", ""
 
-    @one_by_one()
-    def _insist(self, write: Callable[[Any], Any], claim: _Claim) -> Any:
+    def _insist(self, write: Callable[[Any], bool], claim: _Claim) -> Any:
         """Write the row of a claim until others are out of the way: no one else may end it.
 
-        `write`: builds on the row that it is given, which Datastore compares.
+        `write`: builds on the row that it is given; whether Datastore took it. Returns the row.
         """
         row, until, pause = claim.row, claim.row.claimed_until, _FIRST_PAUSE
         while True:
             try:
-                return write(row)
-            except StaleWriteError:
-                pass
+                if write(row):
+                    return row
             except Exception as error:
                 if not is_conflict(error) or self._now() >= until:
                     raise
@@ -469,7 +466,7 @@ class Worker:
         cause = "the process ended" if error is None else type(error).__name__
         text = cause if error is None else _described(error)
 
-        def note(row: Any) -> Any:
+        def note(row: Any) -> bool:
             now = self._now()
             if row.first_error is None:
                 row.first_error, row.first_error_at = text, now
@@ -486,8 +483,7 @@ class Worker:
             else:
                 row.put_off_until(now + round(pause * 1e6))
                 row.ask_again_at(row.ready_at)
-            row.put(use_cache=False, use_global_cache=False)
-            return row
+            return swap([row])[0]
 
         try:
             row = self._insist(note, claim)

@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock.events import LISTENERS, JobRan
-from userlock.ndb import capabilities, commits
+from userlock.ndb import capabilities, commits, direct
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
@@ -93,6 +93,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
+    monkeypatch.setattr(direct.again, "_initial", 0.001)
+    monkeypatch.setattr(direct.again, "_maximum", 0.001)
 
 
 @pytest.fixture

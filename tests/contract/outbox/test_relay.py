@@ -15,6 +15,8 @@ from google.cloud import ndb
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Died, Mailbox, rows
+from userlock.datastore_rpc import Mutation
+from userlock.ndb import direct
 from userlock.ndb.owners import in_namespace, owner_key, shard_of
 from userlock.outbox import EngineError, Outbox, Wake
 from userlock.outbox import relay as relay_module
@@ -252,6 +254,7 @@ def test_one_that_was_paused_changes_nothing_that_another_has_changed(
     if not protected:
         for each in (JobRow, RelayRow):
             monkeypatch.setattr(each, "_userlock_always_fenced", False)
+        monkeypatch.setattr(direct, "Mutation", lambda base_version, **changed: Mutation(**changed))
     slow = Relay("", Waker({"": beside(mailbox, other)}, clock), clock)
     with userlock.scope(settings=userlock.Settings(fencing=protected)):
         assert (slow.run_once().woken == 0) == protected, "its turn is over"
