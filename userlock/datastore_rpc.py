@@ -40,6 +40,7 @@ class Endpoint:
         client: an `ndb.Client` (or an object with its `stub`, `project`, `database` and
             `namespace`).
         namespace: None for the client's.
+        stub: None for the client's.
 
     Attributes:
         client: as given.
@@ -47,8 +48,9 @@ class Endpoint:
         name: the database, for messages.
     """
 
-    def __init__(self, client: Any, namespace: str | None = None) -> None:
+    def __init__(self, client: Any, namespace: str | None = None, stub: Any = None) -> None:
         self.client = client
+        self._stub = stub
         self.project: str = client.project
         database = getattr(client, "database", None)
         self.database: str = "" if database in (None, "(default)") else database
@@ -103,7 +105,7 @@ class Endpoint:
     async def _call(self, rpc: str, message: Any, request: Any, timeout: float) -> Any:
         request.project_id = self.project
         request.database_id = self.database
-        send, wrapped = getattr(self.client.stub, rpc), message.wrap(request)
+        send, wrapped = getattr(self._stub or self.client.stub, rpc), message.wrap(request)
         if task_loop() is None:
             return send(wrapped, timeout=timeout, metadata=self._metadata)
         future = send.future(wrapped, timeout=timeout, metadata=self._metadata)

@@ -109,10 +109,16 @@ class RequestNotes:
         self.attempts: dict[bytes | None, Attempt] = {}
 
 
-def request_notes(of: Any = None) -> RequestNotes:
-    """Return the notes of the outermost context: of the current one, unless it is given."""
-    outermost = of or context.get_toplevel_context(False) or context.get_context()
-    notes: RequestNotes | None = vars(outermost).get("_userlock_notes")
+def known_notes() -> RequestNotes | None:
+    """Return the notes of the outermost context, if there are any."""
+    outermost = context.get_toplevel_context(False) or context.get_context(False)
+    return getattr(outermost, "_userlock_notes", None)
+
+
+def request_notes() -> RequestNotes:
+    """Return the notes of the outermost context."""
+    outermost = context.get_toplevel_context(False) or context.get_context()
+    notes: RequestNotes | None = getattr(outermost, "_userlock_notes", None)
     if notes is None:
-        notes = vars(outermost)["_userlock_notes"] = RequestNotes()
+        notes = outermost._userlock_notes = RequestNotes()
     return notes

@@ -46,10 +46,12 @@ def ask(rpc: str, argument: Any, namespace: str | None = None) -> Any:
         GoogleAPICallError: Datastore refuses it.
         RetryError: Datastore does not answer, nor when it is asked again.
     """
-    endpoint = Endpoint(current_context().client, namespace)
+    client, commits = current_context().client, rpc == "send_commit"
+    # What is read needs no stamp.
+    endpoint = Endpoint(client, namespace, None if commits else client.stub._userlock_stub)
 
     def asked() -> Any:
-        if rpc == "send_commit":
+        if commits:
             note_passed(argument)
         try:
             return run(getattr(endpoint, rpc), argument, _RPC_SECONDS)

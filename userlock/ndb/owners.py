@@ -33,6 +33,9 @@ _MOST_NAME_BYTES = 1400
 _OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
 
 
+_ROOT = "UserLockOwner"
+
+
 class OwnerRow(Model):
     """The root of an owner's group. It has no entity."""
 
@@ -40,7 +43,7 @@ class OwnerRow(Model):
 
     @classmethod
     def _get_kind(cls) -> str:
-        return "UserLockOwner"
+        return _ROOT
 
 
 def name_of(text: str) -> str:
@@ -59,14 +62,13 @@ def owner_key(owner: str, namespace: str | None = None) -> Any:
     """Return the root key of an owner's group; without a namespace, in that of the running code."""
     if namespace is None:
         namespace = current_namespace()
-    return ndb.Key(OwnerRow._get_kind(), name_of(owner), namespace=namespace)
+    return ndb.Key(_ROOT, name_of(owner), namespace=namespace)
 
 
 def key_below(owner: str | None, kind: Any, name: str) -> Any:
     """Return the key of an owner's row, in the namespace of the running code; None: of no one's."""
     root = f"-{secrets.token_hex(10)}" if owner is None else name_of(owner)
-    root_kind = OwnerRow._get_kind()
-    return ndb.Key(root_kind, root, kind._get_kind(), name, namespace=current_namespace())
+    return ndb.Key(_ROOT, root, kind._get_kind(), name, namespace=current_namespace())
 
 
 def is_below_root(key: Any) -> bool:

@@ -34,6 +34,7 @@ from userlock.ndb.context import (
     current_context,
     current_transaction,
     in_transaction,
+    known_notes,
     request_notes,
 )
 from userlock.ndb.pending import books_of, finish, note_failure, raise_unseen, wait_for_all
@@ -82,13 +83,16 @@ class DatastoreParticipant:
 
 def finish_writes() -> None:
     """Wait for the writes of this request that were begun under no lock: `pending.finish`."""
-    if current_context() is not None:
-        finish(request_notes().books, "this request", under_locks=False)
+    notes = known_notes()
+    if notes is not None:
+        finish(notes.books, "this request", under_locks=False)
 
 
 def leave_context(outermost: Any) -> None:
     """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
-    raise_unseen(request_notes(outermost).books, "this context", under_locks=False)
+    notes = getattr(outermost, "_userlock_notes", None)
+    if notes is not None:
+        raise_unseen(notes.books, "this context", under_locks=False)
 
 
 # --- transactions ---------------------------------------------------------------------------
