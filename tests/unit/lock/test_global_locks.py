@@ -194,6 +194,22 @@ class TestUse:
             assert held(service) == "ce", "those that acquire_lock took last until the scope ends"
         assert held(service) == ""
 
+    def test_the_others_are_released_when_one_release_fails(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first error is raised."""
+        remove = store.remove
+
+        def failing(lock_id: str, version: object) -> bool:
+            if lock_id in "bc":
+                raise RuntimeError(f"a bug in the store of {lock_id}")
+            return remove(lock_id, version)
+
+        monkeypatch.setattr(store, "remove", failing)
+        with pytest.raises(RuntimeError, match="store of c"), userlock.global_locks(list("abcd")):
+            pass
+        assert [store.read(name) for name in "ad"] == [None, None]
+
     def test_roles_have_an_order_of_their_own(self, service: LockService) -> None:
         roles = {"self": "m", "children": ["z", "a"], "nobody": None, "coach": "b", "again": "m"}
         with userlock.global_locks(roles) as locks:
