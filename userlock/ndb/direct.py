@@ -32,8 +32,9 @@ _translated: Any = from_grpc_error
 
 #: For one RPC, as ndb's. In seconds.
 _RPC_SECONDS = 60.0
-#: How it is asked again after a transient error.
-again = Retry(predicate=is_transient, initial=0.05, maximum=1.0, timeout=5.0)
+#: How it is asked again after a transient error: the first pause and the longest, the factor, and
+#: the time for all, in seconds. Its keyword has changed from `deadline` to `timeout`.
+again = Retry(is_transient, 0.05, 1.0, 2.0, 5.0)
 
 #: The name of the `WriteIdProperty` of such a row.
 _WRITE_ID = "write_id"
