@@ -65,25 +65,17 @@ def test_an_object_that_is_older_than_an_unchanged_put_undoes_nothing() -> None:
     assert stored_points() == 4
 
 
-def test_an_entity_of_the_same_name_in_another_database_is_another_one() -> None:
-    """It was put before that of this database, and so has an older version."""
-    other = ndb.Client(database="other")
-
-    def change_and_delete() -> None:
-        learner = Learner.get_by_id("ann")
-        learner.points += 1
-        learner.put()
-        learner.key.delete()
-
+@pytest.mark.parametrize("kind", ["database", "namespace"])
+def test_an_entity_of_the_same_name_elsewhere_is_another_one(kind: str) -> None:
+    """It was put before the other one, and so has an older version."""
+    clients = [ndb.Client(**{kind: name}) for name in ("one", "two")]
     with userlock.global_lock("ann"):
-        with own_context(other):
-            Learner(id="ann").put()
-        learner = Learner.get_by_id("ann")
-        learner.points += 1
-        learner.put()
-        with own_context(other):
-            change_and_delete()
-        change_and_delete()
+        for client in clients:
+            with own_context(client):
+                Learner(id="ann").put()
+        for client in clients:
+            with own_context(client):
+                Learner.get_by_id("ann").key.delete()
 
 
 def test_two_callers_of_one_look_up_have_their_own_call_sites() -> None:
