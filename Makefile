@@ -1,8 +1,8 @@
 # make run       the sample app with all that it needs, on this machine
 # make check     lint, types, unit tests of the library: half a minute
-# make test      the above, real servers, official clients, a browser, the model, a short fault trial: ten minutes
-# make test-some a part of test-all: fault trials with controls, oldest releases, other Pythons: five minutes
-# make test-all  the rest: all fault trials, load, oldest releases, other Pythons
+# make test      the above, real servers, official clients, the model, a short fault trial: eight minutes
+# make test-some a part of test-all: a browser, fault trials with controls, oldest releases, other Pythons: six minutes
+# make test-all  the rest: a browser, all fault trials, load, oldest releases, other Pythons
 # make test-long  what takes longer still: long fault trials, killed transactions of pessimistic mode
 # make test-pythons  unit and contract tests on the Pythons of the PATH and of pyenv: PYTHONS="3.12 3.13"
 # make chaos     a fault trial: DURATION=300 (seconds), SEED=7, STORE=redis, memcacheds, cluster, sentinel, datastore…
@@ -30,7 +30,6 @@ PYTEST := $(VENV)/bin/pytest -q
 # whole stacks measure times, and run alone.
 BOTH := -n 2 --dist worksteal
 LIBRARY := $(addprefix tests/unit/,constraints lock ndb outbox stores testing) $(wildcard tests/unit/test_*.py)
-PAGES := $(addprefix tests/browser/test_,documentation.py pages.py)
 CHAOS := $(addprefix tests/system/test_,chaos.py dockerfile.py installed.py lab.py) \
 	$(addprefix tests/faults/,idempotency test_hostile.py)
 # Of the fault trials: one of each other kind of store, the unchanged library, four rules disabled.
@@ -52,12 +51,12 @@ run: $(VENV)/.ready-run
 test: $(VENV)/.ready-dev servers check types test-rest spec
 
 .PHONY: test-some
-test-some: $(VENV)/.ready-dev servers test-pages test-oldest
+test-some: $(VENV)/.ready-dev servers test-browser test-oldest
 	$(PYTEST) $(BOTH) -m 'slow and not long' tests/system/test_chaos.py -k '$(TRIALS)'
 	@TESTS="$(LIBRARY) tests/contract/ndb" tools/test-pythons.sh 3.13
 
 .PHONY: test-all
-test-all: $(VENV)/.ready-dev servers test-pages test-slow test-oldest test-pythons
+test-all: $(VENV)/.ready-dev servers test-browser test-slow test-oldest test-pythons
 
 # --- parts --------------------------------------------------------------------------------
 
@@ -89,15 +88,15 @@ test-library: $(VENV)/.ready-dev
 test-around: $(VENV)/.ready-dev
 	$(PYTEST) $(BOTH) -m 'not slow and not long' tests/unit tests/property $(LIBRARY:%=--ignore=%)
 
-# All that `test-library` leaves: real servers, official clients, faults, a browser as well.
+# All that `test-library` leaves, without a browser: real servers, official clients, faults as well.
 .PHONY: test-rest
 test-rest: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow and not long' tests $(LIBRARY:%=--ignore=%) $(PAGES:%=--ignore=%)
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests $(LIBRARY:%=--ignore=%) --ignore=tests/browser
 
-# Each page of the site and of the documentation in a browser.
-.PHONY: test-pages
-test-pages: $(VENV)/.ready-dev
-	$(PYTEST) $(BOTH) -m 'not slow and not long' $(PAGES)
+# Journeys, and each page of the site and of the documentation, in a browser.
+.PHONY: test-browser
+test-browser: $(VENV)/.ready-dev
+	$(PYTEST) $(BOTH) -m 'not slow and not long' tests/browser
 
 .PHONY: test-slow
 test-slow: $(VENV)/.ready-dev

@@ -18,15 +18,15 @@ from sample_app.stack import Stack
 from tests.servers import real
 from userlock.events import LISTENERS
 
-#: The devices that pages are tested on. `make test` looks at the phone, where room is scarce.
+#: The devices that pages are tested on. `make test-browser` looks at the phone, where room is scarce.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
 DEVICES = ("phone", pytest.param("desktop", marks=pytest.mark.slow))
-#: `make test` looks at the light phone, where room is scarce, `make test-all` at the other one too.
+#: `make test-browser` looks at the light phone, `make test-all` at the other one too.
 LOOKS = pytest.mark.parametrize(
     ("device", "scheme"),
     [("phone", "light"), pytest.param("desktop", "dark", marks=pytest.mark.slow)],
 )
-#: `make test` looks at the light one, `make test-all` at the dark one as well.
+#: `make test-browser` looks at the light one, `make test-all` at the dark one as well.
 SCHEMES = ("light", pytest.param("dark", marks=pytest.mark.slow))
 
 
