@@ -7,7 +7,6 @@ import pytest
 
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
-from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import Message, QueryPb, RunAggregationQueryRequest, ValuePb
 from userlock_emulator.datastore.rows import Reader
 
@@ -141,23 +140,6 @@ def test_a_count_looks_at_no_entity_and_at_any_time(
     engine.delete(key("K", 40))
     message.read_options.read_time.CopyFrom(then)
     assert answer(engine, message)["c"] == value(counted)
-
-
-@pytest.mark.parametrize(
-    ("aggregations", "text"),
-    [
-        ([], "can not be empty"),
-        ([("count", None, f"c{i}") for i in range(6)], r"allowed in .* query is 5. Received: 6"),
-        ([("count", None, "x"), ("sum", "n", "x")], "duplicate alias: x"),
-        ([("count", -1, "x")], "greater than or equal"),
-        ([("sum", "", "x")], "name is the empty string"),
-        ([("sum", "__key__", "x")], "are not supported for the property: __key__"),
-    ],
-)
-def test_refused(engine: Subject, aggregations: list[tuple[str, object, str]], text: str) -> None:
-    with pytest.raises(DatastoreError, match=text) as caught:
-        run(engine, *aggregations)
-    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("orders", [(), ("other",), ("__key__",), ("-__key__",)])

@@ -10,7 +10,6 @@ from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.ids import scatter
 from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
-    CommitRequest,
     Entity,
     Message,
     Mutation,
@@ -257,32 +256,9 @@ def test_index_updates_are_counted(engine: Subject) -> None:
     assert engine.delete(KEY).index_updates == 4
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"mode": CommitRequest.TRANSACTIONAL}, "requires a transaction"),
-        ({"transaction": b"x"}, "cannot specify a transaction"),
-        ({"project_id": ""}, "project"),
-        ({"database_id": "(default)"}, "not allowed"),
-        ({"mutations": [Mutation()]}, "missing operation"),
-        *(
-            ({"mutations": [mutation]}, text)
-            for mutation, text in (
-                (upsert(1, conflict_resolution_strategy=Mutation.SERVER_VALUE), "detection"),
-                (upsert(1, base_version=-1), "base_version: -1"),
-                # As Google's emulators refuse them.
-                (Mutation(insert=entity(KEY), base_version=1), "an entity with a base version"),
-                (Mutation(update=entity(KEY), base_version=0), "base version set to zero"),
-            )
-        ),
-    ],
-)
-def test_malformed_commits(engine: Subject, change: dict[str, object], text: str) -> None:
-    fields = {"project_id": PROJECT, "mode": CommitRequest.NON_TRANSACTIONAL, **change}
-    with pytest.raises(DatastoreError, match=text) as caught:
-        engine.engine.commit(CommitRequest(**fields))
-    assert caught.value.code is Code.INVALID_ARGUMENT
-    engine.commit(Mutation(insert=entity(KEY), base_version=0))  # it is not there yet
+def test_an_insert_may_say_that_nothing_is_there(engine: Subject) -> None:
+    engine.commit(Mutation(insert=entity(KEY), base_version=0))
+    assert engine.lookup(KEY).found
 
 
 def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:

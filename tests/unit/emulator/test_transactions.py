@@ -18,7 +18,6 @@ from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWith
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
-    CommitRequest,
     LookupRequest,
     Message,
     Mutation,
@@ -229,12 +228,6 @@ class TestReads:
         request.read_options.read_time.nanos += nanos
         expect(code, text, lambda: engine.engine.lookup(request))
 
-    def test_a_single_use_transaction_must_write(self, engine: Subject) -> None:
-        request = CommitRequest(project_id=PROJECT)
-        request.single_use_transaction.read_only.SetInParent()
-        with pytest.raises(DatastoreError, match="READ_WRITE"):
-            engine.engine.commit(request)
-
 
 class TestIds:
     @pytest.mark.parametrize(
@@ -264,14 +257,6 @@ class TestIds:
         for transaction in (first, second):
             assert_expired(engine, transaction)
             engine.rollback(transaction)
-
-    @pytest.mark.parametrize("made_up", [b"x", b"x" * 20, b"x" * 40])
-    def test_made_up_ids_are_refused(self, engine: Subject, made_up: bytes) -> None:
-        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: n_of(engine, made_up))
-        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: engine.rollback(made_up))
-        begin = BeginTransactionRequest(project_id=PROJECT)
-        begin.transaction_options.read_write.previous_transaction = made_up
-        expect(Code.INVALID_ARGUMENT, UNKNOWN, lambda: engine.engine.begin_transaction(begin))
 
     def test_a_transaction_names_the_one_that_it_retries(self, engine: Subject) -> None:
         begin = BeginTransactionRequest(project_id=PROJECT)

@@ -157,18 +157,11 @@ def _with(*transforms: Message) -> Message:
 @pytest.mark.parametrize(
     ("mutation", "text"),
     [
-        (_with(PropertyTransform(property="n")), "Operation type"),
-        (_with(PropertyTransform(property="n", set_to_server_value=0)), "ServerValue type"),
-        (_with(transform("n", "increment", "1")), "int64 or double"),
         (_with(transform("", "increment", 1)), "empty string"),
         (_with(transform("__n__", "increment", 1)), "reserved"),
         (_with(transform("n", "append_missing_elements", [["x"]])), "another list_value"),
         (_with(*[transform("n", "increment", 1)] * 501), "500"),
         (_with(transform("n", "append_missing_elements", list(range(501)))), "500"),
-        (
-            Mutation(delete=KEY, property_transforms=[transform("n", "increment", 1)]),
-            "Delete mutation",
-        ),
         (
             Mutation(
                 upsert=entity(KEY, tags=[str(i) for i in range(20_000)]),

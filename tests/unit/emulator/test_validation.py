@@ -1,15 +1,14 @@
-"""The documented limits, each with the last allowed value and the first forbidden one."""
+"""The documented limits that `test_boundaries` has not: sizes in bytes, and of whole entities."""
 
 from typing import Any
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, GeoPoint, entity, key, value
+from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
-    ArrayValue,
     Key,
     KeyPb,
     LookupRequest,
@@ -45,28 +44,12 @@ def dated(seconds: int, nanos: int = 0) -> ValuePb:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (bare(), "empty"),
-        (bare({"kind": "K", "id": 0}), "^Key path id is invalid. Must not be zero.$"),
-        (bare({"kind": "", "id": 1}), "empty string"),
-        (bare({"kind": "K"}), "incomplete"),
-        (bare({"kind": "k" * 1501, "id": 1}), "1500 bytes"),
         (bare({"kind": "K", "name": "ü" * 751}), "1500 bytes"),
-        (bare(*[{"kind": "K", "id": 1}] * 101), "100 elements"),
         (bare(*[{"kind": "K", "name": "n" * 700}] * 9), "6144 bytes"),
-        (key("K", 1, project="another-project"), "mismatched"),
-        (key("K", 1, namespace="no spaces please"), "namespace"),
-        (key("__kind__", 1), "reserved"),
-        (key("K", "__name__"), "reserved"),
     ],
 )
 def test_malformed_keys(engine: Subject, wrong: KeyPb, text: str) -> None:
     refused(engine, Mutation(delete=wrong), text)
-    if text == "reserved":
-        refused(engine, Mutation(upsert=entity(wrong)), text)
-        assert engine.lookup(wrong).missing
-    else:
-        with pytest.raises(DatastoreError, match=text):
-            engine.lookup(wrong)
 
 
 def _nested(levels: int) -> dict[str, Any]:
@@ -79,19 +62,9 @@ def _nested(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        ({"": 1}, "empty string"),
-        ({"n" * 1501: 1}, "1500 bytes"),
-        ({"__reserved__": 1}, "reserved"),
         ({"s": "ü" * 751}, "longer than 1500"),
-        ({"s": ["a", "x" * 1501]}, "longer than 1500"),
-        ({"s": {"inner": "x" * 1501}}, "longer than 1500"),
-        ({"b": b"x" * 1501}, "longer than 1500"),
         ({"b": value(b"x" * 1_048_488, indexed=False)}, "longer than 1048487"),
         ({each: value(b"x" * 600_000, indexed=False) for each in "ab"}, "larger than 1048572"),
-        ({"nested": _nested(21)}, "At most 20 nested"),
-        ({"a": [[1]]}, "another list_value"),
-        ({"g": GeoPoint((91.0, 0.0))}, "outside|exceeds"),
-        ({"v": Value(array_value=ArrayValue(values=[Value()]))}, "does not contain a value"),
         ({"at": dated(253_402_300_800)}, "outside|exceeds"),
         ({"at": dated(-62_135_596_801)}, "outside|exceeds"),
         ({"at": dated(0, 1_000_000_000)}, "outside|exceeds"),
