@@ -18,7 +18,7 @@ from sample_app.stack import Stack
 from tests.servers import real
 from userlock.events import LISTENERS
 
-#: The devices that pages are tested on. `make test-browser` looks at the phone, where room is scarce.
+#: The devices that pages are tested on. `make test-browser` takes the phone: room is scarce there.
 VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
 DEVICES = ("phone", pytest.param("desktop", marks=pytest.mark.slow))
 #: `make test-browser` looks at the light phone, `make test-all` at the other one too.
