@@ -48,18 +48,6 @@ def test_no_step_comes_after_one_that_has_failed(
     assert list(provider.charges.values()) == ["charge-1"]
 
 
-def test_a_failed_step_may_be_answered(flows: Flows, provider: Provider) -> None:
-    def gives_up(flow: Flow) -> None:
-        try:
-            flow.external("first", unreachable, attempts=1)
-        except ExternalUnavailable:
-            with flow.last() as end:
-                end.respond("later", 202)
-
-    assert flows.run(request(), gives_up).status == 202
-    assert flows.run(request(), gives_up).replayed
-
-
 @pytest.mark.parametrize("inner", ["phase", "external", "last"])
 def test_no_step_is_within_a_call(flows: Flows, provider: Provider, inner: str) -> None:
     def nested(flow: Flow) -> Any:

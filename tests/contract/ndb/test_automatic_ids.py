@@ -44,16 +44,6 @@ def test_ndb_alone_puts_it_twice(
     assert VideoLog.query().count() == 2
 
 
-def test_a_put_that_did_not_arrive_is_in_doubt_as_well(
-    datastore: userlock_emulator.Emulator,
-) -> None:
-    """The library cannot tell: the caller has to look it up and decide."""
-    datastore.faults.unavailable(rpc="Commit")
-    with pytest.raises(userlock.CommitInDoubt):
-        put_a_log()
-    assert VideoLog.query().count() == 0
-
-
 def test_a_put_that_was_certainly_not_applied_is_sent_again(
     datastore: userlock_emulator.Emulator,
 ) -> None:

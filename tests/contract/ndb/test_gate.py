@@ -83,16 +83,6 @@ class TestByHand:
 
 
 class TestBelowTheModel:
-    @pytest.mark.parametrize(
-        ("write", "deletes"), BELOW_THE_MODEL.values(), ids=BELOW_THE_MODEL.keys()
-    )
-    def test_nothing_is_sent(self, key: Any, server: Wire, write: Write, deletes: bool) -> None:
-        with pytest.raises(userlock.WriteNotFenced) as caught:
-            write(key).result()
-        check_refusal(caught.value, key, deleting=deletes)
-        assert "commit" not in server.names
-        assert stored(Simple) == 0
-
     @A_PUT_AND_A_DELETE
     def test_others_of_the_same_batch_land(self, key: Any, write: Write, deletes: bool) -> None:
         others = [Simple(id="bob").put_async(), Simple().put_async(), Plain(id="bob").put_async()]
@@ -152,14 +142,6 @@ class TestWithoutTheGate:
                 key.delete()
         ndb.get_context().client.stub.commit(request_of(mutation(operation, key)))
         assert stored(Simple) == (None if operation == "delete" else 7)
-
-    @A_PUT_AND_A_DELETE
-    def test_below_the_model(
-        self, key: Any, monkeypatch: pytest.MonkeyPatch, write: Write, deletes: bool
-    ) -> None:
-        open_gate(monkeypatch)
-        write(key).result()
-        assert stored(Simple) == (None if deletes else 7)
 
 
 class TestMutationsByHand:
@@ -339,22 +321,6 @@ class TestPuts:
             Learner(id="ann").put_async()
         assert caught.value.key == ndb.Key(Learner, "ann")
         assert stored(Learner) is None
-
-    def test_in_a_transaction(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change
-    ) -> None:
-        old = stale(Simple, elsewhere)
-        change(monkeypatch)
-
-        def write() -> None:
-            Plain(id="bob").put()
-            old.put_async()
-
-        with pytest.raises(userlock.WriteNotFenced) as caught:
-            ndb.transaction(write)
-        check_refusal(caught.value, old.key)
-        assert stored(Simple) == 50
-        assert is_missing(Plain, "bob")
 
     def test_a_transaction_that_ignores_it(
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, change: Change

@@ -85,28 +85,6 @@ def test_an_entity_read_before_cannot_be_put(ann: ndb.Key, waiter: Waiter) -> No
     assert stored_points() == 6
 
 
-def test_an_entity_read_again_can(ann: ndb.Key, waiter: Waiter) -> None:
-    with userlock.global_lock("ann", priority="batch") as lock:
-        ann.get()
-        waiter.arrives()
-        waiter.is_queued()
-        lock.yield_to_waiters()
-        learner = ann.get()
-        assert learner.points == 6, "not from ndb's context cache"
-        learner.points += 100
-        learner.put()
-    assert stored_points() == 106
-
-
-def test_without_a_waiter_nothing_is_outdated(ann: ndb.Key) -> None:
-    with userlock.global_lock("ann", priority="batch") as lock:
-        learner = ann.get()
-        lock.yield_to_waiters()
-        learner.points += 100
-        learner.put()
-    assert stored_points() == 101
-
-
 def test_writes_that_were_begun_have_landed_before_the_waiter_reads(
     ann: ndb.Key, waiter: Waiter
 ) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import flask
 import pytest
 from flask.testing import FlaskClient
 from google.cloud import ndb
-from google.cloud.ndb.context import get_context
 
 import userlock
 from userlock.contrib.flask import UserLock
@@ -104,11 +102,6 @@ def test_a_client_that_is_made_by_a_function_is_made_once(
     assert made == [1]
 
 
-def test_pages_that_do_not_exist_are_404(client: FlaskClient) -> None:
-    assert client.get("/nothing-here").status_code == 404
-    assert userlock.current_scope() is None
-
-
 def test_an_earlier_before_request_may_answer(
     ndb_client: ndb.Client, service: userlock.LockService
 ) -> None:
@@ -126,68 +119,6 @@ def test_without_a_service_it_says_how_to_get_one() -> None:
     app.get("/")(lambda: "hello")
     with pytest.raises(userlock.NoService, match=r"userlock\.configure"):
         app.test_client().get("/")
-
-
-@pytest.mark.parametrize("in_thread", [True, False], ids=["another thread", "this thread"])
-def test_a_copy_of_its_context_does_not_end_a_request(
-    app: flask.Flask, service: userlock.LockService, in_thread: bool
-) -> None:
-    @app.get("/copies")
-    def copies() -> dict[str, object]:
-        with userlock.global_lock("ann") as lock:
-            scope, context = userlock.current_scope(), get_context()
-            work = flask.copy_current_request_context(lambda: flask.request.path)
-            if in_thread:
-                with ThreadPoolExecutor(1) as pool:
-                    done = pool.submit(work).result()
-            else:
-                done = work()
-            return {
-                "done": done,
-                "held": lock.held and service.holder("ann") is not None,
-                "scope": userlock.current_scope() is scope,
-                "context": get_context() is context,
-            }
-
-    answer = app.test_client().get("/copies").get_json()
-    assert answer == {"done": "/copies", "held": True, "scope": True, "context": True}
-    assert (userlock.current_scope(), get_context(False)) == (None, None)
-    assert service.holder("ann") is None
-
-
-class TestRequestsWithinRequests:
-    @pytest.fixture
-    def nested(self, app: flask.Flask) -> FlaskClient:
-        @app.get("/inner")
-        def inner() -> str:
-            assert userlock.current_scope() is not None
-            return "inner"
-
-        @app.get("/outer")
-        def outer() -> dict[str, object]:
-            scope = userlock.current_scope()
-            with userlock.global_lock("ann") as lock:
-                inside = app.test_client().get("/inner")
-                return {
-                    "inner": inside.status_code,
-                    "same scope": userlock.current_scope() is scope,
-                    "held": lock.held,
-                    "readable": Account.get_by_id("ann") is None,
-                }
-
-        return app.test_client()
-
-    def test_an_inner_request_leaves_the_outer_ones_lock_alone(
-        self, nested: FlaskClient, service: userlock.LockService
-    ) -> None:
-        assert nested.get("/outer").get_json() == {
-            "inner": 200,
-            "same scope": True,
-            "held": True,
-            "readable": True,
-        }
-        assert service.holder("ann") is None
-        assert userlock.current_scope() is None
 
 
 def test_an_address_is_no_service() -> None:

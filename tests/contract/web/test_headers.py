@@ -72,26 +72,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
     return app
 
 
-@pytest.mark.parametrize("header", BATCH_HEADERS)
-def test_with_one_nothing_is_let_pass_that_was_not(
-    app: flask.Flask, service: userlock.LockService, header: str
-) -> None:
-    client = app.test_client()
-    sent = {header: "true"}
-    assert client.post("/locked", headers=sent).status_code == 200
-    lease = service.acquire("ann")
-    assert client.post("/locked", headers=sent).status_code == 503
-    service.release(lease)
-    assert client.post("/unlocked", headers=sent).status_code == 500
-    assert client.get("/userlock/", headers=sent).status_code == 403
-
-
-def test_a_header_of_the_apps_own_that_is_trusted_makes_it_wait_as_well() -> None:
-    request_scope = RequestScope(trusted_headers=["X-Points-Nightly"])
-    found, _ = request_scope.priority_of("/report", Headers({"x-points-nightly": "1"}).__contains__)
-    assert found is Priority.BATCH
-
-
 def test_one_string_of_headers_is_refused() -> None:
     with pytest.raises(TypeError, match="trusted_headers must be a list of names"):
         RequestScope(trusted_headers="X-CloudTasks-QueueName")

@@ -6,7 +6,6 @@ import datetime
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
@@ -17,9 +16,6 @@ from tests.documents import ROOT
 from tools import dist, release, structure, timelines
 from tools.load.memory import LEAK_BYTES, Sample, leak_bytes
 from tools.traffic.__main__ import main as traffic
-from tools.traffic.lock import SimulatedLock
-from tools.traffic.profile import Profile
-from tools.traffic.users import Arrival
 
 # --- make release -------------------------------------------------------------------------------
 
@@ -64,34 +60,6 @@ def test_a_release(repository: Path, tmp_path: Path) -> None:
     head = release.git(repository, "rev-parse", "HEAD")
     assert release.git(repository, "rev-list", "-1", "v0.2.0") == head
     assert release.git(repository, "status", "--porcelain") == ""
-
-
-def edit(name: str, text: str) -> Callable[[Path], None]:
-    def spoil(root: Path) -> None:
-        (root / name).write_text(text)
-        commit(root)
-
-    return spoil
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda root: (root / "notes.txt").write_text("a draft"), "not committed"),
-        (lambda root: release.git(root, "tag", "v0.2.0"), "version 0.2.0 exists"),
-        (edit("CHANGELOG.md", CHANGELOG.replace("- A change.", "Nothing yet.")), "is empty"),
-        (edit(release.URL_FILES[1], "https://github.com/OWNER/userlock"), "placeholder OWNER"),
-    ],
-    ids=["dirty", "tagged", "unchanged", "without-owner"],
-)
-def test_a_release_that_is_refused(
-    repository: Path, tmp_path: Path, spoil: Callable[[Path], object], says: str
-) -> None:
-    spoil(repository)
-    before = release.git(repository, "rev-parse", "HEAD")
-    with pytest.raises(release.Refused, match=says):
-        release.release(repository, "0.2.0", DAY, tmp_path / "dist")
-    assert release.git(repository, "rev-parse", "HEAD") == before
 
 
 def test_this_repository_has_what_a_release_changes() -> None:
@@ -143,20 +111,6 @@ def test_a_leak_is_measured(each: int) -> None:
         for answers in range(0, 2000, 20)
     ]
     assert leak_bytes(samples) == pytest.approx(each, abs=LEAK_BYTES / 4)
-
-
-def test_a_simulated_lock_serves_all_and_one_at_a_time() -> None:
-    random = Random(7)
-    arrivals = sorted(
-        Arrival(random.uniform(0, 60), random.expovariate(20), random.randint(1, 3), batch=batch)
-        for batch in (True, False)
-        for _ in range(300)
-    )
-    lock = SimulatedLock(Profile(), Random(1))
-    served = lock.serve(arrivals)
-    assert len(served) == len(arrivals)
-    assert all(each.granted for each in served)
-    assert lock.record_seconds >= sum(each.seconds for each in arrivals)
 
 
 def test_a_simulated_day(capsys: pytest.CaptureFixture[str]) -> None:
