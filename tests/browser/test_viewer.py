@@ -122,32 +122,3 @@ def test_an_entity_is_edited_and_deleted_without_scripts(plain: Page) -> None:
     plain.get_by_role("button", name="Delete").click()
     expect(plain.get_by_role("status")).to_have_text("Deleted.")
     assert client.get(client.key("Order", 7)) is None
-
-
-def test_a_stuck_transaction_is_rolled_back_without_scripts(
-    plain: Page, emulator: userlock_emulator.Emulator
-) -> None:
-    client = datastore.Client()
-    stuck(client)
-    writer = Started(lambda: client.put(datastore.Entity(client.key("Order", 1))))
-    wait_until(lambda: emulator.waiting)
-    plain.goto("transactions")
-    plain.get_by_role("button", name="Roll back").click()
-    expect(plain.get_by_role("status")).to_contain_text("Rolled back")
-    writer.result()
-
-
-def test_a_query_by_form_is_paged_without_scripts(plain: Page) -> None:
-    plain.goto("query")
-    plain.get_by_text("Query by form").click()
-    plain.get_by_label("Kind").fill("Order")
-    filter_ = plain.get_by_role("group", name="Filter 1")
-    filter_.get_by_label("Property").fill("total")
-    filter_.get_by_label("Operator").select_option("<")
-    filter_.get_by_label("Type").select_option("integer")
-    filter_.get_by_label("Value").fill("55")
-    plain.get_by_role("button", name="Run this form").click()
-    expect(plain.get_by_text("(total ASC, __name__ ASC)")).to_be_visible()
-    expect(plain.get_by_role("row")).to_have_count(51)
-    plain.get_by_role("link", name="Next page").click()
-    expect(plain.get_by_role("row")).to_have_count(6)

@@ -395,28 +395,6 @@ def elsewhere(client: ndb.Client, action: Any) -> threading.Thread:
     return thread
 
 
-def test_a_transaction_of_step_1_within_a_request_of_step_3(context: ndb.Client) -> None:
-    """It lands first, and the request is refused: nothing is lost."""
-    with userlock.global_lock("ann"):
-        learner = MovedLearner.get_by_id("ann", use_cache=False)
-        elsewhere(context, old_process).join()
-        learner.points += 5
-        with pytest.raises(userlock.StaleWriteError):
-            learner.put()
-    assert points() == 5
-
-
-def test_without_fencing_it_would_be_lost(context: ndb.Client) -> None:
-    """The control of the test above."""
-    userlock.configure(fencing=False)
-    with userlock.scope(), userlock.global_lock("ann"):
-        learner = MovedLearner.get_by_id("ann", use_cache=False)
-        elsewhere(context, old_process).join()
-        learner.points += 5
-        learner.put()
-    assert points() == 5, "two were accepted"
-
-
 def test_a_request_of_step_3_within_a_transaction_of_step_1(
     context: ndb.Client, datastore: userlock_emulator.Emulator
 ) -> None:
