@@ -126,6 +126,12 @@ class Stored(NamedTuple):
     seconds_left: float | None = None
 
 
+def numbered(stored: Stored) -> tuple[Stored, int]:
+    """Return a record with its version as a fence."""
+    assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
+    return stored, stored.version
+
+
 class WakeUps(abc.ABC):
     """Wakes the waiters of this process when the store tells of a release. Thread-safe.
 
@@ -289,10 +295,7 @@ class LeaseStore(abc.ABC):
         for stores whose versions are integers that grow, and never come back.
         """
         stored = self.append(lock_id, line)
-        if stored is None:
-            return None
-        assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
-        return stored, stored.version
+        return None if stored is None else numbered(stored)
 
     # --- the verbs as coroutines ------------------------------------------------------------
 
