@@ -12,13 +12,19 @@ a URL than `shown_url` gives: errors of urllib and of clients quote their input.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from userlock.words import meant
 
 _T = TypeVar("_T")
+
+#: A pattern of an option's values, and words for it.
+Form = tuple[str, str]
+YES_NO: Form = ("yes|no", "yes or no")
+SECONDS: Form = (r"(?=.*[1-9])[0-9]{1,5}(\.[0-9]{1,9})?", "a number of seconds above 0")
 
 #: The schemes of the stores.
 SCHEMES = (
@@ -114,11 +120,15 @@ def unknown_scheme(url: str) -> AddressError:
 
 
 def options_of(
-    parts: SplitResult, *, without_default: Collection[str] = (), **defaults: str
+    parts: SplitResult,
+    *,
+    forms: Mapping[str, Form] = MappingProxyType({}),
+    without_default: Collection[str] = (),
+    **defaults: str,
 ) -> dict[str, str]:
     """Return the options of a store's URL, by name; those that are not named by their defaults.
 
-    An `AddressError`: an option is unknown or named twice. Passed over silently,
+    An `AddressError`: an option is unknown, named twice, or not of its form. Passed over silently,
     the locks would be elsewhere than meant.
     """
     named = parse_qsl(parts.query, keep_blank_values=True)
@@ -133,6 +143,9 @@ def options_of(
             f"unknown option {', '.join(unknown) or '…'}{f' ({near})' if near else ''}; "
             f"there are: {', '.join(known)}"
         )
+    for name, (pattern, words) in forms.items():
+        if name in options and not re.fullmatch(pattern, options[name]):
+            raise AddressError(f"{name} must be {words}")
     return defaults | options
 
 

@@ -70,6 +70,7 @@ https://cloud.google.com/datastore/docs/ttl):
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import SplitResult
@@ -88,11 +89,12 @@ from userlock.stores.datastore.rpc import (
     Channel,
     ConnectionBroken,
 )
-from userlock.stores.datastore.url import parse
-from userlock.stores.urls import open_url
+from userlock.stores.urls import SECONDS, AddressError, open_url, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
 
+#: The longest time-out that a URL may name.
+_MOST_SECONDS = 60
 #: How many rows a query reads at once.
 _BATCH = 300
 
@@ -145,19 +147,33 @@ class DatastoreStore(WaitingStore):
     def from_url(cls, url: str) -> DatastoreStore:
         """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
-        Other parts come from the environment, as `ndb.Client` finds them, when
-        a lock is first used. A malformed URL is a `ValueError`.
+        `timeout=S`: for one RPC, in seconds. Other parts come from the environment, as
+        `ndb.Client` finds them, when a lock is first used. A malformed URL is a `ValueError`.
         """
         return open_url(url, cls._of_parts)
 
     @classmethod
     def _of_parts(cls, parts: SplitResult) -> DatastoreStore:
-        project, database, namespace, prefix, kind, timeout = parse(parts)
-
-        def client() -> Any:
-            return ndb.Client(project=project, database=database, namespace=namespace)
-
-        return cls(client_factory=client, prefix=prefix, kind=kind, timeout=timeout)
+        options = options_of(
+            parts,
+            forms={"timeout": SECONDS},
+            database="",
+            namespace="",
+            prefix="userlock",
+            kind=DEFAULT_KIND,
+            timeout=f"{TIMEOUT}",
+        )
+        if parts.path or "@" in parts.netloc:
+            raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
+        timeout = float(options["timeout"])
+        if timeout > _MOST_SECONDS:
+            raise AddressError(f"timeout must be at most {_MOST_SECONDS} seconds")
+        # None: as the environment says, or the default one.
+        place = {name: options[name] or None for name in ("database", "namespace")}
+        client = functools.partial(ndb.Client, project=parts.netloc or None, **place)
+        return cls(
+            client_factory=client, prefix=options["prefix"], kind=options["kind"], timeout=timeout
+        )
 
     # --- the verbs --------------------------------------------------------------------------
 

@@ -74,9 +74,6 @@ def open_url(url: str) -> LeaseStore:
 
 
 def _of_parts(parts: SplitResult) -> LeaseStore:
-    addresses, prefix, via_proxy, protocol, tls = parse(parts)
-    servers = [
-        MemcacheStore(address, prefix=prefix, via_proxy=via_proxy, protocol=protocol, tls=tls)
-        for address in addresses
-    ]
+    addresses, options = parse(parts)
+    servers = [MemcacheStore(address, **options) for address in addresses]
     return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

@@ -24,7 +24,7 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -340,8 +340,8 @@ class ClusterStore(RedisStore):
         self.key = functools.lru_cache(_MOST_KEPT)(self.key)  # type: ignore[method-assign]
 
     @classmethod
-    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
-        return cls(client, named.addresses, **options)
+    def _named(cls, named: Named, client: redis.Redis) -> RedisStore:
+        return cls(client, named.addresses, **named.options)
 
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = ClusterConnections(

@@ -35,7 +35,7 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -272,16 +272,15 @@ class RedisStore(WaitingStore):
         named = parse(parts)
         provider = provider_of(named.credentials) if named.credentials else None
         client = redis.Redis.from_url(named.client_url, credential_provider=provider)
-        names = ("prefix", "connect_timeout", "timeout", "wakes", "wait_replicas")
-        return cls._named(named, client, {name: getattr(named, name) for name in names})
+        return cls._named(named, client)
 
     @classmethod
-    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
+    def _named(cls, named: Named, client: redis.Redis) -> RedisStore:
         if named.kind == "cluster":
             raise AddressError("a cluster is a ClusterStore")
         if named.kind == "sentinel":
             client = client_of_sentinels(client, named)
-        return cls(client, **options)
+        return cls(client, **named.options)
 
     # --- the verbs --------------------------------------------------------------------------
 
