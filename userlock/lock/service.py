@@ -17,6 +17,7 @@ from random import Random, SystemRandom
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
+from userlock.events import Unavailable as Failed
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
     RELEASED_TO_QUEUE,
@@ -256,7 +257,7 @@ class LockService:
         if self.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 self.client.release_later(lease)
-            attempt.unavailable(trouble.reason)
+            attempt.failed(Failed, trouble.reason)
             raise trouble.for_callers(lock_id) from None
         self.listeners.emit(Degraded(lock_id, trouble.reason))
         return lease
@@ -370,14 +371,11 @@ class LockService:
             case Lost() as lost if not lease.degraded:
                 self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
             case Unavailable():
-                self._released(lease, held_seconds, "left (not confirmed)")
+                self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case _ if self.listeners.watched():
                 # A degraded one was never confirmed, so nothing was lost.
                 outcome = "released (degraded)" if lease.degraded else "released"
-                self._released(lease, held_seconds, outcome)
-
-    def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
-        self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
+                self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
     async def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without an event, now or when the store answers again."""

@@ -23,7 +23,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from userlock.errors import LockServiceUnavailable
-from userlock.waits import Bell
+from userlock.waits import Bell, run
 from userlock.words import legible
 
 #: For how long a record stays after its time to live is over, where the store can tell the
@@ -173,7 +173,7 @@ class WakeUps(abc.ABC):
 
     def wait(self, bell: Bell, seconds: float) -> None:
         """Block the thread until the bell rings, or for that long."""
-        bell.block(seconds)
+        run(self.await_, bell, seconds)
 
     def await_(self, bell: Bell, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait in a task until the bell rings, or for that long."""

@@ -11,15 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, EventLoopBlocked, LockTimeout, TooManyWaiting
-from userlock.events import (
-    Acquired,
-    Contended,
-    Deadlock,
-    Listeners,
-    Rejected,
-    TimedOut,
-    Unavailable,
-)
+from userlock.events import Acquired, Contended, Deadlock, Event, Listeners, Rejected, TimedOut
 from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
@@ -27,7 +19,7 @@ from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
 from userlock.lock.record import Record, aged
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.lock.store_client import StoreClient
@@ -172,13 +164,18 @@ class Attempt:
         claim = self.claim
         self.listeners.emit(Contended(claim.lock_id, claim.priority.value, self.blocked_by))
 
+    def failed(self, event: Callable[..., Event], *more: object) -> float:
+        """Report the end without a lease, as an event of a kind; return the time since the call."""
+        blocked_by = self.blocked_by if self.holder is None else self.holder.describe()
+        elapsed = self.elapsed
+        claim = self.claim
+        self.listeners.emit(event(claim.lock_id, claim.priority.value, elapsed, blocked_by, *more))
+        return elapsed
+
     def timed_out(self) -> LockTimeout:
         """Report the time-out; return the error."""
-        event = TimedOut(*self._facts())
-        self.listeners.emit(event)
-        return LockTimeout(
-            lock_id=self.claim.lock_id, waited_seconds=event.waited_seconds, holder=self.holder
-        )
+        waited = self.failed(TimedOut)
+        return LockTimeout(lock_id=self.claim.lock_id, waited_seconds=waited, holder=self.holder)
 
     def rejected(self, rejection: Rejection, typical_seconds: float) -> TooManyWaiting:
         """Report that there were too many waiters; return the error.
@@ -189,29 +186,15 @@ class Attempt:
         """
         self.holder = rejection.holder
         self.blocked_by = "a holder that is not known"
-        event = Rejected(*self._facts(), rejection.waiting, rejection.times)
-        self.listeners.emit(event)
+        waited = self.failed(Rejected, rejection.waiting, rejection.times)
         turns = rejection.waiting + 1  # the holder's, and theirs
         return TooManyWaiting(
             lock_id=self.claim.lock_id,
             waiting=rejection.waiting,
-            waited_seconds=event.waited_seconds,
+            waited_seconds=waited,
             holder=self.holder,
             retry_after=min(max(math.ceil(typical_seconds * turns), 1), _MOST_RETRY_SECONDS),
         )
-
-    def deadlocked(self, error: DeadlockDetected) -> None:
-        """Report the deadlock."""
-        cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
-        self.listeners.emit(Deadlock(*self._facts(), cycle))
-
-    def unavailable(self, reason: str) -> None:
-        """Report that there is no lease, because the store did not answer."""
-        self.listeners.emit(Unavailable(*self._facts(), reason))
-
-    def _facts(self) -> tuple[str, str, float, str]:
-        blocked_by = self.blocked_by if self.holder is None else self.holder.describe()
-        return self.claim.lock_id, self.claim.priority.value, self.elapsed, blocked_by
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +326,8 @@ class _Wait:
             raise
         except DeadlockDetected as error:
             await self._leave()
-            self._attempt.deadlocked(error)
+            cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
+            self._attempt.failed(Deadlock, cycle)
             raise
         await self._give_up()
         return None
@@ -600,10 +584,10 @@ class _Wait:
         if record is None:
             return polling.most_seconds
         typical = self._parts.hold_times.typical(record.holder.priority)
-        look = Look(turn.position, typical, self._held(record, typical, now))
+        held = self._held(record, typical, now)
         assert self._bell is not None
         woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
-        seconds = delay(look, polling, woken=woken)
+        seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
         crowds = len(self._parts.local.crowds)

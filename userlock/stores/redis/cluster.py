@@ -458,9 +458,6 @@ class ClusterWakeUps(WakeUps):
         if waiter is not None and waiter.on is not None:
             waiter.on.end(token)
 
-    def wait(self, bell: Bell, seconds: float) -> None:
-        run(self.await_, bell, seconds)
-
     async def await_(self, bell: Bell, seconds: float) -> None:
         waiter = self._waiters.get(bell)
         if waiter is not None and await self._follow(waiter, bell):

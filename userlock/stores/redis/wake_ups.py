@@ -38,7 +38,7 @@ from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis.connections import TROUBLE, Connection
 from userlock.stores.stream import readable
-from userlock.waits import Bell, run
+from userlock.waits import Bell
 
 #: Pause before the next subscription after one that failed, in seconds.
 _RETRY_SECONDS = 1.0
@@ -210,9 +210,6 @@ class RedisWakeUps(WakeUps):
                 next(iter(self._bells.values())).stir()  # it may listen now
 
     # --- listening --------------------------------------------------------------------------
-
-    def wait(self, bell: Bell, seconds: float) -> None:
-        run(self.await_, bell, seconds)
 
     async def await_(self, bell: Bell, seconds: float) -> None:
         await self._until(lambda: bell.rung, bell, seconds)
