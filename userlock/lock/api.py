@@ -385,16 +385,29 @@ class global_locks(_Block):  # noqa: N801 (as above)
         return _Ends()
 
     async def _entered(self, ends: _Ends) -> tuple[HeldLock, ...]:
-        with _Wait(self.wait_timeout, self.priority) as wait:
-            locks = []
-            for lock_id in self.lock_ids:
-                end = End()
-                end.reference, end.owner = Alive(ends.reference()), ends.owner
-                ends.append(end)
-                one = self._one(lock_id, wait_timeout=wait.left)
-                locks.append(await one._entered(end))
-                ends.scope = end.scope
-            return tuple(locks)
+        scope = current_scope() or LockScope(default_service(), defaults.settings)
+        now = scope.service.clock.now
+        began, wait_timeout = now(), self.wait_timeout
+        if wait_timeout is None:
+            wait_timeout = scope.defaults_of(self.priority or scope.priority).wait_timeout
+        locks = []
+        for lock_id in self.lock_ids:
+            end = End()
+            end.reference, end.owner = Alive(ends.reference()), ends.owner
+            ends.append(end)
+            left = max(0.0, began + wait_timeout - now())
+            try:
+                locks.append(await self._one(lock_id, wait_timeout=left)._entered(end))
+            except TooManyWaiting:
+                raise
+            except LockTimeout as error:
+                waited = now() - began  # for this lock and those before it
+                whole = LockTimeout(lock_id=lock_id, waited_seconds=waited, holder=error.holder)
+                for note in getattr(error, "__notes__", ()):
+                    whole.add_note(note)
+                raise whole from None
+            ends.scope = end.scope
+        return tuple(locks)
 
 
 class _Ends:
@@ -451,72 +464,6 @@ def _in_order(
     return list(found)
 
 
-class _Wait:
-    """One wait for several locks; in a `with`, a time-out names the whole of it.
-
-    Args:
-        wait_timeout: longest wait for all of them together, in seconds; None: as for one.
-        priority: of the locks; None: the scope's.
-    """
-
-    def __init__(self, wait_timeout: float | None, priority: Priority | None) -> None:
-        scope = current_scope()
-        service = default_service() if scope is None else scope.service
-        if wait_timeout is None:
-            if scope is None:
-                wait_timeout = service.policy.of(priority or Priority.INTERACTIVE).wait_timeout
-            else:
-                wait_timeout = scope.wait_timeout_of(priority)
-        self._clock = service.clock
-        self._began = self._clock.now()
-        self._ends = self._began + wait_timeout
-
-    @property
-    def left(self) -> float:
-        """Return the rest of the wait, in seconds."""
-        return max(0.0, self._ends - self._clock.now())
-
-    def __enter__(self) -> _Wait:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(error, LockTimeout) and not isinstance(error, TooManyWaiting):
-            waited_seconds = self._clock.now() - self._began  # for this lock and those before it
-            whole = LockTimeout(
-                lock_id=error.lock_id, waited_seconds=waited_seconds, holder=error.holder
-            )
-            for note in getattr(error, "__notes__", ()):
-                whole.add_note(note)
-            raise whole from None
-
-
-class _AcquiredLock:
-    """The result of `acquire_lock`: for a `with`, or for `release_lock` later."""
-
-    def __init__(self, tenure: HeldLock) -> None:
-        self.tenure = tenure
-
-    def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
-        """Extend the lease as `HeldLock.extend` does."""
-        self.tenure.extend(seconds, by=by)
-
-    def __enter__(self) -> HeldLock:
-        return self.tenure
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.tenure._scope.leave(self.tenure, failing=error is not None)
-
-
 def acquire_lock(
     lock_id: str | int,
     *,
@@ -525,12 +472,11 @@ def acquire_lock(
     priority: Priority | PriorityName | None = None,
     heartbeat: bool | None = None,
     max_waiting: int | None = None,
-) -> _AcquiredLock:
+) -> HeldLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`; it has `extend(seconds)`, and `tenure`, the `HeldLock`.
-    Arguments and errors as in `global_lock`.
+    a `with`. Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock at its end, or it has ended.
@@ -543,7 +489,7 @@ def acquire_lock(
             "`with userlock.scope():`. Web integrations open one for each request; those of Flask "
             "and Django end it, and ndb's context, before a streamed response runs"
         )
-    tenure = scope.acquire(
+    return scope.acquire(
         lock_id,
         wait_timeout=wait_timeout,
         lock_timeout=lock_timeout,
@@ -551,7 +497,6 @@ def acquire_lock(
         heartbeat=heartbeat,
         max_waiting=max_waiting,
     )
-    return _AcquiredLock(tenure)
 
 
 def release_lock(lock_id: str | int) -> None:

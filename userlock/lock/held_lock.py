@@ -49,6 +49,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
+from types import TracebackType
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
@@ -109,7 +110,7 @@ class _Scope(Protocol):
 class HeldLock:
     """One uninterrupted holding of one lock by one scope.
 
-    The value of `with global_lock(…) as lock`.
+    The value of `with global_lock(…) as lock`, and of `acquire_lock`: a `with` leaves that once.
 
     Attributes:
         lock_id: the lock.
@@ -186,6 +187,17 @@ class HeldLock:
         if not tenure.held or not tenure._entered:
             raise LockNotHeld(f"lock {quoted(self.lock_id)} is not held", lock_id=self.lock_id)
         self._scope.leave(tenure)
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._scope.leave(self, failing=error is not None)
 
     # --- extension --------------------------------------------------------------------------
 

@@ -212,15 +212,8 @@ class LockScope:
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
-        Another thread or task that shares the scope waits for it like any other caller.
-
-        Args:
-            lock_id: the lock.
-            wait_timeout: as in `global_lock`.
-            lock_timeout: as there.
-            priority: as there.
-            heartbeat: as there.
-            max_waiting: as there.
+        Another thread or task that shares the scope waits for it like any other caller. Arguments
+        as in `global_lock`.
 
         Raises:
             NoScope: the scope has ended, before or during the wait.
@@ -246,15 +239,9 @@ class LockScope:
         end: End | None = None,
         former: HeldLock | None = None,
     ) -> HeldLock:
-        """Take the lock as `acquire` does.
+        """Take the lock as `acquire` does; its id is checked already.
 
         Args:
-            lock_id: the lock, checked.
-            wait_timeout: as there.
-            lock_timeout: as there.
-            priority: as there.
-            heartbeat: as there.
-            max_waiting: as there.
             end: of the block that takes it. A block in another thread may go on after the scope
                 has ended.
             former: the tenure that was yielded, and is taken back.
@@ -335,10 +322,6 @@ class LockScope:
         if self.implicit and end.reference not in self.ends:
             self.ends.append(end.reference)
 
-    def wait_timeout_of(self, priority: Priority | None) -> float:
-        """Return the default of `wait_timeout`, in seconds. Of the scope's priority for None."""
-        return self.defaults_of(self.priority if priority is None else priority).wait_timeout
-
     def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
         """Raise an error if nothing would release the lock.
 
@@ -377,12 +360,8 @@ class LockScope:
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
         """Return the defaults of a lock of that priority in this scope; see `batch_work`."""
-        return self.service.policy.of(Priority.INTERACTIVE if self._forgeable else priority)
-
-    @property
-    def _forgeable(self) -> bool:
-        """Return whether the priority comes from a header that anybody can send."""
-        return self.priority is Priority.BATCH and not self.batch_work
+        forgeable = self.priority is Priority.BATCH and not self.batch_work
+        return self.service.policy.of(Priority.INTERACTIVE if forgeable else priority)
 
     # --- leaving ----------------------------------------------------------------------------
 
