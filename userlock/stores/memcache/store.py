@@ -37,6 +37,7 @@ from typing import Any
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored
+from userlock.stores.keys import KeySpace
 from userlock.stores.memcache.connections import (
     ClientFactory,
     Connection,
@@ -45,7 +46,6 @@ from userlock.stores.memcache.connections import (
     plain_client,
 )
 from userlock.stores.memcache.dialects import Change, Item
-from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused

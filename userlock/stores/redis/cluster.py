@@ -36,7 +36,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainErr
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
-from userlock.stores.prefix import check_prefix
+from userlock.stores.keys import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.store import (
     FENCE_BODY,
@@ -358,7 +358,7 @@ class ClusterStore(RedisStore):
     def key(self, lock_id: str) -> bytes:
         key = super().key(lock_id)
         if b"{" in key or b"}" in key:  # Redis would take a part of the key for the slot
-            return self._hashed(lock_id.encode("utf-8", "surrogatepass"))
+            return self._hashed(lock_id)
         return key
 
     def channel(self, lock_id: str) -> bytes:

@@ -48,8 +48,8 @@ from userlock.lock.store import (
     Stored,
     WakeUps,
 )
+from userlock.stores.keys import check_prefix, hashed
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections, TooFewReplicas
 from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.sentinel import client_of_sentinels
@@ -350,11 +350,11 @@ class RedisStore(WaitingStore):
         # Lone surrogates have bytes of their own in this way.
         name = lock_id.encode("utf-8", "surrogatepass")
         if len(name) > MOST_ID_BYTES:
-            return self._hashed(name)
+            return self._hashed(lock_id)
         return self.space + b"=" + name
 
-    def _hashed(self, name: bytes) -> bytes:
-        return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
+    def _hashed(self, lock_id: str) -> bytes:
+        return self.space + b"#" + hashed(lock_id).encode()
 
     async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.
