@@ -221,7 +221,8 @@ class LockService:
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
         most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
         claim = new_claim(lock_id, priority, self.clock.wall(), ttl, request)
-        return Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
+        clock = self.clock
+        return Attempt(claim, wait, clock, self.listeners, self.admission, most, clock.now())
 
     async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
         """Return a lease as `acquire` does. After any other error than its own, none is left."""
@@ -314,14 +315,14 @@ class LockService:
         """
         claim = attempt.claim
         lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
-        wait = max(0.0, attempt.left)
         there = Attempt(
             claim.afresh(),
-            wait,
+            max(0.0, attempt.left),
             fallback.clock,
             attempt.listeners,
             attempt.admission,
             attempt.max_waiting,
+            fallback.clock.now(),
         )
         try:
             other = await fallback._lease_for(there, ())

@@ -38,18 +38,18 @@ _R = TypeVar("_R")
 _MOST_RETRY_SECONDS = 60
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Attempt:
     """The facts of one call of `acquire`, and its events.
 
-    Args:
+    Attributes:
         claim: the claim.
         wait_seconds: the longest wait.
         clock: the caller's clock.
         listeners: called with the events.
         admission: the waiters of this process; those in a fallback store are among them.
         max_waiting: the most waiters of the lock in this process; None for no limit.
-
-    Attributes:
+        started: the time of the call.
         attempts: the number of requests to the store.
         blocked_by: the first holder met, described; empty if the lock was free.
         holder: the last holder met.
@@ -59,46 +59,20 @@ class Attempt:
         settled: whether it has left nothing behind, or is over.
     """
 
-    __slots__ = (
-        "_clock",
-        "admission",
-        "attempts",
-        "blocked_by",
-        "claim",
-        "holder",
-        "joined",
-        "listeners",
-        "max_waiting",
-        "settled",
-        "started",
-        "taken",
-        "unsettled",
-        "wait_seconds",
-    )
-
-    def __init__(
-        self,
-        claim: Claim,
-        wait_seconds: float,
-        clock: Clock,
-        listeners: Listeners,
-        admission: Admission,
-        max_waiting: int | None,
-    ) -> None:
-        self.claim = claim
-        self.wait_seconds = wait_seconds
-        self.listeners = listeners
-        self.admission = admission
-        self.max_waiting = max_waiting
-        self.started = clock.now()
-        self.attempts = 1
-        self.blocked_by = ""
-        self.holder: Holder | None = None
-        self.joined = False
-        self.taken: Lease | None = None
-        self.unsettled = True
-        self.settled = False
-        self._clock = clock
+    claim: Claim
+    wait_seconds: float
+    clock: Clock
+    listeners: Listeners
+    admission: Admission
+    max_waiting: int | None
+    started: float
+    attempts: int = 1
+    blocked_by: str = ""
+    holder: Holder | None = None
+    joined: bool = False
+    taken: Lease | None = None
+    unsettled: bool = True
+    settled: bool = False
 
     @property
     def may_queue_first(self) -> bool:
@@ -110,7 +84,7 @@ class Attempt:
     @property
     def elapsed(self) -> float:
         """Return the time since the call, in seconds."""
-        return self._clock.now() - self.started
+        return self.clock.now() - self.started
 
     @property
     def left(self) -> float:
@@ -140,7 +114,7 @@ class Attempt:
         return Lease(
             lock_id=claim.lock_id,
             token=claim.token,
-            deadline=self._clock.now() + claim.ttl_seconds,
+            deadline=self.clock.now() + claim.ttl_seconds,
             ttl_seconds=claim.ttl_seconds,
             degraded=True,
             unsettled=unsettled,
