@@ -125,8 +125,6 @@ class HeldLock:
     _postponed = False
     #: The thread and task that is leaving it just now, and may enter it again meanwhile.
     _leaving: tuple[int, int] | None = None
-    #: How often it was entered and not left: by blocks, whose ends are in `_ends`, and otherwise.
-    _depth = 1
     #: The tenure of this lock whose lease ended before the lock was taken again inside.
     _beneath: HeldLock | None = None
     _renewal: Renewal | None = None
@@ -151,7 +149,9 @@ class HeldLock:
         self._owner = owner
         #: What participants want to remember about it; dropped with the release.
         self._notes: dict[str, object] = {}
+        #: The ends of the blocks that have entered and not left it, and how often others have.
         self._ends = [] if end is None else [end]
+        self._others = 1 if end is None else 0
         self._since = lease.deadline - lease.ttl_seconds
         #: What is done once, by the thread that removes it here: the release, and the report of the
         #: end. The owner may release the lock while the renewal thread finds it lost.
@@ -363,7 +363,7 @@ class HeldLock:
 
     def _succeeded_by(self, tenure: HeldLock) -> None:
         """Hand the entries over to the tenure in which the lock is taken back."""
-        tenure._depth, tenure._owner, tenure._ends = self._depth, self._owner, self._ends
+        tenure._others, tenure._owner, tenure._ends = self._others, self._owner, self._ends
         self._successor = tenure
 
     def _not_yielded(self, why: str) -> LockNotHeld:
@@ -374,30 +374,12 @@ class HeldLock:
     @property
     def _entered(self) -> bool:
         """Return whether code is still inside."""
-        if self._ends:
-            self._forget_dead_ends()
-        return self._depth > 0
+        return self._others > 0 or self._blocks > 0
 
     @property
     def _blocks(self) -> int:
-        """Return the number of blocks inside, which leave the lock by themselves."""
-        self._forget_dead_ends()
-        return len(self._ends)
-
-    def _forget_dead_ends(self) -> None:
-        """Leave the lock for blocks that are over and did not leave it: they were interrupted."""
-        for end in tuple(self._ends):
-            if end() is None:
-                self._without(end)
-
-    def _without(self, end: weakref.ref[object]) -> None:
-        """Leave the lock for a block, once."""
-        try:
-            self._ends.remove(end)
-        except ValueError:  # by another thread
-            return
-        if self._depth > 0:
-            self._depth -= 1
+        """Return the number of blocks inside; one that was interrupted where it left is over."""
+        return sum(end() is not None for end in self._ends)
 
     @property
     def _ran_out(self) -> bool:
@@ -408,17 +390,23 @@ class HeldLock:
         """Return whether somebody holds the lock and will leave it: then it may be renewed."""
         if self._postponed or self._leaving:
             return True
-        return self._entered and (bool(self._ends) or not self._scope.is_over)
+        return self._blocks > 0 or (self._others > 0 and not self._scope.is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.
 
         Leaving counts for a yielded lock, too: it is not taken back then.
         """
-        if self._depth == 0 and not entirely:
-            return False
-        self._depth = 0 if entirely else self._depth - 1
-        return self._depth == 0 and not self._released
+        if entirely:
+            self._others, self._ends = 0, []
+        elif self._others:
+            self._others -= 1
+        else:
+            alive = [end for end in self._ends if end() is not None]
+            if not alive:
+                return False
+            self._ends.remove(alive[-1])
+        return not (self._entered or self._released)
 
     def _ends_with_scope(self, me: tuple[int, int]) -> bool:
         """Return whether the end of the scope releases it, and neither a block nor a transaction.
@@ -428,7 +416,7 @@ class HeldLock:
         """
         if self._owner == me:
             return self._entered or not self._postponed
-        return self._entered and not self._ends
+        return self._others > 0 and not self._blocks
 
     # --- heartbeat --------------------------------------------------------------------------
 

@@ -104,7 +104,8 @@ class End:
             scope.ends.remove(self.reference)
         if self.tenure is not None:
             tenure = self.tenure._latest
-            tenure._without(self.reference)
+            if self.reference in tenure._ends:
+                tenure._ends.remove(self.reference)
             if not (tenure._entered or tenure._postponed):
                 scope.drop(tenure)
 
@@ -315,13 +316,6 @@ class LockScope:
         if former is not None:
             former._succeeded_by(tenure)
 
-    def _note_block(self, end: End, tenure: HeldLock) -> None:
-        """Note that a block has entered. Called with the mutex."""
-        tenure._ends.append(end.reference)
-        end.tenure = tenure
-        if self.implicit and end.reference not in self.ends:
-            self.ends.append(end.reference)
-
     def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
         """Raise an error if nothing would release the lock.
 
@@ -353,9 +347,13 @@ class LockScope:
             if tenure._leaving is None:  # its block was interrupted where it would have left it
                 self.drop(tenure)
             return None
-        tenure._depth += 1
-        if end is not None:
-            self._note_block(end, tenure)
+        if end is None:
+            tenure._others += 1
+        else:
+            tenure._ends.append(end.reference)
+            end.tenure = tenure
+            if self.implicit and end.reference not in self.ends:
+                self.ends.append(end.reference)
         return tenure
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
@@ -398,13 +396,10 @@ class LockScope:
         if end.reference not in tenure._ends:
             return False  # it was left before
         tenure._ends.remove(end.reference)
-        if tenure._depth > 1 and not (tenure._ends or self.implicit) and self._ended:
+        if tenure._others and not (tenure._ends or self.implicit) and self._ended:
             # What acquire_lock entered inside would be released by the scope, which has ended.
-            tenure._depth = 1
-        if tenure._depth == 0:
-            return False
-        tenure._depth -= 1
-        if tenure._depth or tenure._released:
+            tenure._others = 0
+        if tenure._released or tenure._others or (tenure._ends and tenure._entered):
             return False
         tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
         return True
