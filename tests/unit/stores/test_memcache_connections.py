@@ -41,11 +41,12 @@ class Client:
 
 
 def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections:
-    return Connections(
+    pool = Connections(
         ("127.0.0.1", 11211),
-        client_factory=lambda *_: client_factory(),
         **{"connect_timeout": 0.1, "timeout": 10, "via_proxy": True, **options},
     )
+    pool._client = lambda timeout: client_factory()  # type: ignore[method-assign]
+    return pool
 
 
 def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
@@ -69,7 +70,8 @@ def test_a_malformed_reply_is_refused() -> None:
         def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
             self.server.sendall(b"VA what c1\r\n")
 
-    store = MemcacheStore(client_factory=lambda *_: Nonsense(lambda: None))
+    store = MemcacheStore()
+    store.connections = pool_of(lambda: Nonsense(lambda: None))
     with pytest.raises(StoreUnavailable, match="VA what"):
         store.read("ann")
 
@@ -181,7 +183,8 @@ def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
 
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "open", 0)
-    store = MemcacheStore(client_factory=lambda *_: Counted())
+    store = MemcacheStore()
+    store.connections = pool_of(Counted)
     store.connections.give_back(run(store.connections.make, 1))
     assert Counted.open == 1
     store.close()
