@@ -146,14 +146,10 @@ _FENCE = Script(FENCE_BODY)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
 _APPEND_AND_WAKE = f"""
-local size = redis.call('strlen', KEYS[1])
-if size == 0 and redis.call('exists', KEYS[1]) == 0 then return false end
-if size + #ARGV[1] <= {_MOST_BYTES} then size = redis.call('append', KEYS[1], ARGV[1]) end
-if size > {_MOST_BYTES} then
-    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
-    return {{head, redis.call('pttl', KEYS[1]), size}}
-end
-local record, left = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])
+local function append() {_ADD + _GET} end
+local found = append()
+if not found or found[3] then return found end
+local record, left = found[1], found[2]
 local first, text = nil, record .. '\\n'
 local gone, aged = {{}}, {{}}
 for mark, token in text:gmatch('\\n([=%^]) (%S+)') do
@@ -167,10 +163,10 @@ for rank, token in text:gmatch('\\n[+~]([ib]) (%S+)') do
 end
 if first then
     local news = first
-    if size <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
+    if #record <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
     redis.pcall({{publish}}, news)
 end
-return {{record, left}}
+return found
 """
 
 
