@@ -268,23 +268,21 @@ class LockScope:
             priority = self.priority
         elif not isinstance(priority, Priority):
             priority = Priority.of(priority)
+        defaults = service.policy.interactive
+        if priority is Priority.BATCH:
+            defaults = self.defaults_of(priority)
         if heartbeat is None:
-            heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
+            heartbeat = defaults.heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
-        if self.priority is Priority.BATCH and not self.batch_work:  # else the same defaults
-            forgeable = self.defaults_of(priority)
-            wait_timeout = forgeable.wait_timeout if wait_timeout is None else wait_timeout
-            lock_timeout = forgeable.lock_timeout if lock_timeout is None else lock_timeout
-        if max_waiting is None and self.max_waiting is not None:
-            said = self.defaults_of(priority).max_waiting
-            max_waiting = self.max_waiting if said is None else said
+        if max_waiting is None:
+            max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self.held or self.outer is not None)
         attempt = service.attempt(
-            lock_id, wait_timeout, lock_timeout, priority, max_waiting, self.request
+            lock_id, defaults, wait_timeout, lock_timeout, priority, max_waiting, self.request
         )
         if end is not None:
             end.attempt = attempt

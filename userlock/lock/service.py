@@ -41,7 +41,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.lease import Released as StoreReleased
 from userlock.lock.local_waiters import LocalWaiters
-from userlock.lock.policy import LockPolicy, OutagePolicy
+from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
@@ -81,7 +81,6 @@ class LockService:
         client: guarded access to this store.
         admission: the callers of this process that wait, counted.
         local_waiters: the same callers, once they are in the queue.
-        heartbeats: whether some leases are renewed by default.
         requests_only: whether the store can only be used by threads that serve a request.
     """
 
@@ -115,7 +114,6 @@ class LockService:
             own_clock = clock is not SYSTEM_CLOCK
             renewals = RenewalThread(clock, threaded=False) if own_clock else SYSTEM_RENEWALS
         self.renewals = renewals
-        self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         self.requests_only: bool = store.requests_only
         self.protocol = LeaseProtocol(store, clock, self.release_later)
         self.client = StoreClient(
@@ -202,12 +200,17 @@ class LockService:
             TypeError, ValueError: an argument is invalid.
         """
         lock_id, priority = check_lock_id(lock_id), Priority.of(priority)
-        attempt = self.attempt(lock_id, wait_timeout, lock_timeout, priority, max_waiting, request)
+        defaults = self.policy.of(priority)
+        most = defaults.max_waiting if max_waiting is None else max_waiting
+        attempt = self.attempt(
+            lock_id, defaults, wait_timeout, lock_timeout, priority, most, request
+        )
         return run(self.acquired, attempt, holding)
 
     def attempt(
         self,
         lock_id: str,
+        defaults: PriorityPolicy,
         wait_timeout: float | None,
         lock_timeout: float | None,
         priority: Priority,
@@ -215,11 +218,9 @@ class LockService:
         request: str,
     ) -> Attempt:
         """Return the facts of a call of `acquire`; nothing is sent yet."""
-        policy = self.policy
-        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
-        most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
+        most = None if max_waiting is None else check_max_waiting(max_waiting)
         claim = new_claim(lock_id, priority, self.clock.wall(), ttl, request)
         clock = self.clock
         return Attempt(claim, wait, clock, self.listeners, self.admission, most, clock.now())
