@@ -110,7 +110,7 @@ class Pool(abc.ABC, Generic[_C]):
 
     trouble: tuple[type[BaseException], ...]
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, most: int = 32) -> None:
         self.idle: list[_C] = []
         self._most = most
         # A store that is dropped leaves no open sockets behind.

@@ -24,7 +24,7 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,7 +110,6 @@ class ClusterConnections:
         seeds: hosts and ports of nodes, or of an endpoint that names them.
         connect_timeout: in seconds.
         timeout: for an exchange, in seconds.
-        now: the time.
     """
 
     def __init__(
@@ -120,12 +119,10 @@ class ClusterConnections:
         *,
         connect_timeout: float,
         timeout: float,
-        now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
         self._connection_class = pool.connection_class
         self._kwargs = pool.connection_kwargs
         self._options: dict[str, Any] = {"connect_timeout": connect_timeout, "timeout": timeout}
-        self._now = now
         self._numbers = itertools.count(1)
         self._nodes: dict[tuple[str, int], Node] = {}
         self._seeds = [self._node(each) for each in seeds]
@@ -218,7 +215,7 @@ class ClusterConnections:
         Raises:
             StoreUnavailable: no node has told the map yet.
         """
-        now = self._now()
+        now = SYSTEM_CLOCK.now()
         if self._known and now < self._refresh_at:
             return
         self._refresh_at = now + _REFRESH_SECONDS
