@@ -434,7 +434,6 @@ class HeldLock:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
         if self._renewal is None:
             self._renewal = Renewal(self, self._scope.service, heartbeat=heartbeat)
-            self._renewal.begin(self)
         elif heartbeat and not self._renewal.heartbeat:
             self._renewal.heartbeat = True
             self._renewal.extended(self)
@@ -487,11 +486,8 @@ class Renewal:
         self._since = service.clock.now()
         #: The failure of the last renewal, if it failed.
         self._trouble = ""
-
-    def begin(self, tenure: HeldLock) -> None:
-        """Schedule the first renewal or confirmation."""
         due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
-        self._service.renewals.schedule(self, due)
+        service.renewals.schedule(self, due)
 
     def extended(self, tenure: HeldLock) -> None:
         """Schedule the next renewal after an extension by hand. A degraded lease needs none."""

@@ -98,7 +98,9 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
 def _split(url: str, schemes: Collection[str]) -> SplitResult:
     """Return the parts of a URL of the usual form."""
     if not isinstance(url, str):
-        raise AddressError(f"a URL like memcache://127.0.0.1:11211 is a str, not {_kind_of(url)}")
+        raise AddressError(
+            f"a URL like memcache://127.0.0.1:11211 is a str, not {type(url).__name__}"
+        )
     if "#" in url:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
@@ -160,7 +162,3 @@ def _plain_names(query: str) -> list[str]:
     """Return the names of options, without those that may be a part of a value."""
     named = (each.partition("=") for each in query.split("&"))
     return [name for name, equals, _ in named if equals and _NAME.fullmatch(name)][:20]
-
-
-def _kind_of(value: object) -> str:
-    return type(value).__name__
