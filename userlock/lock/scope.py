@@ -193,11 +193,8 @@ class LockScope:
     @property
     def outlived(self) -> bool:
         """Return whether the running thread and task is in a block here, if the scope has ended."""
-        return any(tenure._blocks and tenure._entered for tenure in self._of_running_code())
-
-    def _of_running_code(self) -> Iterator[HeldLock]:
         me = running_code() if self.held else None
-        yield from (tenure for tenure in self.held.values() if tenure._owner == me)
+        return any(tenure._owner == me and tenure._blocks for tenure in self.held.values())
 
     # --- taking -----------------------------------------------------------------------------
 

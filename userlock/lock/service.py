@@ -249,7 +249,10 @@ class LockService:
         For an attempt that was interrupted: a task was cancelled, a signal handler raised.
         """
         if not attempt.settled:
-            lease = attempt.taken or attempt.lease_in_store()
+            lease = attempt.taken
+            if lease is None:  # what the store may have: a lease, or a position in the queue
+                lease = attempt.lease_without_store(unsettled=attempt.unsettled)
+                lease = lease._replace(degraded=False)
             await finish(self.give_back, lease)
             attempt.settled = True
 

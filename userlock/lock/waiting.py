@@ -21,7 +21,7 @@ from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
 from userlock.lock.record import Record, aged
-from userlock.lock.store import Stored, StoreUnavailable, WakeUps
+from userlock.lock.store import Stored, StoreUnavailable
 from userlock.lock.store_client import StoreClient
 from userlock.waits import Bell, blocks_event_loop, finish, pause
 
@@ -121,10 +121,6 @@ class Attempt:
             record=claim.record,
             priority=claim.priority.value,
         )
-
-    def lease_in_store(self) -> Lease:
-        """Return what the store may have for the claim: a lease, or a position in the queue."""
-        return self.lease_without_store(unsettled=self.unsettled)._replace(degraded=False)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -463,18 +459,15 @@ class _Wait:
         reading = self._parts.local.latest(self._claim.lock_id)
         if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
             record = await self._poll()
-            if self._wake_ups is not None and not woken:
-                self._note_missed(self._wake_ups, record)
+            if self._wake_ups is None or woken or record is None or not record.released:
+                return record
+            if record.next_token() == self._claim.token:
+                self._wake_ups.of(self._bell).missed()
             return record
         self._about_to_decide_on(reading.asked_at)
         self._age = self._clock.now() - reading.asked_at
         self._see(reading.record)
         return reading.record
-
-    def _note_missed(self, wake_ups: WakeUps, record: Record | None) -> None:
-        if record is not None and record.released and record.next_token() == self._claim.token:
-            assert self._bell is not None
-            wake_ups.of(self._bell).missed()
 
     async def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""

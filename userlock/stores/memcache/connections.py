@@ -12,6 +12,7 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
+import math
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar, TypeVarTuple
@@ -23,7 +24,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
-from userlock.stores.memcache.server_time import LAST_DATE, ServerTime
+from userlock.stores.memcache.server_time import LAST_DATE, MOST_BEHIND, ServerTime
 from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speaks_meta
 from userlock.stores.pool import Exchange, Place, Pool
 from userlock.stores.stream import Refused, TooLong
@@ -90,7 +91,7 @@ class Connection(Wire):
             date = int(self.began + ahead + ttl_seconds + self.dialect.grace_seconds) + 1
             if date <= LAST_DATE:
                 return date
-        return time.without_date(ttl_seconds + self.dialect.grace_seconds)
+        return math.ceil(ttl_seconds + self.dialect.grace_seconds + MOST_BEHIND)
 
     async def _ask_for_time(self) -> None:
         try:
