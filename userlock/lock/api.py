@@ -464,6 +464,25 @@ def _in_order(
     return list(found)
 
 
+class _AcquiredLock:
+    """The result of `acquire_lock`: for a `with`, or for `release_lock` later."""
+
+    def __init__(self, tenure: HeldLock) -> None:
+        self.tenure = tenure
+        self.extend = tenure.extend
+
+    def __enter__(self) -> HeldLock:
+        return self.tenure
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.tenure._scope.leave(self.tenure, failing=error is not None)
+
+
 def acquire_lock(
     lock_id: str | int,
     *,
@@ -472,11 +491,12 @@ def acquire_lock(
     priority: Priority | PriorityName | None = None,
     heartbeat: bool | None = None,
     max_waiting: int | None = None,
-) -> HeldLock:
+) -> _AcquiredLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
     For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`. Arguments and errors as in `global_lock`.
+    a `with`; it has `extend(seconds)`, and `tenure`, the `HeldLock`.
+    Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock at its end, or it has ended.
@@ -489,7 +509,7 @@ def acquire_lock(
             "`with userlock.scope():`. Web integrations open one for each request; those of Flask "
             "and Django end it, and ndb's context, before a streamed response runs"
         )
-    return scope.acquire(
+    tenure = scope.acquire(
         lock_id,
         wait_timeout=wait_timeout,
         lock_timeout=lock_timeout,
@@ -497,6 +517,7 @@ def acquire_lock(
         heartbeat=heartbeat,
         max_waiting=max_waiting,
     )
+    return _AcquiredLock(tenure)
 
 
 def release_lock(lock_id: str | int) -> None:

@@ -49,7 +49,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
@@ -110,7 +109,7 @@ class _Scope(Protocol):
 class HeldLock:
     """One uninterrupted holding of one lock by one scope.
 
-    The value of `with global_lock(…) as lock`, and of `acquire_lock`: a `with` leaves that once.
+    The value of `with global_lock(…) as lock`.
 
     Attributes:
         lock_id: the lock.
@@ -187,17 +186,6 @@ class HeldLock:
         if not tenure.held or not tenure._entered:
             raise LockNotHeld(f"lock {quoted(self.lock_id)} is not held", lock_id=self.lock_id)
         self._scope.leave(tenure)
-
-    def __enter__(self) -> HeldLock:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._scope.leave(self, failing=error is not None)
 
     # --- extension --------------------------------------------------------------------------
 

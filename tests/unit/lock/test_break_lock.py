@@ -76,7 +76,7 @@ class TestBreaking:
         self, events: list[Event], caplog: pytest.LogCaptureFixture
     ) -> None:
         with userlock.scope(request="POST /slow") as scope:
-            lock = userlock.acquire_lock("ann")
+            lock = userlock.acquire_lock("ann").tenure
             with caplog.at_level(logging.WARNING, "userlock"):
                 broken = userlock.break_lock("ann", by="Jo")
             assert broken is not None

@@ -83,7 +83,7 @@ class TestNoCycle:
 
     def test_a_note_with_an_unknown_token(self, service: LockService, store: MemoryStore) -> None:
         with userlock.scope(service):
-            mine = userlock.acquire_lock("b")._lease
+            mine = userlock.acquire_lock("b").tenure._lease
             foreign = service.acquire("a")
             note = BlockedOn("b", foreign.deadline, "nobody")
             store.append("a", blocked(foreign.token, note))
@@ -179,7 +179,7 @@ class TestNotes:
 
         here.service.acquire("b")
         with userlock.scope(here.service):
-            mine = userlock.acquire_lock("a")
+            mine = userlock.acquire_lock("a").tenure
             here.clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")

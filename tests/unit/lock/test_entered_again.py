@@ -25,7 +25,7 @@ def by_with() -> userlock.HeldLock:
 
 
 def by_acquire_lock() -> userlock.HeldLock:
-    lock = userlock.acquire_lock("ann", wait_timeout=0)
+    lock = userlock.acquire_lock("ann", wait_timeout=0).tenure
     userlock.release_lock("ann")
     return lock
 
@@ -115,21 +115,21 @@ def test_a_lease_that_runs_is_entered_again(enter: Enter, clock: ManualClock) ->
 def test_a_degraded_lease_counts_by_its_deadline(clock: ManualClock, store: MemoryStore) -> None:
     store.go_down()
     with userlock.scope():
-        outer = userlock.acquire_lock("ann", lock_timeout=10)
+        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(9)
-        assert userlock.acquire_lock("ann") is outer
+        assert userlock.acquire_lock("ann").tenure is outer
         clock.advance(2)
         store.come_back()
-        inner = userlock.acquire_lock("ann")
+        inner = userlock.acquire_lock("ann").tenure
         assert (outer.degraded, inner.degraded) == (True, False)
 
 
 def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.LockService) -> None:
     """Neither leave ends the tenure of the other one."""
     with userlock.scope() as scope:
-        outer = userlock.acquire_lock("ann", lock_timeout=10)
+        outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(11)
-        inner = userlock.acquire_lock("ann", lock_timeout=10)
+        inner = userlock.acquire_lock("ann", lock_timeout=10).tenure
         scope.leave(outer)
         assert (outer.held, inner.held) == (False, True)
         assert scope.held["ann"] is inner

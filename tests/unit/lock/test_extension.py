@@ -166,7 +166,7 @@ class TestAcquiredLock:
         lock = userlock.acquire_lock("ann", lock_timeout=10)
         here.clock.advance(4)
         lock.extend(30.5)
-        assert lock.expires_in == 30.5
+        assert lock.tenure.expires_in == 30.5
         assert here.events[-1] == Extended("ann", 30.5)
 
 

@@ -320,7 +320,7 @@ class TestScopes:
 
         def request() -> None:
             with userlock.scope():
-                userlock.acquire_lock("ann")._notes["write"] = 1
+                userlock.acquire_lock("ann").tenure._notes["write"] = 1
                 if failing:
                     raise ZeroDivisionError
 

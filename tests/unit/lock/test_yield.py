@@ -144,7 +144,7 @@ class TestTheNewTenure:
 
     def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
         with userlock.scope():
-            lock = userlock.acquire_lock("ann")
+            lock = userlock.acquire_lock("ann").tenure
             dead_waiter(service, "ann")
             new = lock.yield_to_waiters()
             userlock.release_lock("ann")
@@ -210,7 +210,7 @@ class TestParticipants:
 
     def test_in_a_transaction_nothing_happens(self, here: Here, participant: Writes) -> None:
         with userlock.scope():
-            lock = userlock.acquire_lock("ann")
+            lock = userlock.acquire_lock("ann").tenure
             dead_waiter(here.service, "ann")
             participant.keeps = ["ann"]
             before = here.store.asked.copy()
@@ -333,7 +333,7 @@ class TestReleased:
 class TestSeveralLocks:
     def test_locks_inside_that_come_after_it_go_with_it(self, service: LockService) -> None:
         with userlock.scope() as scope:
-            a, b, c = (userlock.acquire_lock(name) for name in "abc")
+            a, b, c = (userlock.acquire_lock(name).tenure for name in "abc")
             dead_waiter(service, "b")
             new = b.yield_to_waiters()
             assert a.held
@@ -345,7 +345,7 @@ class TestSeveralLocks:
     def test_locks_inside_that_come_before_it_stay(self, service: LockService) -> None:
         """Taking it back is in order then."""
         with userlock.scope() as scope:
-            b, a, c = (userlock.acquire_lock(name) for name in "bac")
+            b, a, c = (userlock.acquire_lock(name).tenure for name in "bac")
             dead_waiter(service, "b")
             b.yield_to_waiters()
             assert a.held
@@ -378,7 +378,7 @@ class TestSeveralLocks:
         keeper = Writes()
         keeper.keeps = ["b"]
         with userlock.scope():
-            a, b = (userlock.acquire_lock(name) for name in "ab")
+            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
             dead_waiter(service, "a")
             monkeypatch.setattr("userlock.lock.scope.participants", [keeper])
             assert a.yield_to_waiters() is a
@@ -387,7 +387,7 @@ class TestSeveralLocks:
     def test_another_thread_may_yield_for_the_one_that_has_it(self, service: LockService) -> None:
         """It enters the lock again afterwards without waiting for itself."""
         with userlock.scope() as scope:
-            a = userlock.acquire_lock("a")
+            a = userlock.acquire_lock("a").tenure
             dead_waiter(service, "a")
             in_a_thread(lambda: a.yield_to_waiters())
             assert not a.held
@@ -396,7 +396,7 @@ class TestSeveralLocks:
 
     def test_all_are_taken_back_or_none(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope() as scope:
-            a, b = (userlock.acquire_lock(name) for name in "ab")
+            a, b = (userlock.acquire_lock(name).tenure for name in "ab")
             dead_waiter(service, "a")
             token = dead_waiter(service, "b")
             clock.after(0.0001, lambda: snatch(service, "b", token))
