@@ -313,6 +313,38 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
         )
 
 
+class _Ends:
+    """The end of a block that holds several locks. It keeps the end of each."""
+
+    reference: weakref.ref[object]
+    owner: tuple[int, int]
+
+    def __init__(self) -> None:
+        self.all: list[End] = []
+        self.scope: LockScope | None = None
+
+    async def left(self, *, failing: bool) -> None:
+        """Leave the locks, the last first, even if one of them fails."""
+        errors: list[Exception] = []
+        for end in reversed(self.all):
+            try:
+                await end.left(failing=failing or bool(errors))
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[-1]
+
+    async def undo(self) -> None:
+        """Leave nothing behind."""
+        for end in reversed(self.all):
+            await end.undo()
+
+    def drop(self) -> None:
+        """Let go of the locks without waiting."""
+        for end in reversed(self.all):
+            end.drop()
+
+
 class global_locks(_Block):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
@@ -381,8 +413,7 @@ class global_locks(_Block):  # noqa: N801 (as above)
         def __enter__(self) -> tuple[HeldLock, ...]: ...
         async def __aenter__(self) -> tuple[HeldLock, ...]: ...
 
-    def _new_end(self) -> _Ends:
-        return _Ends()
+    _new_end = _Ends
 
     async def _entered(self, ends: _Ends) -> tuple[HeldLock, ...]:
         scope = current_scope() or LockScope(default_service(), defaults.settings)
@@ -394,7 +425,7 @@ class global_locks(_Block):  # noqa: N801 (as above)
         for lock_id in self.lock_ids:
             end = End()
             end.reference, end.owner = Alive(ends.reference()), ends.owner
-            ends.append(end)
+            ends.all.append(end)
             left = max(0.0, began + wait_timeout - now())
             try:
                 locks.append(await self._one(lock_id, wait_timeout=left)._entered(end))
@@ -408,42 +439,6 @@ class global_locks(_Block):  # noqa: N801 (as above)
                 raise whole from None
             ends.scope = end.scope
         return tuple(locks)
-
-
-class _Ends:
-    """The end of a block that holds several locks. It keeps the end of each."""
-
-    reference: weakref.ref[object]
-    owner: tuple[int, int]
-
-    def __init__(self) -> None:
-        self._all: list[End] = []
-        self.scope: LockScope | None = None
-
-    def append(self, end: End) -> None:
-        """Add the end of one more lock."""
-        self._all.append(end)
-
-    async def left(self, *, failing: bool) -> None:
-        """Leave the locks, the last first, even if one of them fails."""
-        errors: list[Exception] = []
-        for end in reversed(self._all):
-            try:
-                await end.left(failing=failing or bool(errors))
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[-1]
-
-    async def undo(self) -> None:
-        """Leave nothing behind."""
-        for end in reversed(self._all):
-            await end.undo()
-
-    def drop(self) -> None:
-        """Let go of the locks without waiting."""
-        for end in reversed(self._all):
-            end.drop()
 
 
 def _in_order(

@@ -52,7 +52,7 @@ from functools import partial
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
-from userlock.events import Confirmed, Conflict, Extended
+from userlock.events import Confirmed, Conflict, Extended, LeaseLost
 from userlock.ids import quoted
 from userlock.lock.lease import (
     MAX_LEASE_SECONDS,
@@ -173,7 +173,6 @@ class HeldLock:
 
     @property
     def _held_seconds(self) -> float:
-        """Return the time since the lock was taken."""
         return self._scope.service.clock.now() - self._since
 
     def release(self) -> None:
@@ -433,7 +432,8 @@ class HeldLock:
         if self._released or not self._once.pop("report", False):
             return
         self.lost = how
-        self._scope.service.report_lost(self.lock_id, self._held_seconds, how)
+        lost = LeaseLost(self.lock_id, self._held_seconds, how)
+        self._scope.service.listeners.emit(lost)
 
     def __repr__(self) -> str:
         state = "ran out" if self._ran_out else "held"

@@ -374,7 +374,8 @@ class LockService:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
             case Lost() as lost if not lease.degraded:
-                self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
+                how = describe_loss(lost, lease)
+                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
             case Unavailable():
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case _ if self.listeners.watched():
@@ -394,10 +395,6 @@ class LockService:
             self.fallback.release_later(lease.fallback)
         if lease.unsettled or not lease.degraded:
             self.client.release_later(lease)
-
-    def report_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
-        """Report that a lease is lost."""
-        self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
 
     # --- extend and confirm -----------------------------------------------------------------
 
