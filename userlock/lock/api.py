@@ -7,7 +7,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -33,7 +33,6 @@ from userlock.waits import finish, run, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_T2 = TypeVar("_T2")
 
 
 class _Latest(threading.local):
@@ -184,7 +183,13 @@ class _Block(abc.ABC):
             TypeError: at once, or at the call, for code that would run after the block is left.
         """
         if inspect.iscoroutinefunction(function):
-            return cast(Callable[_P, _R], self._around(function))
+
+            @functools.wraps(function)
+            async def awaited(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+                async with self:
+                    return await function(*args, **kwargs)
+
+            return cast(Callable[_P, _R], awaited)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise _runs_later(type(self).__name__, function)
 
@@ -195,16 +200,6 @@ class _Block(abc.ABC):
                 if _is_still_to_run(result):
                     raise _runs_later(type(self).__name__, function)
                 return result
-
-        return locked
-
-    def _around(
-        self, function: Callable[_P, Coroutine[Any, Any, _T2]]
-    ) -> Callable[_P, Coroutine[Any, Any, _T2]]:
-        @functools.wraps(function)
-        async def locked(*args: _P.args, **kwargs: _P.kwargs) -> _T2:
-            async with self:
-                return await function(*args, **kwargs)
 
         return locked
 

@@ -3,10 +3,10 @@
 A lock that is released and taken again is a new tenure: others may have written
 in between.
 
-Whether code is inside is not only counted. Each block has an `__exit__` of its own,
-which nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
-handler may raise at any line, also at the first one of the code that leaves a
-lock; then the count is wrong, but `__exit__` has gone, and with it the entry:
+Blocks inside are not counted. Each has an `__exit__` of its own, which nothing keeps
+but the `with` statement that runs the block (`scope.End`). A signal handler may raise at
+any line, also at the first one of the code that leaves a lock; then a count would be
+wrong, but `__exit__` has gone, and with it the entry:
 
     with global_lock("ann"):         the statement keeps __exit__
         …

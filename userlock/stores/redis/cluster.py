@@ -11,6 +11,12 @@ kind, so the caller learns of it as with one server, and the breaker of that nod
 alone opens. Before a node that has failed is asked again, another one is asked for
 the map: if a replica was promoted, the next command goes there.
 
+A node of a cluster passes on what concerns its own slots (sharded pub/sub). There
+each waiter has a channel of its own, in the slot of its lock, so the scripts may
+publish on it wherever the slot moves. The waiter that listens subscribes for the
+others. A node that gives a slot away ends the subscription, which rings the bell:
+the waiter polls, learns of the new node, and subscribes there.
+
 From redis-py come the slot of a key, the errors with their addresses, and
 connections. Its `RedisCluster` and `NodesManager` are not used. They block, and
 connect by themselves and to all nodes, with retries and time-outs of their own; they
@@ -37,6 +43,7 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
 from userlock.stores.keys import check_prefix
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.store import (
     FENCE_BODY,
@@ -47,7 +54,7 @@ from userlock.stores.redis.store import (
     wake_script,
 )
 from userlock.stores.redis.url import Named
-from userlock.stores.redis.wake_ups import NodeWakeUps
+from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import Refused, number
 from userlock.waits import Bell, pause, run
 
@@ -75,6 +82,101 @@ _FENCE = Script(
         "redis.call('time'), redis.call('cluster', 'info'):match('cluster_my_epoch:(%d+)'),",
     )
 )
+
+
+class NodeWakeUps(RedisWakeUps):
+    """The wake-ups of this process from one node of a cluster, by sharded pub/sub.
+
+    A channel is what begins it, up to a brace, and the token of one waiter.
+    """
+
+    def _start_again(self) -> None:
+        super()._start_again()
+        #: By token; and those on which the node has said that we are subscribed.
+        self._channels: dict[bytes, bytes] = {}
+        self._subscribed: set[bytes] = set()
+        #: The commands that the one that listens has to send, by channel.
+        self._unsent: dict[bytes, str] = {}
+
+    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> bool:
+        """Ring the bell when the waiter is next, or when its slot has moved to another node.
+
+        Args:
+            channel: begins the name of the waiter's channel.
+            token: the waiter's.
+            bell: the waiter's.
+
+        Returns:
+            Whether the waiter is subscribed.
+        """
+        name = token.encode()
+        self._bells[name], self._channels[name] = bell, channel + name
+        if self._line is None:
+            if self._now() >= self._retry_at:
+                await self._subscribe(channel + name)
+        else:
+            self._unsent[channel + name] = "SSUBSCRIBE"
+            listener = self._line.listener
+            if listener is not None:
+                listener.stir()
+            await self._until(
+                lambda: bell.rung or self._line is None or self.hears(token), bell, REPLY_TIMEOUT
+            )
+        return self.hears(token)
+
+    def hears(self, token: str) -> bool:
+        """Return whether a waiter is subscribed."""
+        return self._line is not None and self._channels.get(token.encode()) in self._subscribed
+
+    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
+        """Subscribe for all waiters. The others look at their locks: a message may be lost."""
+        self._unsent.clear()
+        self._subscribed.clear()
+        channels = dict(self._channels)
+        replies = await connection.ask_all([("SSUBSCRIBE", each) for each in channels.values()])
+        for (name, each), reply in zip(channels.items(), replies, strict=True):
+            if not isinstance(reply, redis.RedisError):
+                self._subscribed.add(each)
+            elif each == channel:
+                raise reply
+            bell = self._bells.get(name)
+            if bell is not None and each != channel:
+                bell.ring()
+
+    def end(self, token: str) -> None:
+        channel = self._channels.pop(token.encode(), None)
+        if channel is not None and self._unsent.pop(channel, None) is None and self._line:
+            self._unsent[channel] = "SUNSUBSCRIBE"
+        super().end(token)
+
+    async def _send(self, connection: Connection) -> None:
+        while self._unsent:
+            try:
+                channel, command = self._unsent.popitem()
+            except KeyError:  # another waiter has ended
+                return
+            connection.begin()
+            await connection.send(command, channel)
+
+    def _other(self, reply: Any) -> None:
+        """Note who is subscribed. Let waiters look that hear nothing any more."""
+        match reply:
+            case [b"ssubscribe", bytes(channel), _]:
+                self._subscribed.add(channel)
+                bell = self._of(channel)
+                if bell is not None:
+                    bell.stir()
+            case [b"sunsubscribe", bytes(channel), _]:
+                self._subscribed.discard(channel)
+                bell = self._of(channel)
+                if bell is not None:
+                    bell.ring()
+            case redis.RedisError():  # refused: of which channel, it does not say
+                for bell in list(self._bells.values()):
+                    bell.ring()
+
+    def _of(self, channel: bytes) -> Bell | None:
+        return self._bells.get(channel.rpartition(b"}")[2])
 
 
 class Node(Connections):
