@@ -409,7 +409,6 @@ class HeldLock:
 
     @property
     def _heartbeat(self) -> bool:
-        """Return whether the lease is renewed in the background."""
         return self._renewal is not None and self._renewal.heartbeat
 
     @property

@@ -235,7 +235,6 @@ class Waiting:
         return lease
 
     def _leave(self, attempt: Attempt, claim: Claim) -> None:
-        """Leave the waiters of this process."""
         if self.client.wake_ups is not None:
             self.client.wake_ups.end(claim.token)
         self.local.leave(claim)
@@ -243,8 +242,6 @@ class Waiting:
 
 
 class _Wait:
-    """One wait."""
-
     __slots__ = (
         *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
         *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),

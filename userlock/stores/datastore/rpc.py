@@ -206,7 +206,6 @@ class Calls:
         return await self._call(rpc, argument)
 
     async def _call(self, rpc: str, argument: Any) -> Any:
-        """Return the answer of one of the endpoint's RPCs."""
         where = self._endpoint.name
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)

@@ -147,7 +147,6 @@ def parse(parts: SplitResult) -> Named:
 
 
 def _addresses(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
-    """Return the servers, each once."""
     hosts = parts.netloc.rpartition("@")[2].split(",")
     return tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))
 
