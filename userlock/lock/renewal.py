@@ -60,6 +60,10 @@ class RenewalThread:
         """Return the number of tasks."""
         return len(self._due)
 
+    def __contains__(self, task: Task) -> bool:
+        """Return whether a task is scheduled; one that runs just now is not."""
+        return task in self._due
+
     @property
     def running(self) -> bool:
         """Return whether the thread runs. It starts with the first task."""

@@ -118,12 +118,10 @@ class StoreClient:
         self._shard_of = store.shard_of
         self._only = Server(clock) if type(store).shard_of is LeaseStore.shard_of else None
         self._of_shard = collections.defaultdict[int, Server](lambda: Server(clock))
-        self._scheduled = False
         reset_in_child(self._forget)
 
     def _forget(self) -> None:
         """Drop all pending releases. In a forked child: the parent sends them."""
-        self._scheduled = False
         for server in self._servers():
             server.pending = {}
 
@@ -244,8 +242,7 @@ class StoreClient:
     def release_later(self, lease: Lease) -> None:
         """Release this lease when its server answers again."""
         self.server_of(lease.lock_id).add(lease)
-        if self._renewals is not None and not self._scheduled:
-            self._scheduled = True
+        if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 
     def run(self, now: float) -> float | None:
@@ -261,8 +258,6 @@ class StoreClient:
             if asked:
                 server.succeeded()
             more = more or asked == _MOST_PER_RUN
-        self._scheduled = False  # before the look: another thread may add one just now
-        self._scheduled = bool(self.pending)
-        if not self._scheduled:
+        if not self.pending:
             return None
         return now if more else self._clock.now() + _RETRY_SECONDS  # other due tasks run first
