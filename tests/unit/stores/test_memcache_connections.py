@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -179,6 +180,29 @@ def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
         pool.close(await second)
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_pool_gets_the_connection_of_a_task_that_is_cancelled() -> None:
+    may_connect = threading.Event()
+
+    def connected() -> Client:
+        assert may_connect.wait(30)
+        return Client()
+
+    pool = pool_of(connected, most=1)
+
+    async def main() -> None:
+        task = asyncio.create_task(pool.make())
+        await until(lambda: len(pool._taken) == 1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert pool.idle == []
+        may_connect.set()
+        await until(lambda: len(pool.idle) == 1)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    pool.drop_idle()
 
 
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
