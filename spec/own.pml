@@ -1,6 +1,6 @@
 /* A client's own actions, without the store: part of the preceding step. */
 
-byte pending;                   /* bits: a release is pending (`PendingReleases`) ... */
+byte pending;                   /* bits: a release is pending (`StoreClient.send_pending`) ... */
 byte pending_first;             /* ... for the client's first token */
 
 #define DIES(c) (ACCIDENT(DEATHS) && !(LASTING & BIT(c)))

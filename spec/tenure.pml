@@ -88,7 +88,7 @@ end_read:
     }
     fi;
 
-/* PendingReleases: they are sent when the store answers, and after a late command can have
+/* Pending releases: they are sent when the store answers, and after a late command can have
  * arrived. The renewal thread does that while the process continues. */
 pending_releases:
     if

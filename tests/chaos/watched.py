@@ -162,7 +162,7 @@ class WatchedService(LockService):
     def has_pending_releases(self) -> bool:
         """Return whether there are pending releases."""
         services = [self] if self.fallback is None else [self, self.fallback]
-        return any(service.client.pending.any for service in services)
+        return any(service.client.pending for service in services)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Contended) and self._present.id:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tools.traffic.profile import Profile
 from tools.traffic.users import Arrival
 from userlock.lock.policy import LockPolicy, Polling, PriorityPolicy
-from userlock.lock.queue import Look, delay
+from userlock.lock.queue import delay
 
 
 class Served(NamedTuple):
@@ -67,7 +67,7 @@ class SimulatedLock:
         random: Random,
         *,
         policy: LockPolicy | None = None,
-        poll_delay: Callable[[Look, Polling], float] = delay,
+        poll_delay: Callable[[int, float, float, Polling], float] = delay,
     ) -> None:
         self.round_trip = profile.round_trip
         self.typical = {False: profile.typical_section, True: profile.typical_sweep}
@@ -301,8 +301,8 @@ class _Episode:
                 request.first_wait = now - request.asked_at
             self._at(now + self._half, self._leave, request)
             return
-        look = Look(seen.position, seen.typical, now - seen.since)
-        seconds = self._lock.poll_delay(look, request.policy.polling)
+        held, polling = now - seen.since, request.policy.polling
+        seconds = self._lock.poll_delay(seen.position, seen.typical, held, polling)
         if seen.position:
             seconds *= self._lock.random.uniform(0.8, 1.0)
         self._at(now + min(seconds, left) + self._half, self._poll, request)

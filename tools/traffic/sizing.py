@@ -10,7 +10,7 @@ from tools.traffic.tally import PART_SECONDS
 from userlock.lock.lease import Claim, Priority, new_token
 from userlock.lock.policy import LockPolicy
 from userlock.lock.store import GRACE_SECONDS
-from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.keys import KeySpace
 
 #: The header of each item of memcached 1.6 on 64 bits, with its CAS number.
 _HEADER_BYTES = 48 + 8

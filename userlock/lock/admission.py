@@ -44,16 +44,6 @@ class Rejection(NamedTuple):
     times: int
 
 
-class _Crowd:
-    """The callers that wait for one lock, in the order in which they began."""
-
-    __slots__ = ("callers", "rejected")
-
-    def __init__(self) -> None:
-        self.callers: dict[Caller, None] = {}
-        self.rejected = 0
-
-
 class Admission:
     """The callers of this process that wait, by lock. Thread-safe. A forked child has none."""
 
@@ -63,12 +53,13 @@ class Admission:
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
-        self._crowds: dict[str, _Crowd] = {}
+        #: By lock: those that wait, in the order in which they began, and the number of rejections.
+        self._crowds: dict[str, dict[Caller, None]] = {}
+        self._rejected: dict[str, int] = {}
 
     def waiting(self, lock_id: str) -> int:
         """Return the number of callers that wait for a lock."""
-        crowd = self._crowds.get(lock_id)
-        return 0 if crowd is None else len(crowd.callers)
+        return len(self._crowds.get(lock_id, ()))
 
     def enter(self, lock_id: str, caller: Caller, most: int | None) -> Rejection | None:
         """Let a caller wait, if fewer than `most` do already; None: without a limit.
@@ -79,18 +70,16 @@ class Admission:
         return locked(self._mutex, self._enter, lock_id, caller, most)
 
     def _enter(self, lock_id: str, caller: Caller, most: int | None) -> Rejection | None:
-        crowd = self._crowds.get(lock_id)
-        if most is not None and (0 if crowd is None else len(crowd.callers)) >= most:
-            if crowd is None:
-                return Rejection(0, None, 1)
-            crowd.rejected += 1
+        crowd = self._crowds.get(lock_id, {})
+        if most is not None and len(crowd) >= most:
+            times = self._rejected.get(lock_id, 0) + 1
+            if crowd:
+                self._rejected[lock_id] = times
             # The latest to begin has the latest news, once it has met the holder.
-            met = (each.holder for each in reversed(crowd.callers))
+            met = (each.holder for each in reversed(crowd))
             holder = next((holder for holder in met if holder is not None), None)
-            return Rejection(len(crowd.callers), holder, crowd.rejected)
-        if crowd is None:
-            crowd = self._crowds[lock_id] = _Crowd()
-        crowd.callers[caller] = None
+            return Rejection(len(crowd), holder, times)
+        self._crowds.setdefault(lock_id, {})[caller] = None
         return None
 
     def leave(self, lock_id: str, caller: Caller) -> None:
@@ -98,9 +87,8 @@ class Admission:
         locked(self._mutex, self._leave, lock_id, caller)
 
     def _leave(self, lock_id: str, caller: Caller) -> None:
-        crowd = self._crowds.get(lock_id)
-        if crowd is None:
-            return
-        crowd.callers.pop(caller, None)
-        if not crowd.callers:
-            del self._crowds[lock_id]
+        crowd = self._crowds.get(lock_id, {})
+        crowd.pop(caller, None)
+        if not crowd:
+            self._crowds.pop(lock_id, None)
+            self._rejected.pop(lock_id, None)

@@ -7,7 +7,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -33,7 +33,6 @@ from userlock.waits import finish, run, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_T2 = TypeVar("_T2")
 
 
 class _Latest(threading.local):
@@ -184,7 +183,13 @@ class _Block(abc.ABC):
             TypeError: at once, or at the call, for code that would run after the block is left.
         """
         if inspect.iscoroutinefunction(function):
-            return cast(Callable[_P, _R], self._around(function))
+
+            @functools.wraps(function)
+            async def awaited(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+                async with self:
+                    return await function(*args, **kwargs)
+
+            return cast(Callable[_P, _R], awaited)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise _runs_later(type(self).__name__, function)
 
@@ -195,16 +200,6 @@ class _Block(abc.ABC):
                 if _is_still_to_run(result):
                     raise _runs_later(type(self).__name__, function)
                 return result
-
-        return locked
-
-    def _around(
-        self, function: Callable[_P, Coroutine[Any, Any, _T2]]
-    ) -> Callable[_P, Coroutine[Any, Any, _T2]]:
-        @functools.wraps(function)
-        async def locked(*args: _P.args, **kwargs: _P.kwargs) -> _T2:
-            async with self:
-                return await function(*args, **kwargs)
 
         return locked
 
@@ -313,6 +308,38 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
         )
 
 
+class _Ends:
+    """The end of a block that holds several locks. It keeps the end of each."""
+
+    reference: weakref.ref[object]
+    owner: tuple[int, int]
+
+    def __init__(self) -> None:
+        self.all: list[End] = []
+        self.scope: LockScope | None = None
+
+    async def left(self, *, failing: bool) -> None:
+        """Leave the locks, the last first, even if one of them fails."""
+        errors: list[Exception] = []
+        for end in reversed(self.all):
+            try:
+                await end.left(failing=failing or bool(errors))
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[-1]
+
+    async def undo(self) -> None:
+        """Leave nothing behind."""
+        for end in reversed(self.all):
+            await end.undo()
+
+    def drop(self) -> None:
+        """Let go of the locks without waiting."""
+        for end in reversed(self.all):
+            end.drop()
+
+
 class global_locks(_Block):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
@@ -381,56 +408,32 @@ class global_locks(_Block):  # noqa: N801 (as above)
         def __enter__(self) -> tuple[HeldLock, ...]: ...
         async def __aenter__(self) -> tuple[HeldLock, ...]: ...
 
-    def _new_end(self) -> _Ends:
-        return _Ends()
+    _new_end = _Ends
 
     async def _entered(self, ends: _Ends) -> tuple[HeldLock, ...]:
-        with _Wait(self.wait_timeout, self.priority) as wait:
-            locks = []
-            for lock_id in self.lock_ids:
-                end = End()
-                end.reference, end.owner = Alive(ends.reference()), ends.owner
-                ends.append(end)
-                one = self._one(lock_id, wait_timeout=wait.left)
-                locks.append(await one._entered(end))
-                ends.scope = end.scope
-            return tuple(locks)
-
-
-class _Ends:
-    """The end of a block that holds several locks. It keeps the end of each."""
-
-    reference: weakref.ref[object]
-    owner: tuple[int, int]
-
-    def __init__(self) -> None:
-        self._all: list[End] = []
-        self.scope: LockScope | None = None
-
-    def append(self, end: End) -> None:
-        """Add the end of one more lock."""
-        self._all.append(end)
-
-    async def left(self, *, failing: bool) -> None:
-        """Leave the locks, the last first, even if one of them fails."""
-        errors: list[Exception] = []
-        for end in reversed(self._all):
+        scope = current_scope() or LockScope(default_service(), defaults.settings)
+        now = scope.service.clock.now
+        began, wait_timeout = now(), self.wait_timeout
+        if wait_timeout is None:
+            wait_timeout = scope.defaults_of(self.priority or scope.priority).wait_timeout
+        locks = []
+        for lock_id in self.lock_ids:
+            end = End()
+            end.reference, end.owner = Alive(ends.reference()), ends.owner
+            ends.all.append(end)
+            left = max(0.0, began + wait_timeout - now())
             try:
-                await end.left(failing=failing or bool(errors))
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[-1]
-
-    async def undo(self) -> None:
-        """Leave nothing behind."""
-        for end in reversed(self._all):
-            await end.undo()
-
-    def drop(self) -> None:
-        """Let go of the locks without waiting."""
-        for end in reversed(self._all):
-            end.drop()
+                locks.append(await self._one(lock_id, wait_timeout=left)._entered(end))
+            except TooManyWaiting:
+                raise
+            except LockTimeout as error:
+                waited = now() - began  # for this lock and those before it
+                whole = LockTimeout(lock_id=lock_id, waited_seconds=waited, holder=error.holder)
+                for note in getattr(error, "__notes__", ()):
+                    whole.add_note(note)
+                raise whole from None
+            ends.scope = end.scope
+        return tuple(locks)
 
 
 def _in_order(
@@ -451,59 +454,12 @@ def _in_order(
     return list(found)
 
 
-class _Wait:
-    """One wait for several locks; in a `with`, a time-out names the whole of it.
-
-    Args:
-        wait_timeout: longest wait for all of them together, in seconds; None: as for one.
-        priority: of the locks; None: the scope's.
-    """
-
-    def __init__(self, wait_timeout: float | None, priority: Priority | None) -> None:
-        scope = current_scope()
-        service = default_service() if scope is None else scope.service
-        if wait_timeout is None:
-            if scope is None:
-                wait_timeout = service.policy.of(priority or Priority.INTERACTIVE).wait_timeout
-            else:
-                wait_timeout = scope.wait_timeout_of(priority)
-        self._clock = service.clock
-        self._began = self._clock.now()
-        self._ends = self._began + wait_timeout
-
-    @property
-    def left(self) -> float:
-        """Return the rest of the wait, in seconds."""
-        return max(0.0, self._ends - self._clock.now())
-
-    def __enter__(self) -> _Wait:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(error, LockTimeout) and not isinstance(error, TooManyWaiting):
-            waited_seconds = self._clock.now() - self._began  # for this lock and those before it
-            whole = LockTimeout(
-                lock_id=error.lock_id, waited_seconds=waited_seconds, holder=error.holder
-            )
-            for note in getattr(error, "__notes__", ()):
-                whole.add_note(note)
-            raise whole from None
-
-
 class _AcquiredLock:
     """The result of `acquire_lock`: for a `with`, or for `release_lock` later."""
 
     def __init__(self, tenure: HeldLock) -> None:
         self.tenure = tenure
-
-    def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
-        """Extend the lease as `HeldLock.extend` does."""
-        self.tenure.extend(seconds, by=by)
+        self.extend = tenure.extend
 
     def __enter__(self) -> HeldLock:
         return self.tenure

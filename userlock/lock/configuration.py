@@ -9,8 +9,6 @@ from userlock.settings import Enforcement, Reaction, Settings, ShowIds
 
 
 class _Defaults:
-    """The defaults of new scopes."""
-
     def __init__(self) -> None:
         self.service: LockService | None = None
         self.settings = Settings()

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected
-from userlock.lock.lease import Claim, Lease
+from userlock.lock.lease import Claim, Holder, Lease
 from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import StoreUnavailable
 
@@ -46,12 +46,11 @@ _INTERVAL_SECONDS = 0.02
 
 
 class _Link(NamedTuple):
-    """A member of a cycle: start of its wait, its token, the lock, and the holder's description."""
+    """A member of a cycle: the start of its wait, and the lock that it has."""
 
     since: float
-    token: str
     lock_id: str
-    holder: str
+    holder: Holder
 
 
 class DeadlockWatch:
@@ -97,7 +96,7 @@ class DeadlockWatch:
         if not self._holding:
             return math.inf
         if not record.free and record.holder.token in self._holding:
-            raise self._deadlock([self._own_link(record, self._claim.lock_id)])
+            raise self._deadlock([_Link(self._since, self._claim.lock_id, record.holder)])
         now = self._clock.now()
         if now < self._next_check:
             return self._next_check - now if self._unmarked else math.inf
@@ -148,27 +147,23 @@ class DeadlockWatch:
             if record.free or record.position_of(waiting) is None:
                 return None
             if record.holder.token in self._holding:
-                return [*cycle, self._own_link(record, lock_id)]
+                return [*cycle, _Link(self._since, lock_id, record.holder)]
             on = record.blocked_on
             if on is None:
                 return None
-            holder = record.holder
-            cycle.append(_Link(on.since, holder.token, lock_id, holder.describe()))
+            cycle.append(_Link(on.since, lock_id, record.holder))
             seen.add(lock_id)
             lock_id, waiting = on.lock_id, on.token
             record = await self._read(lock_id)
         return None
 
-    def _own_link(self, record: Record, lock_id: str) -> _Link:
-        return _Link(self._since, record.holder.token, lock_id, record.holder.describe())
-
     def _deadlock(self, cycle: list[_Link]) -> DeadlockDetected:
         return DeadlockDetected(
             lock_id=self._claim.lock_id,
-            cycle=tuple((link.lock_id, link.holder) for link in cycle),
+            cycle=tuple((link.lock_id, link.holder.describe()) for link in cycle),
         )
 
 
 def _rank(link: _Link) -> tuple[float, str]:
     """Return the rank of a member; the one with the highest gives up."""
-    return link.since, link.token
+    return link.since, link.holder.token

@@ -3,10 +3,10 @@
 A lock that is released and taken again is a new tenure: others may have written
 in between.
 
-Whether code is inside is not only counted. Each block has an `__exit__` of its own,
-which nothing keeps but the `with` statement that runs the block (`scope.End`). A signal
-handler may raise at any line, also at the first one of the code that leaves a
-lock; then the count is wrong, but `__exit__` has gone, and with it the entry:
+Blocks inside are not counted. Each has an `__exit__` of its own, which nothing keeps
+but the `with` statement that runs the block (`scope.End`). A signal handler may raise at
+any line, also at the first one of the code that leaves a lock; then a count would be
+wrong, but `__exit__` has gone, and with it the entry:
 
     with global_lock("ann"):         the statement keeps __exit__
         …
@@ -48,16 +48,17 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
-from userlock.events import Extended
+from userlock.events import Confirmed, Conflict, Extended, LeaseLost
 from userlock.ids import quoted
-from userlock.lock.heartbeat import Renewal
 from userlock.lock.lease import (
     MAX_LEASE_SECONDS,
     Fenced,
     Granted,
+    Held,
     Lease,
     Lost,
     Unavailable,
@@ -66,6 +67,12 @@ from userlock.lock.lease import (
 from userlock.lock.service import LockService
 from userlock.numbers import check_seconds
 from userlock.waits import locked, run
+
+#: The store's answer to the holder of a lease.
+_Outcome = Granted | Fenced | Lost | Unavailable
+
+#: Pause between two attempts to confirm a degraded lease, in seconds.
+_CONFIRM_SECONDS = 0.25
 
 
 def check_heartbeat(service: LockService) -> None:
@@ -78,33 +85,25 @@ def check_heartbeat(service: LockService) -> None:
         )
 
 
-class Owner(Protocol):
+class _Scope(Protocol):
     """The scope that holds a lock; see `scope.LockScope`."""
 
     service: LockService
     extending: threading.Lock
 
     @property
-    def in_child(self) -> bool:
-        """Return whether this process is a fork of the one that took the lock."""
-        ...
+    def in_child(self) -> bool: ...
 
     @property
-    def is_over(self) -> bool:
-        """Return whether nothing would release a lock that it holds."""
-        ...
+    def is_over(self) -> bool: ...
 
-    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
-        """Leave a lock once."""
-        ...
+    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None: ...
 
-    def drop(self, tenure: HeldLock) -> None:
-        """Let go of a lock that nobody will leave. Does not wait."""
-        ...
+    def drop(self, tenure: HeldLock) -> None: ...
 
-    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
-        """Let interactive waiters pass."""
-        ...
+    def yield_to_waiters(
+        self, tenure: HeldLock, *, wait_timeout: float | None = None
+    ) -> HeldLock: ...
 
 
 class HeldLock:
@@ -125,8 +124,6 @@ class HeldLock:
     _postponed = False
     #: The thread and task that is leaving it just now, and may enter it again meanwhile.
     _leaving: tuple[int, int] | None = None
-    #: How often it was entered and not left: by blocks, whose ends are in `_ends`, and otherwise.
-    _depth = 1
     #: The tenure of this lock whose lease ended before the lock was taken again inside.
     _beneath: HeldLock | None = None
     _renewal: Renewal | None = None
@@ -138,7 +135,7 @@ class HeldLock:
 
     def __init__(
         self,
-        scope: Owner,
+        scope: _Scope,
         lease: Lease,
         owner: tuple[int, int],
         end: weakref.ref[object] | None = None,
@@ -151,7 +148,9 @@ class HeldLock:
         self._owner = owner
         #: What participants want to remember about it; dropped with the release.
         self._notes: dict[str, object] = {}
+        #: The ends of the blocks that have entered and not left it, and how often others have.
         self._ends = [] if end is None else [end]
+        self._others = 1 if end is None else 0
         self._since = lease.deadline - lease.ttl_seconds
         #: What is done once, by the thread that removes it here: the release, and the report of the
         #: end. The owner may release the lock while the renewal thread finds it lost.
@@ -174,7 +173,6 @@ class HeldLock:
 
     @property
     def _held_seconds(self) -> float:
-        """Return the time since the lock was taken."""
         return self._scope.service.clock.now() - self._since
 
     def release(self) -> None:
@@ -215,29 +213,10 @@ class HeldLock:
             raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
         wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
-        if self._scope.in_child:  # where the mutex may be locked for ever
-            raise self._cannot_extend("belongs to the process that forked this one")
-        wanted, outcome = locked(self._scope.extending, self._extend, wanted, by)
-        match outcome:
-            case Granted():
-                self._reschedule()
-                self._scope.service.listeners.emit(Extended(self.lock_id, wanted))
-            case Lost() as lost:
-                how = describe_loss(lost, self._lease)
-                self._lose(how)
-                raise self._cannot_extend(f"is lost: {self.lost or how}")
-            case unavailable:
-                self._reschedule()
-                raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+        outcome = self._ask("cannot be extended", partial(self._extend, wanted, by))
+        self._scope.service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
 
-    def _extend(
-        self, seconds: float, by: float | None
-    ) -> tuple[float, Granted | Lost | Unavailable]:
-        """Extend the lease; return the seconds, and the outcome. With the mutex."""
-        if self._successor is not None:
-            raise self._cannot_extend("was yielded: use what yield_to_waiters() returned")
-        if self._released or self.lost:
-            raise self._cannot_extend(f"is lost: {self.lost}" if self.lost else "has been released")
+    def _extend(self, seconds: float, by: float | None) -> Granted | Lost | Unavailable:
         if by is not None:
             rest = self.expires_in
             seconds = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
@@ -252,16 +231,39 @@ class HeldLock:
             self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
             self._lease = lease
-        return seconds, outcome
+        return outcome
 
-    def _reschedule(self) -> None:
+    def _ask(self, what: str, ask: Callable[[], _Outcome]) -> Granted | Fenced:
+        """Return the store's answer to the holder of the lease, with the mutex.
+
+        Raises:
+            LockNotHeld: it is not ours any more.
+            LockServiceUnavailable: there was none.
+        """
+        if self._scope.in_child:  # where the mutex may be locked for ever
+            raise self._refused(what, "belongs to the process that forked this one")
+        outcome = locked(self._scope.extending, self._asked, what, ask)
+        if isinstance(outcome, Lost):
+            how = describe_loss(outcome, self._lease)
+            self._lose(how)
+            raise self._refused(what, f"is lost: {self.lost or how}")
         if self._renewal is not None:
             self._renewal.extended(self)
+        if isinstance(outcome, Unavailable):
+            raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
+        return outcome
 
-    def _cannot_extend(self, why: str) -> LockNotHeld:
-        return LockNotHeld(
-            f"lock {quoted(self.lock_id)} cannot be extended, it {why}", lock_id=self.lock_id
-        )
+    def _asked(self, what: str, ask: Callable[[], _Outcome]) -> _Outcome:
+        if self._successor is not None:
+            raise self._refused(what, "was yielded: use what yield_to_waiters() returned")
+        if self._released or self.lost:
+            why = f"is lost: {self.lost}" if self.lost else "has been released"
+            raise self._refused(what, why)
+        return ask()
+
+    def _refused(self, what: str, why: str) -> LockNotHeld:
+        text = f"lock {quoted(self.lock_id)} {what}: it {why}"
+        return LockNotHeld(text, lock_id=self.lock_id)
 
     # --- fencing ----------------------------------------------------------------------------
 
@@ -293,35 +295,19 @@ class HeldLock:
                 f"lock.fence: {type(service.store).__name__} gives no numbers that grow. To fix "
                 f"it: keep leases in memcached without a proxy, in Redis or in Datastore"
             )
-        if self._scope.in_child:
-            raise self._has_no_fence("it belongs to the process that forked this one")
-        outcome = locked(self._scope.extending, self._ask_for_fence)
-        match outcome:
-            case Fenced():
-                return outcome.number
-            case Lost() as lost:
-                how = describe_loss(lost, self._lease)
-                self._lose(how)
-                raise self._has_no_fence(f"it is lost: {self.lost or how}")
-            case unavailable:
-                raise LockServiceUnavailable(lock_id=self.lock_id, reason=unavailable.reason)
+        outcome = self._ask("has no fence", self._ask_for_fence)
+        assert isinstance(outcome, Fenced)
+        return outcome.number
 
     def _ask_for_fence(self) -> Fenced | Lost | Unavailable:
-        if self._released or self.lost:
-            why = f"it is lost: {self.lost}" if self.lost else "it has been released"
-            raise self._has_no_fence(why)
         if self._lease.degraded:
-            raise LockServiceUnavailable(
-                lock_id=self.lock_id,
-                reason="it did not answer when the lock was taken, so there is no fence yet",
+            return Unavailable(
+                "it did not answer when the lock was taken, so there is no fence yet"
             )
         outcome = run(self._scope.service.fence, self._lease)
         if isinstance(outcome, Fenced):
             self._lease, self._number = outcome
         return outcome
-
-    def _has_no_fence(self, why: str) -> LockNotHeld:
-        return LockNotHeld(f"lock {quoted(self.lock_id)} has no fence: {why}", lock_id=self.lock_id)
 
     # --- yielding ---------------------------------------------------------------------------
 
@@ -364,44 +350,23 @@ class HeldLock:
 
     def _succeeded_by(self, tenure: HeldLock) -> None:
         """Hand the entries over to the tenure in which the lock is taken back."""
-        tenure._depth, tenure._owner, tenure._ends = self._depth, self._owner, self._ends
+        tenure._others, tenure._owner, tenure._ends = self._others, self._owner, self._ends
         self._successor = tenure
 
     def _not_yielded(self, why: str) -> LockNotHeld:
-        """Return the error of a yield."""
-        return LockNotHeld(
-            f"lock {quoted(self.lock_id)} cannot be yielded: it {why}", lock_id=self.lock_id
-        )
+        return self._refused("cannot be yielded", why)
 
     # --- entering and leaving, by its scope -------------------------------------------------
 
     @property
     def _entered(self) -> bool:
         """Return whether code is still inside."""
-        if self._ends:
-            self._forget_dead_ends()
-        return self._depth > 0
+        return self._others > 0 or self._blocks > 0
 
     @property
     def _blocks(self) -> int:
-        """Return the number of blocks inside, which leave the lock by themselves."""
-        self._forget_dead_ends()
-        return len(self._ends)
-
-    def _forget_dead_ends(self) -> None:
-        """Leave the lock for blocks that are over and did not leave it: they were interrupted."""
-        for end in tuple(self._ends):
-            if end() is None:
-                self._without(end)
-
-    def _without(self, end: weakref.ref[object]) -> None:
-        """Leave the lock for a block, once."""
-        try:
-            self._ends.remove(end)
-        except ValueError:  # by another thread
-            return
-        if self._depth > 0:
-            self._depth -= 1
+        """Return the number of blocks inside; one that was interrupted where it left is over."""
+        return sum(end() is not None for end in self._ends)
 
     @property
     def _ran_out(self) -> bool:
@@ -412,17 +377,23 @@ class HeldLock:
         """Return whether somebody holds the lock and will leave it: then it may be renewed."""
         if self._postponed or self._leaving:
             return True
-        return self._entered and (bool(self._ends) or not self._scope.is_over)
+        return self._blocks > 0 or (self._others > 0 and not self._scope.is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely; return whether it is to be released now.
 
         Leaving counts for a yielded lock, too: it is not taken back then.
         """
-        if self._depth == 0 and not entirely:
-            return False
-        self._depth = 0 if entirely else self._depth - 1
-        return self._depth == 0 and not self._released
+        if entirely:
+            self._others, self._ends = 0, []
+        elif self._others:
+            self._others -= 1
+        else:
+            alive = [end for end in self._ends if end() is not None]
+            if not alive:
+                return False
+            self._ends.remove(alive[-1])
+        return not (self._entered or self._released)
 
     def _ends_with_scope(self, me: tuple[int, int]) -> bool:
         """Return whether the end of the scope releases it, and neither a block nor a transaction.
@@ -432,13 +403,12 @@ class HeldLock:
         """
         if self._owner == me:
             return self._entered or not self._postponed
-        return self._entered and not self._ends
+        return self._others > 0 and not self._blocks
 
     # --- heartbeat --------------------------------------------------------------------------
 
     @property
     def _heartbeat(self) -> bool:
-        """Return whether the lease is renewed in the background."""
         return self._renewal is not None and self._renewal.heartbeat
 
     @property
@@ -450,7 +420,6 @@ class HeldLock:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
         if self._renewal is None:
             self._renewal = Renewal(self, self._scope.service, heartbeat=heartbeat)
-            self._renewal.begin(self)
         elif heartbeat and not self._renewal.heartbeat:
             self._renewal.heartbeat = True
             self._renewal.extended(self)
@@ -462,12 +431,166 @@ class HeldLock:
         if self._released or not self._once.pop("report", False):
             return
         self.lost = how
-        self._scope.service.report_lost(self.lock_id, self._held_seconds, how)
+        lost = LeaseLost(self.lock_id, self._held_seconds, how)
+        self._scope.service.listeners.emit(lost)
 
     def __repr__(self) -> str:
         state = "ran out" if self._ran_out else "held"
         state = "released" if self._released else "lost" if self.lost else state
         return f"<HeldLock of {quoted(self.lock_id)}: {state}>"
+
+
+# --- in the renewal thread ----------------------------------------------------------------------
+
+
+class Renewal:
+    """Renews and confirms the lease of one tenure, in the renewal thread.
+
+    A heartbeat renews the lease when a third of it has passed, so two renewals
+    may fail before it is over:
+
+        granted          renewed          renewed
+        |── a third ──▶ |── a third ──▶ (the store is down) ··· tried again ··· renewed
+
+    A lock that was taken while the store did not answer is confirmed as soon as
+    the store answers. Until then a heartbeat extends it without the store, as it
+    was taken.
+
+    Args:
+        tenure: kept by a weak reference: the renewals of a dropped scope end.
+        service: the source of its lease.
+        heartbeat: whether to renew the lease; otherwise only to confirm it.
+
+    Attributes:
+        ttl_seconds: length of the lease.
+    """
+
+    def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
+        self._tenure = weakref.ref(tenure)
+        self._service = service
+        self.heartbeat = heartbeat
+        self.ttl_seconds = tenure._lease.ttl_seconds
+        self._since = service.clock.now()
+        #: The failure of the last renewal, if it failed.
+        self._trouble = ""
+        due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
+        service.renewals.schedule(self, due)
+
+    def extended(self, tenure: HeldLock) -> None:
+        """Schedule the next renewal after an extension by hand. A degraded lease needs none."""
+        if self.heartbeat and not tenure.degraded:
+            self._service.renewals.schedule(self, self._renewal_time(tenure))
+
+    def _renewal_time(self, tenure: HeldLock) -> float:
+        """Return when to renew: two thirds of the lease before its end, as time for retries."""
+        return tenure._lease.deadline - self.ttl_seconds * 2 / 3
+
+    # --- runs of the renewal thread; see `renewal.Task` -------------------------------------
+
+    def run(self, now: float) -> float | None:
+        """Do the work that is due."""
+        tenure = self._tenure()
+        if tenure is None or not tenure.held or tenure.lost:
+            return None
+        if not tenure._alive:  # its block was interrupted where it would have left the lock
+            tenure._scope.drop(tenure)
+            return None
+        if not tenure._scope.extending.acquire(blocking=False):
+            return now + self._soon()  # it is being extended by hand right now
+        try:
+            again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
+        finally:
+            tenure._scope.extending.release()
+        # Reported outside the mutex, so that a callback may use the lock.
+        if isinstance(again, str):
+            tenure._lose(again)
+            return None
+        return again
+
+    def _soon(self) -> float:
+        """Return a pause that leaves several attempts in the rest of a lease, in seconds."""
+        return min(self.ttl_seconds / 10, 1.0)
+
+    # Each of these returns when to run next, None for never, or how the lease was lost.
+
+    def _renew(self, tenure: HeldLock, now: float) -> float | str | None:
+        if not self.heartbeat:
+            return None
+        due = self._renewal_time(tenure)
+        if now < due:
+            return due  # extended by hand meanwhile
+        return self._extend(tenure, now) or self._renewal_time(tenure)
+
+    def _extend(self, tenure: HeldLock, now: float) -> float | str | None:
+        """Extend the lease; return None if that was done."""
+        if now >= tenure._lease.deadline:
+            return self._ran_out(tenure)
+        match run(self._service.extend, tenure._lease, self.ttl_seconds):
+            case Granted(new):
+                tenure._lease = new
+                self._trouble = ""
+                if tenure.held and self._service.listeners.watched():
+                    self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
+                return None
+            case Lost() as lost:
+                how = describe_loss(lost, tenure._lease)
+                return how + self._because() if lost.how == "ran out" else how
+            case unavailable:
+                self._trouble = _no_answer(unavailable.reason)
+                now = self._service.clock.now()
+                return min(now + self._soon(), max(now, tenure._lease.deadline))
+
+    def _ran_out(self, tenure: HeldLock) -> str:
+        how = f"its lease of {tenure._lease.ttl_seconds:g} s ran out"
+        if tenure._conflict:
+            return f"{how}; it was taken while the lease store did not answer, and was another's"
+        return how + self._because()
+
+    def _because(self) -> str:
+        return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
+
+    def _confirm(self, tenure: HeldLock, now: float) -> float | str | None:
+        lease = tenure._lease
+        if now >= lease.deadline:
+            return self._ran_out(tenure) if self.heartbeat else None
+        if tenure._conflict:
+            return lease.deadline if self.heartbeat else None
+        match run(self._service.confirm, lease):
+            case Granted(confirmed):
+                tenure._lease = confirmed
+                if not tenure.held:
+                    run(self._service.give_back, confirmed)
+                    return None
+                self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
+                return self._renewal_time(tenure) if self.heartbeat else None
+            case Held(holder):
+                tenure._conflict = holder.describe()
+                self._service.listeners.emit(Conflict(tenure.lock_id, tenure._conflict))
+                return lease.deadline if self.heartbeat else None
+            case None:
+                return self._not_confirmed(tenure, False, "others were queued for the lock")
+            case unavailable:
+                why = _no_answer(unavailable.reason)
+                return self._not_confirmed(tenure, unavailable.sent, why)
+
+    def _not_confirmed(self, tenure: HeldLock, sent: bool, why: str) -> float | str | None:
+        if sent and not tenure._lease.unsettled:
+            # The store may have it all the same: it has to be given back.
+            tenure._lease = tenure._lease._replace(unsettled=True)
+            if not tenure.held:
+                self._service.client.release_later(tenure._lease)
+                return None
+        self._trouble = why
+        now = self._service.clock.now()
+        if self.heartbeat and now >= self._renewal_time(tenure):
+            lost = self._extend(tenure, now)  # without the store, as it was taken
+            if isinstance(lost, str):
+                return lost
+        return now + _CONFIRM_SECONDS
+
+
+def _no_answer(reason: str) -> str:
+    return f"the lease store did not answer ({reason})"
 
 
 # --- for the participants in the release of locks -----------------------------------------------

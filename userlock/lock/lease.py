@@ -168,7 +168,9 @@ def printable(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError("not a string")
     text = text[:MOST_SHOWN]
-    return text if text.isprintable() else _replaced(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def finite(number: str | bytes | float) -> float:
@@ -177,10 +179,6 @@ def finite(number: str | bytes | float) -> float:
     if not math.isfinite(found):
         raise ValueError("not a finite number")
     return found
-
-
-def _replaced(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 @dataclasses.dataclass(slots=True)

@@ -112,19 +112,18 @@ class LockPolicy:
         Raises:
             ValueError: one of the variables is no number of seconds.
         """
-        plain, limits = cls(), request_limits()
-        return dataclasses.replace(
-            plain,
-            interactive=dataclasses.replace(plain.interactive, lock_timeout=limits.interactive),
-            batch=dataclasses.replace(plain.batch, lock_timeout=limits.batch),
-        )
+        limits = request_limits()
+        return cls()._with_lock_timeouts(limits.interactive, limits.batch)
 
     def with_lock_timeout(self, seconds: float) -> LockPolicy:
         """Return the same with leases of another length, for both priorities."""
+        return self._with_lock_timeouts(seconds, seconds)
+
+    def _with_lock_timeouts(self, interactive: float, batch: float) -> LockPolicy:
         return dataclasses.replace(
             self,
-            interactive=dataclasses.replace(self.interactive, lock_timeout=seconds),
-            batch=dataclasses.replace(self.batch, lock_timeout=seconds),
+            interactive=dataclasses.replace(self.interactive, lock_timeout=interactive),
+            batch=dataclasses.replace(self.batch, lock_timeout=batch),
         )
 
     def of(self, priority: Priority) -> PriorityPolicy:

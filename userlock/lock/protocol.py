@@ -461,16 +461,8 @@ class LeaseProtocol:
                     await self._try_others(trouble, lease.lock_id)
                     raise
                 if new is not None:
-                    return Granted(
-                        lease._replace(
-                            deadline=asked_at + ttl_seconds,
-                            ttl_seconds=ttl_seconds,
-                            degraded=False,
-                            record=record,
-                            version=new,
-                            contended=contended,
-                        )
-                    )
+                    lease = lease._replace(ttl_seconds=ttl_seconds)
+                    return _granted(lease, asked_at, record, new, contended=contended)
             found = await self.look(lease.lock_id)
             if found is None or found.holder.token != lease.token or found.free:
                 return self._lost(lease, found)
@@ -540,15 +532,7 @@ class LeaseProtocol:
                 )
                 if version is None:
                     continue
-            return Granted(
-                lease._replace(
-                    deadline=asked_at + lease.ttl_seconds,
-                    degraded=False,
-                    record=record,
-                    version=version,
-                    contended=contended,
-                )
-            )
+            return _granted(lease, asked_at, record, version, contended=contended)
         return None
 
     def _confirmed(self, lease: Lease, found: Record) -> bytes | None:
@@ -569,3 +553,12 @@ class LeaseProtocol:
             claim = Claim.of_lease(lease)
             await self.reserve(claim, found, leaving=False)
         return None
+
+
+def _granted(
+    lease: Lease, asked_at: float, record: bytes, version: object, *, contended: bool
+) -> Granted:
+    """Return the lease as it stands in the store from now on, for its whole length."""
+    deadline = asked_at + lease.ttl_seconds
+    new = lease._replace(deadline=deadline, record=record, version=version, contended=contended)
+    return Granted(new._replace(degraded=False))

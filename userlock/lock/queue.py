@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import collections
 import enum
-from typing import NamedTuple
 
 from userlock.lock.policy import Polling
 from userlock.lock.record import PATIENCE_SECONDS, Record
@@ -151,22 +150,17 @@ class HoldTimes:
         return max(holds[len(holds) // 2], 0.0001)
 
 
-class Look(NamedTuple):
-    """The facts that a polling delay depends on. All times are in seconds.
-
-    Attributes:
-        position: the number of waiters ahead.
-        typical: the usual length of a hold.
-        held: the time since the present holder got the lock, as far as is known.
-    """
-
-    position: int
-    typical: float
-    held: float
-
-
-def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
+def delay(
+    position: int, typical: float, held: float, polling: Polling, *, woken: bool = False
+) -> float:
     """Return the delay before the next poll, in seconds.
+
+    Args:
+        position: the number of waiters ahead.
+        typical: the usual length of a hold, in seconds.
+        held: the time since the present holder got the lock, as far as is known, in seconds.
+        polling: bounds.
+        woken: whether the store wakes the waiter.
 
     The first waiter polls half a dozen times in a hold of the usual length,
     mostly towards its end:
@@ -185,7 +179,6 @@ def delay(look: Look, polling: Polling, *, woken: bool = False) -> float:
     after a quarter of the hold more. Those
     behind it are woken as well when they are next, so they poll only for the death of those ahead.
     """
-    position, typical, held = look
     if position == 0:
         if woken and held < 1.1 * typical:
             rest = 1.1 * typical - held

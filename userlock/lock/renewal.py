@@ -9,9 +9,8 @@ parent's tasks stay in the parent.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import logging
+import math
 import threading
 import weakref
 from typing import Protocol
@@ -24,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: A task that failed unexpectedly is run again after this time, in seconds.
 _AFTER_ERROR_SECONDS = 1.0
-#: Outdated entries are removed from the schedule once there are more of them than this.
-_FEW = 64
 
 
 class Task(Protocol):
@@ -49,20 +46,23 @@ class RenewalThread:
     def __init__(self, clock: Clock, *, threaded: bool) -> None:
         self._clock = clock
         self._threaded = threaded
-        self._order = itertools.count()
         self._begin()
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        #: Time, entry number and task. Only the latest entry of a task counts.
-        self._due: list[tuple[float, int, weakref.ref[Task]]] = []
-        self._latest: weakref.WeakKeyDictionary[Task, int] = weakref.WeakKeyDictionary()
+        self._due: weakref.WeakKeyDictionary[Task, float] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
+        #: When the thread will look again by itself.
+        self._wakes_at = math.inf
 
     def __len__(self) -> int:
         """Return the number of tasks."""
-        return len(self._latest)
+        return len(self._due)
+
+    def __contains__(self, task: Task) -> bool:
+        """Return whether a task is scheduled; one that runs just now is not."""
+        return task in self._due
 
     @property
     def running(self) -> bool:
@@ -77,25 +77,11 @@ class RenewalThread:
         locked(self._changed, self._schedule, task, due)
 
     def _schedule(self, task: Task, due: float) -> None:
-        self._enter(task, due)
-        if not self._threaded:
-            return
-        if not self.running:
+        self._due[task] = due
+        if self._threaded and not self.running:
             self._start_thread()
-        elif self._due[0][0] == due:
+        elif due < self._wakes_at:
             self._changed.notify()
-
-    def _enter(self, task: Task, due: float) -> None:
-        if len(self._due) > 2 * len(self._latest) + _FEW:
-            # Most entries are of tasks that have gone: short locks with long leases.
-            self._due = [entry for entry in self._due if self._is_latest(entry)]
-            heapq.heapify(self._due)
-        order = self._latest[task] = next(self._order)
-        heapq.heappush(self._due, (due, order, weakref.ref(task)))
-
-    def _is_latest(self, entry: tuple[float, int, weakref.ref[Task]]) -> bool:
-        task = entry[2]()
-        return task is not None and self._latest.get(task) == entry[1]
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
@@ -112,28 +98,16 @@ class RenewalThread:
         """Run all tasks that are due; return the time of the next one, None if there is none."""
         while True:
             with self._changed:
-                entry = self._take_due()
-                if entry is None:
-                    return self._due[0][0] if self._due else None
-            task, order = entry
+                # (A process has a handful.)
+                task, due = min(self._due.items(), key=_time, default=(None, None))
+                if task is None or due is None or due > self._clock.now():
+                    return due
+                del self._due[task]
             again = self._call(task)
-            with self._changed:
-                if self._latest.get(task) == order:  # not scheduled again meanwhile
-                    if again is None:
-                        del self._latest[task]
-                    else:
-                        self._enter(task, again)
-            del entry, task  # or this frame would keep it
-
-    def _take_due(self) -> tuple[Task, int] | None:
-        """Return the next task that is due."""
-        now = self._clock.now()
-        while self._due and self._due[0][0] <= now:
-            _, order, reference = heapq.heappop(self._due)
-            task = reference()
-            if task is not None and self._latest.get(task) == order:
-                return task, order
-        return None
+            if again is not None:
+                with self._changed:
+                    self._due.setdefault(task, again)  # or as it was scheduled meanwhile
+            del task  # or this frame would keep it
 
     def _call(self, task: Task) -> float | None:
         try:
@@ -151,9 +125,15 @@ class RenewalThread:
         while True:
             self.run_due()
             with self._changed:
-                wait = self._due[0][0] - self._clock.now() if self._due else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
+                self._wakes_at = min(self._due.values(), default=math.inf)
+                wait = self._wakes_at - self._clock.now()
+                if wait > 0:
+                    self._changed.wait(None if wait == math.inf else wait)
+                self._wakes_at = -math.inf
+
+
+def _time(entry: tuple[Task, float]) -> float:
+    return entry[1]
 
 
 #: The renewal thread of this process.

@@ -104,7 +104,8 @@ class End:
             scope.ends.remove(self.reference)
         if self.tenure is not None:
             tenure = self.tenure._latest
-            tenure._without(self.reference)
+            if self.reference in tenure._ends:
+                tenure._ends.remove(self.reference)
             if not (tenure._entered or tenure._postponed):
                 scope.drop(tenure)
 
@@ -192,11 +193,8 @@ class LockScope:
     @property
     def outlived(self) -> bool:
         """Return whether the running thread and task is in a block here, if the scope has ended."""
-        return any(tenure._blocks and tenure._entered for tenure in self._of_running_code())
-
-    def _of_running_code(self) -> Iterator[HeldLock]:
         me = running_code() if self.held else None
-        yield from (tenure for tenure in self.held.values() if tenure._owner == me)
+        return any(tenure._owner == me and tenure._blocks for tenure in self.held.values())
 
     # --- taking -----------------------------------------------------------------------------
 
@@ -212,15 +210,8 @@ class LockScope:
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
-        Another thread or task that shares the scope waits for it like any other caller.
-
-        Args:
-            lock_id: the lock.
-            wait_timeout: as in `global_lock`.
-            lock_timeout: as there.
-            priority: as there.
-            heartbeat: as there.
-            max_waiting: as there.
+        Another thread or task that shares the scope waits for it like any other caller. Arguments
+        as in `global_lock`.
 
         Raises:
             NoScope: the scope has ended, before or during the wait.
@@ -246,15 +237,9 @@ class LockScope:
         end: End | None = None,
         former: HeldLock | None = None,
     ) -> HeldLock:
-        """Take the lock as `acquire` does.
+        """Take the lock as `acquire` does; its id is checked already.
 
         Args:
-            lock_id: the lock, checked.
-            wait_timeout: as there.
-            lock_timeout: as there.
-            priority: as there.
-            heartbeat: as there.
-            max_waiting: as there.
             end: of the block that takes it. A block in another thread may go on after the scope
                 has ended.
             former: the tenure that was yielded, and is taken back.
@@ -280,23 +265,21 @@ class LockScope:
             priority = self.priority
         elif not isinstance(priority, Priority):
             priority = Priority.of(priority)
+        defaults = service.policy.interactive
+        if priority is Priority.BATCH:
+            defaults = self.defaults_of(priority)
         if heartbeat is None:
-            heartbeat = service.heartbeats and self.defaults_of(priority).heartbeat
+            heartbeat = defaults.heartbeat
         if heartbeat:
             check_heartbeat(service)
             if lock_timeout is None:
                 lock_timeout = service.policy.heartbeat_lock_timeout
-        if self.priority is Priority.BATCH and not self.batch_work:  # else the same defaults
-            forgeable = self.defaults_of(priority)
-            wait_timeout = forgeable.wait_timeout if wait_timeout is None else wait_timeout
-            lock_timeout = forgeable.lock_timeout if lock_timeout is None else lock_timeout
-        if max_waiting is None and self.max_waiting is not None:
-            said = self.defaults_of(priority).max_waiting
-            max_waiting = self.max_waiting if said is None else said
+        if max_waiting is None:
+            max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self.held or self.outer is not None)
         attempt = service.attempt(
-            lock_id, wait_timeout, lock_timeout, priority, max_waiting, self.request
+            lock_id, defaults, wait_timeout, lock_timeout, priority, max_waiting, self.request
         )
         if end is not None:
             end.attempt = attempt
@@ -327,17 +310,6 @@ class LockScope:
         self._check_release(tenure.lock_id, None, former)
         if former is not None:
             former._succeeded_by(tenure)
-
-    def _note_block(self, end: End, tenure: HeldLock) -> None:
-        """Note that a block has entered. Called with the mutex."""
-        tenure._ends.append(end.reference)
-        end.tenure = tenure
-        if self.implicit and end.reference not in self.ends:
-            self.ends.append(end.reference)
-
-    def wait_timeout_of(self, priority: Priority | None) -> float:
-        """Return the default of `wait_timeout`, in seconds. Of the scope's priority for None."""
-        return self.defaults_of(self.priority if priority is None else priority).wait_timeout
 
     def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
         """Raise an error if nothing would release the lock.
@@ -370,19 +342,19 @@ class LockScope:
             if tenure._leaving is None:  # its block was interrupted where it would have left it
                 self.drop(tenure)
             return None
-        tenure._depth += 1
-        if end is not None:
-            self._note_block(end, tenure)
+        if end is None:
+            tenure._others += 1
+        else:
+            tenure._ends.append(end.reference)
+            end.tenure = tenure
+            if self.implicit and end.reference not in self.ends:
+                self.ends.append(end.reference)
         return tenure
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
         """Return the defaults of a lock of that priority in this scope; see `batch_work`."""
-        return self.service.policy.of(Priority.INTERACTIVE if self._forgeable else priority)
-
-    @property
-    def _forgeable(self) -> bool:
-        """Return whether the priority comes from a header that anybody can send."""
-        return self.priority is Priority.BATCH and not self.batch_work
+        forgeable = self.priority is Priority.BATCH and not self.batch_work
+        return self.service.policy.of(Priority.INTERACTIVE if forgeable else priority)
 
     # --- leaving ----------------------------------------------------------------------------
 
@@ -419,13 +391,10 @@ class LockScope:
         if end.reference not in tenure._ends:
             return False  # it was left before
         tenure._ends.remove(end.reference)
-        if tenure._depth > 1 and not (tenure._ends or self.implicit) and self._ended:
+        if tenure._others and not (tenure._ends or self.implicit) and self._ended:
             # What acquire_lock entered inside would be released by the scope, which has ended.
-            tenure._depth = 1
-        if tenure._depth == 0:
-            return False
-        tenure._depth -= 1
-        if tenure._depth or tenure._released:
+            tenure._others = 0
+        if tenure._released or tenure._others or (tenure._ends and tenure._entered):
             return False
         tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
         return True

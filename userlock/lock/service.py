@@ -17,6 +17,7 @@ from random import Random, SystemRandom
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
+from userlock.events import Unavailable as Failed
 from userlock.lock.admission import Admission
 from userlock.lock.lease import (
     RELEASED_TO_QUEUE,
@@ -40,7 +41,7 @@ from userlock.lock.lease import (
 )
 from userlock.lock.lease import Released as StoreReleased
 from userlock.lock.local_waiters import LocalWaiters
-from userlock.lock.policy import LockPolicy, OutagePolicy
+from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
 from userlock.lock.record import Record, Waiter
@@ -80,7 +81,6 @@ class LockService:
         client: guarded access to this store.
         admission: the callers of this process that wait, counted.
         local_waiters: the same callers, once they are in the queue.
-        heartbeats: whether some leases are renewed by default.
         requests_only: whether the store can only be used by threads that serve a request.
     """
 
@@ -114,7 +114,6 @@ class LockService:
             own_clock = clock is not SYSTEM_CLOCK
             renewals = RenewalThread(clock, threaded=False) if own_clock else SYSTEM_RENEWALS
         self.renewals = renewals
-        self.heartbeats = self.policy.interactive.heartbeat or self.policy.batch.heartbeat
         self.requests_only: bool = store.requests_only
         self.protocol = LeaseProtocol(store, clock, self.release_later)
         self.client = StoreClient(
@@ -201,12 +200,17 @@ class LockService:
             TypeError, ValueError: an argument is invalid.
         """
         lock_id, priority = check_lock_id(lock_id), Priority.of(priority)
-        attempt = self.attempt(lock_id, wait_timeout, lock_timeout, priority, max_waiting, request)
+        defaults = self.policy.of(priority)
+        most = defaults.max_waiting if max_waiting is None else max_waiting
+        attempt = self.attempt(
+            lock_id, defaults, wait_timeout, lock_timeout, priority, most, request
+        )
         return run(self.acquired, attempt, holding)
 
     def attempt(
         self,
         lock_id: str,
+        defaults: PriorityPolicy,
         wait_timeout: float | None,
         lock_timeout: float | None,
         priority: Priority,
@@ -214,13 +218,12 @@ class LockService:
         request: str,
     ) -> Attempt:
         """Return the facts of a call of `acquire`; nothing is sent yet."""
-        policy = self.policy
-        defaults = policy.batch if priority is Priority.BATCH else policy.interactive
         wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
         ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
-        most = defaults.max_waiting if max_waiting is None else check_max_waiting(max_waiting)
+        most = None if max_waiting is None else check_max_waiting(max_waiting)
         claim = new_claim(lock_id, priority, self.clock.wall(), ttl, request)
-        return Attempt(claim, wait, self.clock, self.listeners, self.admission, most)
+        clock = self.clock
+        return Attempt(claim, wait, clock, self.listeners, self.admission, most, clock.now())
 
     async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
         """Return a lease as `acquire` does. After any other error than its own, none is left."""
@@ -246,7 +249,10 @@ class LockService:
         For an attempt that was interrupted: a task was cancelled, a signal handler raised.
         """
         if not attempt.settled:
-            lease = attempt.taken or attempt.lease_in_store()
+            lease = attempt.taken
+            if lease is None:  # what the store may have: a lease, or a position in the queue
+                lease = attempt.lease_without_store(unsettled=attempt.unsettled)
+                lease = lease._replace(degraded=False)
             await finish(self.give_back, lease)
             attempt.settled = True
 
@@ -256,7 +262,7 @@ class LockService:
         if self.outage is OutagePolicy.FAIL:
             if lease.unsettled:
                 self.client.release_later(lease)
-            attempt.unavailable(trouble.reason)
+            attempt.failed(Failed, trouble.reason)
             raise trouble.for_callers(lock_id) from None
         self.listeners.emit(Degraded(lock_id, trouble.reason))
         return lease
@@ -313,14 +319,14 @@ class LockService:
         """
         claim = attempt.claim
         lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
-        wait = max(0.0, attempt.left)
         there = Attempt(
             claim.afresh(),
-            wait,
+            max(0.0, attempt.left),
             fallback.clock,
             attempt.listeners,
             attempt.admission,
             attempt.max_waiting,
+            fallback.clock.now(),
         )
         try:
             other = await fallback._lease_for(there, ())
@@ -368,16 +374,14 @@ class LockService:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
             case Lost() as lost if not lease.degraded:
-                self.report_lost(lease.lock_id, held_seconds, describe_loss(lost, lease))
+                how = describe_loss(lost, lease)
+                self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
             case Unavailable():
-                self._released(lease, held_seconds, "left (not confirmed)")
+                self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
             case _ if self.listeners.watched():
                 # A degraded one was never confirmed, so nothing was lost.
                 outcome = "released (degraded)" if lease.degraded else "released"
-                self._released(lease, held_seconds, outcome)
-
-    def _released(self, lease: Lease, held_seconds: float, outcome: str) -> None:
-        self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
+                self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
     async def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
         """Release a lease without an event, now or when the store answers again."""
@@ -391,10 +395,6 @@ class LockService:
             self.fallback.release_later(lease.fallback)
         if lease.unsettled or not lease.degraded:
             self.client.release_later(lease)
-
-    def report_lost(self, lock_id: str, held_seconds: float, how: str) -> None:
-        """Report that a lease is lost."""
-        self.listeners.emit(LeaseLost(lock_id, held_seconds, how))
 
     # --- extend and confirm -----------------------------------------------------------------
 

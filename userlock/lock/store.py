@@ -19,12 +19,16 @@ at once do not disturb each other, and it leaves the time to live as it was.
 from __future__ import annotations
 
 import abc
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockServiceUnavailable
-from userlock.waits import Bell
+from userlock.waits import Bell, run
 from userlock.words import legible
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: For how long a record stays after its time to live is over, where the store can tell the
 #: time. Waiters take it over in order within that time; nobody can pass them by `create`.
@@ -126,6 +130,12 @@ class Stored(NamedTuple):
     seconds_left: float | None = None
 
 
+def numbered(stored: Stored) -> tuple[Stored, int]:
+    """Return a record with its version as a fence."""
+    assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
+    return stored, stored.version
+
+
 class WakeUps(abc.ABC):
     """Wakes the waiters of this process when the store tells of a release. Thread-safe.
 
@@ -167,11 +177,21 @@ class WakeUps(abc.ABC):
 
     def wait(self, bell: Bell, seconds: float) -> None:
         """Block the thread until the bell rings, or for that long."""
-        bell.block(seconds)
+        run(self.await_, bell, seconds)
 
     def await_(self, bell: Bell, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait in a task until the bell rings, or for that long."""
         return bell.sleep(seconds)
+
+
+def _at_once(verb: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    """Return a verb as a coroutine that calls its blocking form."""
+
+    @functools.wraps(verb, updated=())  # not the mark of an abstract method
+    async def coroutine(store: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(store, verb.__name__)(*args, **kwargs)
+
+    return cast(Callable[_P, Coroutine[Any, Any, _R]], coroutine)
 
 
 class LeaseStore(abc.ABC):
@@ -289,52 +309,14 @@ class LeaseStore(abc.ABC):
         for stores whose versions are integers that grow, and never come back.
         """
         stored = self.append(lock_id, line)
-        if stored is None:
-            return None
-        assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
-        return stored, stored.version
+        return None if stored is None else numbered(stored)
 
     # --- the verbs as coroutines ------------------------------------------------------------
 
-    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        """Create as `create` does."""
-        return self.create(lock_id, record, ttl_seconds)
-
-    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        """Read as `read` does."""
-        return self.read(lock_id, hurry=hurry)
-
-    async def aswap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        """Swap as `swap` does."""
-        return self.swap(lock_id, version, record, ttl_seconds)
-
-    async def atake_over(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        """Swap as `take_over` does."""
-        return self.take_over(lock_id, version, record, ttl_seconds)
-
-    async def aremove(self, lock_id: str, version: object) -> bool:
-        """Remove as `remove` does."""
-        return self.remove(lock_id, version)
-
-    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
-        """Append as `append` does."""
-        return self.append(lock_id, line)
-
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """Rewrite as `rewrite` does."""
-        return self.rewrite(lock_id, version, record)
-
-    async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
-        """Append and wake as `append_and_wake` does."""
-        return self.append_and_wake(lock_id, line)
-
-    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        """Append as `fence` does."""
-        return self.fence(lock_id, line)
+    acreate, aread, aswap = _at_once(create), _at_once(read), _at_once(swap)
+    atake_over, aremove, aappend = _at_once(take_over), _at_once(remove), _at_once(append)
+    arewrite, afence = _at_once(rewrite), _at_once(fence)
+    aappend_and_wake = _at_once(append_and_wake)
 
     def shard_of(self, lock_id: str) -> int:
         """Return the server that has the lock, of a store on several: one may be down alone."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
@@ -55,7 +55,7 @@ _MOST_PER_RUN = 100
 Release = Callable[[Lease], Coroutine[Any, Any, Released | Lost]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Pending:
     """A lease to release, the time until it may arrive, and the time of the next attempt."""
 
@@ -64,126 +64,27 @@ class _Pending:
     next_try: float = 0.0
     refusals: int = 0
 
-    def refused(self, now: float) -> _Pending | None:
-        """Return the next attempt after the server refused its record; None after the last one."""
-        refusals = self.refusals + 1
-        if refusals == _MOST_REFUSALS:
-            return None
-        pause = _RETRY_SECONDS * 2**self.refusals
-        return dataclasses.replace(self, next_try=now + pause, refusals=refusals)
 
+class Server(CircuitBreaker):
+    """One server of a store: whether it may be asked, and the releases that it still has to get.
 
-class PendingReleases:
-    """The releases that the servers of one store still have to get. Thread-safe; survives fork.
-
-    Args:
-        release: sends one.
-        clock: for the time.
-
-    Attributes:
-        any: whether there may be any: cheap to ask at each request.
+    A release stays here until it is over. Whoever sends it puts its next attempt off first, so
+    that others leave it alone meanwhile.
     """
 
-    def __init__(self, release: Release, clock: Clock) -> None:
-        self._release = release
-        self._clock = clock
-        self._forget()
-        reset_in_child(self._forget)
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.pending: dict[_Pending, None] = {}
 
-    def _forget(self) -> None:
-        """Drop all. In a forked child: the parent sends them."""
-        self.any = False
-        self._queues: dict[Hashable, collections.deque[_Pending]] = {}
-        #: One entry for each thread that has taken some and may put them back.
-        self._sending: set[object] = set()
+    def add(self, lease: Lease) -> None:
+        """Add a release."""
+        self.pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS)] = None
+        for oldest in list(self.pending)[:-_MOST]:
+            self.pending.pop(oldest, None)
 
-    def __len__(self) -> int:
-        return sum(map(len, list(self._queues.values())))
-
-    @property
-    def left(self) -> bool:
-        """Return whether there are any, those included that another thread sends just now.
-
-        a request's thread           the renewal thread
-        takes the only one
-                                     finds none: not its last run
-        is answered "not there yet"
-        puts it back
-        """
-        return bool(self._sending) or len(self) > 0
-
-    def add(self, lease: Lease, server: Hashable = None) -> bool:
-        """Release this lease when its server answers again. Return whether it is the first one."""
-        queue = self._queues.setdefault(server, collections.deque(maxlen=_MOST))
-        queue.append(_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS))
-        first, self.any = not self.any, True  # read afterwards, as `send` counts afterwards
-        return first
-
-    async def send(
-        self,
-        server: Hashable = None,
-        most: int = _MOST_PER_REQUEST,
-        may_ask: Callable[[], bool] = lambda: True,
-    ) -> int:
-        """Send a server some of its pending releases; return how many it was asked for.
-
-        Args:
-            server: as in `add`.
-            most: how many to look at.
-            may_ask: called before the first request to a server that may be down; none is sent
-                if it returns False.
-
-        Raises:
-            StoreUnavailable: the server did not answer. The rest stays pending.
-        """
-        me = object()
-        self._sending.add(me)
-        try:
-            return await self._send(self._queues.get(server, collections.deque()), most, may_ask)
-        finally:
-            self._sending.discard(me)
-            self.any = False
-            if self.left:  # looked at afterwards: another thread may have added one just now
-                self.any = True
-
-    async def _send(
-        self, queue: collections.deque[_Pending], most: int, may_ask: Callable[[], bool]
-    ) -> int:
-        now = self._clock.now()
-        asked = 0
-        for _ in range(min(len(queue), most)):
-            try:
-                pending = queue.popleft()
-            except IndexError:  # another thread took the last one
-                break
-            lease = pending.lease
-            if now >= lease.deadline and not (lease.unsettled and now < pending.until):
-                continue  # over by itself, unlike a position in a queue or a late command
-            if now < pending.next_try:
-                queue.append(pending)
-                continue
-            if not asked and not may_ask():
-                queue.append(pending)
-                break
-            asked += 1
-            later = dataclasses.replace(pending, next_try=now + _RETRY_SECONDS)
-            try:
-                outcome = await self._release(lease)
-            except StoreUnavailable as trouble:
-                if not trouble.serves_others:
-                    queue.append(pending)
-                    raise
-                again = pending.refused(now)
-                if again is not None:
-                    queue.append(again)
-                continue
-            except BaseException:
-                # The thread is being stopped. (Or it is an error of ours: not everybody's at once.)
-                queue.append(later)
-                raise
-            if lease.unsettled and isinstance(outcome, Lost) and now < pending.until:
-                queue.append(later)
-        return asked
+    def due(self, now: float) -> list[_Pending]:
+        """Return the releases to send now."""
+        return [each for each in list(self.pending) if each.next_try <= now]
 
 
 class StoreClient:
@@ -199,7 +100,6 @@ class StoreClient:
             background thread cannot use.
 
     Attributes:
-        pending: the releases that the store still has to get.
         wake_ups: wakes waiters, in a store that can.
     """
 
@@ -214,14 +114,27 @@ class StoreClient:
         self._release = release
         self._clock = clock
         self._renewals = renewals
-        self.pending = PendingReleases(release, clock)
         # One server that is down must not keep requests from the others.
         self._shard_of = store.shard_of
-        self._only = CircuitBreaker(clock) if type(store).shard_of is LeaseStore.shard_of else None
-        self._of_shard = collections.defaultdict[int, CircuitBreaker](lambda: CircuitBreaker(clock))
+        self._only = Server(clock) if type(store).shard_of is LeaseStore.shard_of else None
+        self._of_shard = collections.defaultdict[int, Server](lambda: Server(clock))
+        reset_in_child(self._forget)
 
-    def breaker_of(self, lock_id: str) -> CircuitBreaker:
-        """Return the breaker of the server that has the lock."""
+    def _forget(self) -> None:
+        """Drop all pending releases. In a forked child: the parent sends them."""
+        for server in self._servers():
+            server.pending = {}
+
+    def _servers(self) -> list[Server]:
+        return [self._only] if self._only else list(self._of_shard.values())
+
+    @property
+    def pending(self) -> list[Lease]:
+        """Return the leases that the servers still have to release."""
+        return [each.lease for server in self._servers() for each in list(server.pending)]
+
+    def server_of(self, lock_id: str) -> Server:
+        """Return the server that has the lock."""
         return self._only or self._of_shard[self._shard_of(lock_id)]
 
     async def call(
@@ -236,42 +149,80 @@ class StoreClient:
         Raises:
             StoreUnavailable: it did not answer; the breaker knows.
         """
-        breaker = self._only or self._of_shard[self._shard_of(lock_id)]
-        if not breaker.closed and not breaker.allows():
-            raise StoreUnavailable(breaker.reason, sent=False)
+        server = self._only or self._of_shard[self._shard_of(lock_id)]
+        if not server.closed and not server.allows():
+            raise StoreUnavailable(server.reason, sent=False)
         asked_at = self._clock.now()
         try:
             answer = await verb(*args, **kwargs)
         except StoreUnavailable as trouble:
-            if breaker.answered_one_of > asked_at:
+            if server.answered_one_of > asked_at:
                 trouble.serves_others = True
             if trouble.serves_others:
-                await self.answered(breaker)
+                await self._answered(server)
             else:
-                self.failed(breaker, asked_at, trouble)
+                self._failed(server, asked_at, trouble)
             raise
-        if asked_at > breaker.answered_one_of:
-            breaker.answered_one_of = asked_at
-        if self.pending.any or not breaker.closed:
-            await self.answered(breaker)
+        if asked_at > server.answered_one_of:
+            server.answered_one_of = asked_at
+        if server.pending or not server.closed:
+            await self._answered(server)
         return answer
 
-    def failed(self, breaker: CircuitBreaker, asked_at: float, trouble: StoreUnavailable) -> None:
-        """Note that a server did not answer."""
+    def _failed(self, server: Server, asked_at: float, trouble: StoreUnavailable) -> None:
         if not isinstance(trouble, NoConnection):  # which tells nothing of the server
             cost_seconds = self._clock.now() - asked_at
-            breaker.failed(cost_seconds=cost_seconds, reason=trouble.reason)
+            server.failed(cost_seconds=cost_seconds, reason=trouble.reason)
 
-    async def answered(self, breaker: CircuitBreaker) -> None:
-        """Note that a server answered, and send it some pending releases."""
-        if not breaker.closed:
-            breaker.succeeded()
-        if self.pending.any:
-            asked_at = self._clock.now()
+    async def _answered(self, server: Server) -> None:
+        server.succeeded()
+        asked_at = self._clock.now()
+        try:
+            await self.send_pending(server, _MOST_PER_REQUEST)
+        except StoreUnavailable as trouble:
+            self._failed(server, asked_at, trouble)
+
+    async def send_pending(
+        self, server: Server, most: int, may_ask: Callable[[], bool] = lambda: True
+    ) -> int:
+        """Send a server some of its pending releases; return how many it was asked for.
+
+        Args:
+            server: the server.
+            most: how many to look at.
+            may_ask: called before the first request to a server that may be down; none is sent
+                if it returns False.
+
+        Raises:
+            StoreUnavailable: the server did not answer. The rest stays pending.
+        """
+        now = self._clock.now()
+        asked = 0
+        for pending in server.due(now)[:most]:
+            lease = pending.lease
+            may_arrive = lease.unsettled and now < pending.until
+            if now >= lease.deadline and not may_arrive:
+                # Over by itself, unlike a position in a queue or a late command.
+                server.pending.pop(pending, None)
+                continue
+            if not asked and not may_ask():
+                break
+            asked += 1
+            pending.next_try = now + _RETRY_SECONDS
             try:
-                await self.pending.send(breaker)
+                outcome = await self._release(lease)
             except StoreUnavailable as trouble:
-                self.failed(breaker, asked_at, trouble)
+                if not trouble.serves_others:
+                    pending.next_try = now
+                    raise
+                pending.next_try = now + _RETRY_SECONDS * 2**pending.refusals
+                pending.refusals += 1
+                may_arrive = pending.refusals < _MOST_REFUSALS
+            else:
+                may_arrive = may_arrive and isinstance(outcome, Lost)
+            if not may_arrive:
+                server.pending.pop(pending, None)
+        return asked
 
     async def give_back(self, lease: Lease) -> Released | Lost | Unavailable:
         """Release a lease now, or later if the store does not answer."""
@@ -290,23 +241,23 @@ class StoreClient:
 
     def release_later(self, lease: Lease) -> None:
         """Release this lease when its server answers again."""
-        first = self.pending.add(lease, self.breaker_of(lease.lock_id))
-        if first and self._renewals is not None:
+        self.server_of(lease.lock_id).add(lease)
+        if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 
     def run(self, now: float) -> float | None:
         """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
         more = False
-        for breaker in [self._only] if self._only else list(self._of_shard.values()):
+        for server in self._servers():
             asked_at = self._clock.now()
             try:
-                asked = run(self.pending.send, breaker, _MOST_PER_RUN, breaker.allows)
+                asked = run(self.send_pending, server, _MOST_PER_RUN, server.allows)
             except StoreUnavailable as trouble:
-                self.failed(breaker, asked_at, trouble)
+                self._failed(server, asked_at, trouble)
                 continue
             if asked:
-                breaker.succeeded()
+                server.succeeded()
             more = more or asked == _MOST_PER_RUN
-        if not self.pending.left:
+        if not self.pending:
             return None
         return now if more else self._clock.now() + _RETRY_SECONDS  # other due tasks run first

@@ -11,15 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, EventLoopBlocked, LockTimeout, TooManyWaiting
-from userlock.events import (
-    Acquired,
-    Contended,
-    Deadlock,
-    Listeners,
-    Rejected,
-    TimedOut,
-    Unavailable,
-)
+from userlock.events import Acquired, Contended, Deadlock, Event, Listeners, Rejected, TimedOut
 from userlock.ids import quoted, show_request
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
@@ -27,9 +19,9 @@ from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
 from userlock.lock.record import Record, aged
-from userlock.lock.store import Stored, StoreUnavailable, WakeUps
+from userlock.lock.store import Stored, StoreUnavailable
 from userlock.lock.store_client import StoreClient
 from userlock.waits import Bell, blocks_event_loop, finish, pause
 
@@ -46,18 +38,18 @@ _R = TypeVar("_R")
 _MOST_RETRY_SECONDS = 60
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Attempt:
     """The facts of one call of `acquire`, and its events.
 
-    Args:
+    Attributes:
         claim: the claim.
         wait_seconds: the longest wait.
         clock: the caller's clock.
         listeners: called with the events.
         admission: the waiters of this process; those in a fallback store are among them.
         max_waiting: the most waiters of the lock in this process; None for no limit.
-
-    Attributes:
+        started: the time of the call.
         attempts: the number of requests to the store.
         blocked_by: the first holder met, described; empty if the lock was free.
         holder: the last holder met.
@@ -67,46 +59,20 @@ class Attempt:
         settled: whether it has left nothing behind, or is over.
     """
 
-    __slots__ = (
-        "_clock",
-        "admission",
-        "attempts",
-        "blocked_by",
-        "claim",
-        "holder",
-        "joined",
-        "listeners",
-        "max_waiting",
-        "settled",
-        "started",
-        "taken",
-        "unsettled",
-        "wait_seconds",
-    )
-
-    def __init__(
-        self,
-        claim: Claim,
-        wait_seconds: float,
-        clock: Clock,
-        listeners: Listeners,
-        admission: Admission,
-        max_waiting: int | None,
-    ) -> None:
-        self.claim = claim
-        self.wait_seconds = wait_seconds
-        self.listeners = listeners
-        self.admission = admission
-        self.max_waiting = max_waiting
-        self.started = clock.now()
-        self.attempts = 1
-        self.blocked_by = ""
-        self.holder: Holder | None = None
-        self.joined = False
-        self.taken: Lease | None = None
-        self.unsettled = True
-        self.settled = False
-        self._clock = clock
+    claim: Claim
+    wait_seconds: float
+    clock: Clock
+    listeners: Listeners
+    admission: Admission
+    max_waiting: int | None
+    started: float
+    attempts: int = 1
+    blocked_by: str = ""
+    holder: Holder | None = None
+    joined: bool = False
+    taken: Lease | None = None
+    unsettled: bool = True
+    settled: bool = False
 
     @property
     def may_queue_first(self) -> bool:
@@ -118,7 +84,7 @@ class Attempt:
     @property
     def elapsed(self) -> float:
         """Return the time since the call, in seconds."""
-        return self._clock.now() - self.started
+        return self.clock.now() - self.started
 
     @property
     def left(self) -> float:
@@ -148,17 +114,13 @@ class Attempt:
         return Lease(
             lock_id=claim.lock_id,
             token=claim.token,
-            deadline=self._clock.now() + claim.ttl_seconds,
+            deadline=self.clock.now() + claim.ttl_seconds,
             ttl_seconds=claim.ttl_seconds,
             degraded=True,
             unsettled=unsettled,
             record=claim.record,
             priority=claim.priority.value,
         )
-
-    def lease_in_store(self) -> Lease:
-        """Return what the store may have for the claim: a lease, or a position in the queue."""
-        return self.lease_without_store(unsettled=self.unsettled)._replace(degraded=False)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -172,13 +134,18 @@ class Attempt:
         claim = self.claim
         self.listeners.emit(Contended(claim.lock_id, claim.priority.value, self.blocked_by))
 
+    def failed(self, event: Callable[..., Event], *more: object) -> float:
+        """Report the end without a lease, as an event of a kind; return the time since the call."""
+        blocked_by = self.blocked_by if self.holder is None else self.holder.describe()
+        elapsed = self.elapsed
+        claim = self.claim
+        self.listeners.emit(event(claim.lock_id, claim.priority.value, elapsed, blocked_by, *more))
+        return elapsed
+
     def timed_out(self) -> LockTimeout:
         """Report the time-out; return the error."""
-        event = TimedOut(*self._facts())
-        self.listeners.emit(event)
-        return LockTimeout(
-            lock_id=self.claim.lock_id, waited_seconds=event.waited_seconds, holder=self.holder
-        )
+        waited = self.failed(TimedOut)
+        return LockTimeout(lock_id=self.claim.lock_id, waited_seconds=waited, holder=self.holder)
 
     def rejected(self, rejection: Rejection, typical_seconds: float) -> TooManyWaiting:
         """Report that there were too many waiters; return the error.
@@ -189,29 +156,15 @@ class Attempt:
         """
         self.holder = rejection.holder
         self.blocked_by = "a holder that is not known"
-        event = Rejected(*self._facts(), rejection.waiting, rejection.times)
-        self.listeners.emit(event)
+        waited = self.failed(Rejected, rejection.waiting, rejection.times)
         turns = rejection.waiting + 1  # the holder's, and theirs
         return TooManyWaiting(
             lock_id=self.claim.lock_id,
             waiting=rejection.waiting,
-            waited_seconds=event.waited_seconds,
+            waited_seconds=waited,
             holder=self.holder,
             retry_after=min(max(math.ceil(typical_seconds * turns), 1), _MOST_RETRY_SECONDS),
         )
-
-    def deadlocked(self, error: DeadlockDetected) -> None:
-        """Report the deadlock."""
-        cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
-        self.listeners.emit(Deadlock(*self._facts(), cycle))
-
-    def unavailable(self, reason: str) -> None:
-        """Report that there is no lease, because the store did not answer."""
-        self.listeners.emit(Unavailable(*self._facts(), reason))
-
-    def _facts(self) -> tuple[str, str, float, str]:
-        blocked_by = self.blocked_by if self.holder is None else self.holder.describe()
-        return self.claim.lock_id, self.claim.priority.value, self.elapsed, blocked_by
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +235,6 @@ class Waiting:
         return lease
 
     def _leave(self, attempt: Attempt, claim: Claim) -> None:
-        """Leave the waiters of this process."""
         if self.client.wake_ups is not None:
             self.client.wake_ups.end(claim.token)
         self.local.leave(claim)
@@ -290,8 +242,6 @@ class Waiting:
 
 
 class _Wait:
-    """One wait."""
-
     __slots__ = (
         *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
         *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
@@ -343,7 +293,8 @@ class _Wait:
             raise
         except DeadlockDetected as error:
             await self._leave()
-            self._attempt.deadlocked(error)
+            cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
+            self._attempt.failed(Deadlock, cycle)
             raise
         await self._give_up()
         return None
@@ -505,18 +456,15 @@ class _Wait:
         reading = self._parts.local.latest(self._claim.lock_id)
         if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
             record = await self._poll()
-            if self._wake_ups is not None and not woken:
-                self._note_missed(self._wake_ups, record)
+            if self._wake_ups is None or woken or record is None or not record.released:
+                return record
+            if record.next_token() == self._claim.token:
+                self._wake_ups.of(self._bell).missed()
             return record
         self._about_to_decide_on(reading.asked_at)
         self._age = self._clock.now() - reading.asked_at
         self._see(reading.record)
         return reading.record
-
-    def _note_missed(self, wake_ups: WakeUps, record: Record | None) -> None:
-        if record is not None and record.released and record.next_token() == self._claim.token:
-            assert self._bell is not None
-            wake_ups.of(self._bell).missed()
 
     async def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""
@@ -600,10 +548,10 @@ class _Wait:
         if record is None:
             return polling.most_seconds
         typical = self._parts.hold_times.typical(record.holder.priority)
-        look = Look(turn.position, typical, self._held(record, typical, now))
+        held = self._held(record, typical, now)
         assert self._bell is not None
         woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
-        seconds = delay(look, polling, woken=woken)
+        seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
         crowds = len(self._parts.local.crowds)

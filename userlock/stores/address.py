@@ -13,9 +13,7 @@ import socket
 import threading
 
 from userlock.fork import reset_in_child
-
-#: The host as a number, or why it was not found.
-_Lookup = concurrent.futures.Future[str | OSError]
+from userlock.waits import begun_in_thread
 
 
 class Address:
@@ -34,7 +32,7 @@ class Address:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._lookup: _Lookup | None = None
+        self._lookup: concurrent.futures.Future[str] | None = None
 
     def resolve(self, timeout: float) -> str:
         """Return the host to connect to, as a number; an `OSError` after so many seconds."""
@@ -42,7 +40,10 @@ class Address:
             return self.host
         with self._lock:
             if self._lookup is None:
-                self._lookup = self._look_up()
+                try:
+                    self._lookup = begun_in_thread(self._found, "userlock-resolve", daemon=True)
+                except RuntimeError as error:  # no more threads
+                    raise OSError(f"cannot look {self.host!r} up: {error}") from error
             lookup = self._lookup
         if not concurrent.futures.wait([lookup], timeout).done:
             raise TimeoutError(f"cannot find {self.host!r}: the look-up takes over {timeout} s")
@@ -51,31 +52,19 @@ class Address:
         with self._lock:
             if self._lookup is lookup:
                 self._lookup = None
-        answer = lookup.result()
-        if isinstance(answer, OSError):
+        problem = lookup.exception()  # UnicodeError for names that cannot be one, for instance
+        if problem is not None:
             # A new one each time: an exception gathers the traceback of every
             # place that it passes.
-            raise OSError(str(answer))
-        return answer
+            raise OSError(f"cannot find {self.host!r}: {problem}")
+        return lookup.result()
 
-    def _look_up(self) -> _Lookup:
-        answer = _Lookup()
-
-        def run() -> None:
-            try:
-                found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-                # IPv4 first: such servers are mostly bound to 127.0.0.1 or a
-                # private IPv4 address, and `localhost` names both.
-                found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-                answer.set_result(str(found[0][4][0]))
-            except Exception as error:  # UnicodeError for names that cannot be one, for instance
-                answer.set_result(OSError(f"cannot find {self.host!r}: {error}"))
-
-        try:
-            threading.Thread(target=run, name="userlock-resolve", daemon=True).start()
-        except RuntimeError as error:  # no more threads
-            answer.set_result(OSError(f"cannot look {self.host!r} up: {error}"))
-        return answer
+    def _found(self) -> str:
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        # IPv4 first: such servers are mostly bound to 127.0.0.1 or a
+        # private IPv4 address, and `localhost` names both.
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+        return str(found[0][4][0])
 
 
 def _is_numeric(host: str) -> bool:

@@ -57,7 +57,7 @@ from urllib.parse import SplitResult
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores import urls
-from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.keys import KeySpace
 
 try:
     from google.appengine.api import memcache

@@ -24,6 +24,8 @@ one and puts it here; the thread ends then. Nothing is lost if the task has gone
 from __future__ import annotations
 
 import abc
+import concurrent.futures
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -31,7 +33,7 @@ from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
 
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
-from userlock.waits import Bell, locked, run, task_loop
+from userlock.waits import Bell, begun_in_thread, locked, run, task_loop
 
 #: For finding and connecting to a server, and for its reply, in seconds.
 CONNECT_TIMEOUT = 0.1
@@ -108,7 +110,7 @@ class Pool(abc.ABC, Generic[_C]):
 
     trouble: tuple[type[BaseException], ...]
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, most: int = 32) -> None:
         self.idle: list[_C] = []
         self._most = most
         # A store that is dropped leaves no open sockets behind.
@@ -275,13 +277,24 @@ class Pool(abc.ABC, Generic[_C]):
         """Make a connection in a place: here, or for a task in a thread."""
         if task_loop() is None:
             return self._made(place, timeout)
-        maker = _Maker(self, place, timeout)
         try:
-            await maker.bell.sleep(_MOST_CONNECTING)
-            return maker.result()
-        except BaseException:
-            maker.leave()
+            made = begun_in_thread(
+                functools.partial(self._made, place, timeout), "userlock-connect", daemon=True
+            )
+        except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
+            return self._made(place, timeout)
+        bell = Bell()
+        try:
+            made.add_done_callback(lambda _: bell.ring())
+            await bell.sleep(_MOST_CONNECTING)
+            if not made.done():
+                raise TimeoutError("connecting takes too long")
+            return made.result()
+        except BaseException:  # the task has gone: the pool gets the connection
+            made.add_done_callback(functools.partial(self._keep, timeout))
             raise
+        finally:
+            del made  # it keeps its error, whose frames would keep it
 
     def _made(self, place: Place, timeout: float | None) -> _C:
         try:
@@ -293,6 +306,15 @@ class Pool(abc.ABC, Generic[_C]):
             raise
         connection.place = place
         return connection
+
+    def _keep(self, timeout: float | None, made: concurrent.futures.Future[_C]) -> None:
+        if made.exception() is not None:
+            return
+        connection = made.result()
+        if timeout is None and connection.place in self._taken:
+            self.give_back(connection)
+        else:
+            self.close(connection)
 
     def give_back(self, connection: _C) -> None:
         """Keep it for the next exchange."""
@@ -367,67 +389,6 @@ class Pool(abc.ABC, Generic[_C]):
             waiter = next(iter(self._waiters))
             del self._waiters[waiter]
             waiter.serve(given)
-
-
-class _Maker(Generic[_C]):
-    """A thread that makes one connection for a task. If the task has gone, the pool gets it.
-
-    Args:
-        pool: the connection's.
-        place: the connection's.
-        timeout: as in `Pool.connect`.
-
-    Attributes:
-        bell: rings when the connection is there, or is not to be had.
-    """
-
-    def __init__(self, pool: Pool[_C], place: Place, timeout: float | None) -> None:
-        self.bell = Bell()
-        self._pool = pool
-        self._place: Place | None = place
-        self._timeout = timeout
-        #: The connection, until somebody takes it.
-        self._made: list[_C] = []
-        self._error: BaseException | None = None
-        self._left = False
-        try:
-            threading.Thread(target=self._make, name="userlock-connect", daemon=True).start()
-        except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
-            self._make()
-
-    def _make(self) -> None:
-        try:
-            assert self._place is not None
-            self._made.append(self._pool._made(self._place, self._timeout))
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._place = None
-            self.bell.ring()
-            if self._left:
-                self.leave()
-
-    def leave(self) -> None:
-        """Let the pool have the connection: the task has gone."""
-        self._left = True
-        while self._made:
-            try:
-                connection = self._made.pop()
-            except IndexError:  # by the other thread
-                return
-            if connection.place in self._pool._taken and self._timeout is None:
-                self._pool.give_back(connection)
-            else:
-                self._pool.close(connection)
-
-    def result(self) -> _C:
-        """Return the connection; raise the error of making it."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        if not self._made:
-            raise TimeoutError("connecting takes too long")
-        return self._made.pop()
 
 
 def _close_all(idle: list[_C]) -> None:

@@ -12,13 +12,19 @@ a URL than `shown_url` gives: errors of urllib and of clients quote their input.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from userlock.words import meant
 
 _T = TypeVar("_T")
+
+#: A pattern of an option's values, and words for it.
+Form = tuple[str, str]
+YES_NO: Form = ("yes|no", "yes or no")
+SECONDS: Form = (r"(?=.*[1-9])[0-9]{1,5}(\.[0-9]{1,9})?", "a number of seconds above 0")
 
 #: The schemes of the stores.
 SCHEMES = (
@@ -92,7 +98,9 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
 def _split(url: str, schemes: Collection[str]) -> SplitResult:
     """Return the parts of a URL of the usual form."""
     if not isinstance(url, str):
-        raise AddressError(f"a URL like memcache://127.0.0.1:11211 is a str, not {_kind_of(url)}")
+        raise AddressError(
+            f"a URL like memcache://127.0.0.1:11211 is a str, not {type(url).__name__}"
+        )
     if "#" in url:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
@@ -114,11 +122,15 @@ def unknown_scheme(url: str) -> AddressError:
 
 
 def options_of(
-    parts: SplitResult, *, without_default: Collection[str] = (), **defaults: str
+    parts: SplitResult,
+    *,
+    forms: Mapping[str, Form] = MappingProxyType({}),
+    without_default: Collection[str] = (),
+    **defaults: str,
 ) -> dict[str, str]:
     """Return the options of a store's URL, by name; those that are not named by their defaults.
 
-    An `AddressError`: an option is unknown or named twice. Passed over silently,
+    An `AddressError`: an option is unknown, named twice, or not of its form. Passed over silently,
     the locks would be elsewhere than meant.
     """
     named = parse_qsl(parts.query, keep_blank_values=True)
@@ -133,6 +145,9 @@ def options_of(
             f"unknown option {', '.join(unknown) or '…'}{f' ({near})' if near else ''}; "
             f"there are: {', '.join(known)}"
         )
+    for name, (pattern, words) in forms.items():
+        if name in options and not re.fullmatch(pattern, options[name]):
+            raise AddressError(f"{name} must be {words}")
     return defaults | options
 
 
@@ -147,7 +162,3 @@ def _plain_names(query: str) -> list[str]:
     """Return the names of options, without those that may be a part of a value."""
     named = (each.partition("=") for each in query.split("&"))
     return [name for name, equals, _ in named if equals and _NAME.fullmatch(name)][:20]
-
-
-def _kind_of(value: object) -> str:
-    return type(value).__name__

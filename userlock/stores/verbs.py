@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import abc
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
 
-from userlock.lock.store import LeaseStore, Stored
+from userlock.lock.store import LeaseStore, Stored, numbered
 from userlock.waits import run
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _blocking(verb: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a verb that runs its coroutine, `acreate` for `create`, in the calling thread."""
+
+    @functools.wraps(verb, updated=())  # not the mark of an abstract method
+    def blocking(store: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(getattr(store, f"a{verb.__name__}"), *args, **kwargs)
+
+    return cast(Callable[_P, _R], blocking)
 
 
 class WaitingStore(LeaseStore):
     """A store whose verbs are written as coroutines. It gives threads their blocking form."""
 
-    waits = True
-
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        return run(self.acreate, lock_id, record, ttl_seconds)
-
-    def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return run(self.aread, lock_id, hurry=hurry)
-
-    def swap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        return run(self.aswap, lock_id, version, record, ttl_seconds)
-
-    def take_over(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        return run(self.atake_over, lock_id, version, record, ttl_seconds)
-
-    def remove(self, lock_id: str, version: object) -> bool:
-        return run(self.aremove, lock_id, version)
-
-    def append(self, lock_id: str, line: bytes) -> Stored | None:
-        return run(self.aappend, lock_id, line)
-
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        return run(self.arewrite, lock_id, version, record)
-
-    def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
-        return run(self.aappend_and_wake, lock_id, line)
-
-    def fence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        return run(self.afence, lock_id, line)
-
-    @abc.abstractmethod
-    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None: ...
-
-    @abc.abstractmethod
-    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None: ...
-
-    @abc.abstractmethod
-    async def aswap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None: ...
-
-    @abc.abstractmethod
-    async def aremove(self, lock_id: str, version: object) -> bool: ...
-
-    @abc.abstractmethod
-    async def aappend(self, lock_id: str, line: bytes) -> Stored | None: ...
+    create = _blocking(LeaseStore.create)
+    read = _blocking(LeaseStore.read)
+    swap = _blocking(LeaseStore.swap)
+    take_over = _blocking(LeaseStore.take_over)
+    remove = _blocking(LeaseStore.remove)
+    append = _blocking(LeaseStore.append)
+    rewrite = _blocking(LeaseStore.rewrite)
+    append_and_wake = _blocking(LeaseStore.append_and_wake)
+    fence = _blocking(LeaseStore.fence)
 
     async def atake_over(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
@@ -74,7 +49,4 @@ class WaitingStore(LeaseStore):
 
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         stored = await self.aappend(lock_id, line)
-        if stored is None:
-            return None
-        assert isinstance(stored.version, int), "a store with other versions has numbers of its own"
-        return stored, stored.version
+        return None if stored is None else numbered(stored)

@@ -24,7 +24,7 @@ from userlock.contrib import flask, wsgi
 from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
-from userlock.stores.datastore.url import parse as datastore_parts
+from userlock.stores.datastore import DatastoreStore
 from userlock.stores.memcache.url import parse as memcache_parts
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.url import parse as redis_parts
@@ -311,7 +311,7 @@ def test_options_of_addresses() -> None:
     for scheme, parse, url in (
         ("memcache", memcache_parts, "memcache://host?no_such=1"),
         ("memcaches", memcache_parts, "memcaches://host?no_such=1"),
-        ("datastore", datastore_parts, "datastore://?no_such=1"),
+        ("datastore", DatastoreStore._of_parts, "datastore://?no_such=1"),
     ):
         with pytest.raises(ValueError, match="there are: ") as caught:
             open_url(url, parse)
@@ -319,10 +319,11 @@ def test_options_of_addresses() -> None:
         mine = {f"`{scheme}`", "`memcache`"} if scheme == "memcaches" else {f"`{scheme}`"}
         having = {name for name, option in options.items() if mine & set(option.stores.split(", "))}
         assert having == set(there)
-    assert open_url("memcache://host", memcache_parts).prefix == options["prefix"].default
-    assert open_url("redis://host", redis_parts).prefix == options["prefix"].default
-    assert open_url("datastore://", datastore_parts).prefix == options["prefix"].default
-    assert open_url("datastore://", datastore_parts).kind == options["kind"].default
+    prefix = options["prefix"].default
+    assert open_url("memcache://host", memcache_parts)[1]["prefix"] == prefix
+    assert open_url("redis://host", redis_parts).options["prefix"] == prefix
+    store = DatastoreStore.from_url("datastore://")
+    assert (store._prefix, store._kind) == (prefix, options["kind"].default)
     assert float(options["socket_connect_timeout"].default) == CONNECT_TIMEOUT
     assert float(options["socket_timeout"].default) == REPLY_TIMEOUT
 

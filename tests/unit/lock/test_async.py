@@ -368,6 +368,27 @@ class TestScopes:
         assert held == [True]
         assert service.store.read("ann") is None
 
+    def test_what_it_acquires_inside_is_released_with_its_block(self, service: LockService) -> None:
+        """The scope, which would have released it, has ended before."""
+        inside, may_end = threading.Event(), threading.Event()
+
+        def save() -> None:
+            with userlock.global_lock("ann"):
+                userlock.acquire_lock("ann")
+                inside.set()
+                assert may_end.wait(30)
+
+        async def work() -> None:
+            with userlock.scope():
+                saving = asyncio.create_task(asyncio.to_thread(save))
+                await until(inside.is_set)
+            assert service.holder("ann") is not None
+            may_end.set()
+            await saving
+
+        run(work())
+        assert service.store.read("ann") is None
+
     def test_a_task_that_outlives_its_scope(self, service: LockService) -> None:
         async def section() -> None:
             async with userlock.global_lock("ann") as lock:

@@ -82,7 +82,7 @@ class TestExtend:
 class TestErrors:
     def test_a_released_lock(self, scope: LockScope, tenure: HeldLock) -> None:
         scope.release("ann")
-        with pytest.raises(LockNotHeld, match="'ann' cannot be extended, it has been released"):
+        with pytest.raises(LockNotHeld, match="'ann' cannot be extended: it has been released"):
             tenure.extend(5)
 
     def test_a_lease_that_ran_out(self, here: Here, tenure: HeldLock) -> None:

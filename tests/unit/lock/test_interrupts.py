@@ -303,7 +303,7 @@ def test_in_a_task(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_count_alone_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends that are over count as before."""
-    monkeypatch.setattr(held_lock.HeldLock, "_forget_dead_ends", lambda _: None)
+    monkeypatch.setattr(held_lock.HeldLock, "_blocks", property(lambda lock: len(lock._ends)))
     monkeypatch.setattr(
         scope.LockScope, "_has_blocks", property(lambda scope: bool(scope.ends)), raising=True
     )

@@ -103,7 +103,7 @@ def test_other_locks_do_not_notice(
     service = service_on(store, clock, outage)
     use(service, clock, heartbeat=heartbeat)
     assert degraded_neighbours(service, clock) == 0
-    assert not service.client.pending.any
+    assert not service.client.pending
 
 
 @some_verbs
@@ -118,7 +118,7 @@ def test_a_record_that_is_spoiled_while_its_lock_is_held(
         assert degraded_neighbours(service, clock) == 0
     assert degraded_neighbours(service, clock) == 0
     assert store.requests[BAD] <= (60 + MOST_REQUESTS if heartbeat else MOST_REQUESTS)
-    assert not service.client.pending.any
+    assert not service.client.pending
 
 
 def test_the_lock_itself_is_degraded_or_refused(store: Refusing, clock: ManualClock) -> None:

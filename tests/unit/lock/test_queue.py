@@ -10,7 +10,7 @@ import pytest
 from tests.leases import as_stored
 from tests.unit.lock.logs import Log, a_holder, new_nonce, reserved_by
 from userlock.lock.policy import Polling
-from userlock.lock.queue import Decision, HoldTimes, Look, Turn, delay
+from userlock.lock.queue import Decision, HoldTimes, Turn, delay
 from userlock.lock.record import PATIENCE_SECONDS, done, joining
 
 
@@ -265,7 +265,7 @@ def looks_in(
     """Return the polls of a waiter that arrives with the holder, until the lock is free."""
     looks = [0.0]
     while looks[-1] < hold:
-        looks.append(looks[-1] + delay(Look(position, typical or hold, looks[-1]), polling))
+        looks.append(looks[-1] + delay(position, typical or hold, looks[-1], polling))
     return looks[1:]
 
 
@@ -293,7 +293,7 @@ class TestDelay:
         polling = Polling(least_seconds=0.001, most_seconds=0.05)
         typical = (0.0001, 0.01, 1.0, 1000.0)
         for usual, held in itertools.product(typical, (0.0, 0.0001, 0.009, 0.01, 1.0, 1e6)):
-            seconds = delay(Look(position, usual, held), polling)
+            seconds = delay(position, usual, held, polling)
             assert polling.least_seconds <= seconds <= 0.25
             if position == 0:
                 assert seconds <= polling.most_seconds
@@ -306,7 +306,7 @@ class TestDelay:
     ) -> None:
         """With the patience of 0.25 s a dead waiter costs half a second at most."""
         for typical in (0.001, 0.01, 10.0):
-            assert delay(Look(position, typical, 0.0), Polling(), woken=True) == seconds
+            assert delay(position, typical, 0.0, Polling(), woken=True) == seconds
 
     @pytest.mark.parametrize("length", [2, 10, 100])
     def test_a_long_queue_polls_little_more_than_a_short_one(self, length: int) -> None:
@@ -316,7 +316,7 @@ class TestDelay:
         def looks_per_hold(position: int) -> float:
             now, looks = 0.0, 0
             while now < hold * holds:
-                now += delay(Look(position, hold, now % hold), Polling())
+                now += delay(position, hold, now % hold, Polling())
                 looks += 1
             return looks / holds
 

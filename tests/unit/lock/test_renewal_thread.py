@@ -92,7 +92,7 @@ class TestWhen:
 
         task = Eager()
         renewals.schedule(task, start)
-        renewals.run_due()
+        assert renewals.run_due() == start + 1
         clock.advance(200)
         renewals.run_due()
         assert len(task.calls) == 2

@@ -51,6 +51,17 @@ class TestGlobalLock:
             raise ZeroDivisionError
         assert holder("ann") is None
 
+    def test_it_may_be_released_inside(self) -> None:
+        """That stands for the end of the innermost block."""
+        with userlock.global_lock("ann") as outer:
+            with userlock.global_lock("ann") as inner:
+                inner.release()
+            assert outer.held
+            outer.release()
+            assert holder("ann") is None
+            with pytest.raises(userlock.LockNotHeld):
+                outer.release()
+
     def test_it_is_re_entrant(self) -> None:
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:

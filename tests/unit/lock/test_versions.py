@@ -17,7 +17,7 @@ from userlock.lock.lease import Holder
 from userlock.lock.record import BlockedOn, Record, aged, blocked, done, joining
 from userlock.lock.store import Stored
 from userlock.stores import MemoryStore
-from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.keys import KeySpace
 from userlock.testing import ManualClock
 
 TOKEN = "a" * 24 + "1"

@@ -15,8 +15,6 @@ from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
-from userlock.stores.datastore.url import Address, parse
-from userlock.stores.urls import open_url
 
 EntityResult: Any = query.EntityResult.pb()
 
@@ -60,7 +58,14 @@ class TestNames:
             DatastoreStore(timeout=0)
 
 
-DEFAULT = Address(None, None, None, "userlock", DEFAULT_KIND, TIMEOUT)
+class Named(DatastoreStore):
+    """Keeps what a URL names: project, database, namespace, prefix, kind and time-out."""
+
+    def __init__(self, client_factory: Any, **options: Any) -> None:
+        self.facts = (*client_factory.keywords.values(), *options.values())
+
+
+DEFAULT = (None, None, None, "userlock", DEFAULT_KIND, TIMEOUT)
 
 
 class TestUrls:
@@ -68,24 +73,29 @@ class TestUrls:
         ("url", "address"),
         [
             ("datastore://", DEFAULT),
-            ("datastore://p1", DEFAULT._replace(project="p1")),
-            ("datastore://example.com:p1", DEFAULT._replace(project="example.com:p1")),
+            ("datastore://p1", ("p1", *DEFAULT[1:])),
+            ("datastore://example.com:p1", ("example.com:p1", *DEFAULT[1:])),
             (
                 "datastore://p1?database=db&namespace=ns&prefix=p&kind=K&timeout=2",
-                Address("p1", "db", "ns", "p", "K", 2.0),
+                ("p1", "db", "ns", "p", "K", 2.0),
             ),
             ("datastore://?namespace=&database=", DEFAULT),
         ],
     )
-    def test_addresses(self, url: str, address: Address) -> None:
-        assert open_url(url, parse) == address
+    def test_addresses(self, url: str, address: tuple[object, ...]) -> None:
+        named = Named.from_url(url)
+        assert isinstance(named, Named)
+        assert named.facts == address
 
     @pytest.mark.parametrize(
         ("url", "problem"),
         [
             ("datastore://p1?ns=a", "unknown option ns; there are: database"),
             ("datastore://p1/db", "must look like datastore://"),
-            *((f"datastore://p1?timeout={each}", "timeout must be") for each in ("0", "x", "nan")),
+            *(
+                (f"datastore://p1?timeout={each}", "timeout must be")
+                for each in ("0", "x", "nan", "61")
+            ),
             ("datastore://p1#db", "%23"),
             ("datastore://p1?prefix=", "a key prefix must"),
             ("datastore://p1?kind=", "a kind must"),

@@ -14,7 +14,7 @@ from userlock.stores import MemcacheStore
 from userlock.stores.datastore import DatastoreStore
 from userlock.stores.datastore.rows import check_prefix as check_datastores
 from userlock.stores.datastore.rows import row_name
-from userlock.stores.memcache.keys import KeySpace
+from userlock.stores.keys import KeySpace
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.store import MOST_ID_BYTES
 
@@ -83,7 +83,7 @@ def test_with_any_prefix_they_would(
     store: Callable[[Named], object], pair: list[Named], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: without the check of prefixes."""
-    for place in ("redis.store", "memcache.keys", "prefix"):
+    for place in ("redis.store", "keys"):
         monkeypatch.setattr(f"userlock.stores.{place}.check_prefix", lambda prefix, also="": prefix)
     one, other = map(store, pair)
     assert one == other

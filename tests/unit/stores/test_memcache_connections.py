@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -41,11 +42,12 @@ class Client:
 
 
 def pool_of(client_factory: Callable[[], Client], **options: Any) -> Connections:
-    return Connections(
+    pool = Connections(
         ("127.0.0.1", 11211),
-        client_factory=lambda *_: client_factory(),
         **{"connect_timeout": 0.1, "timeout": 10, "via_proxy": True, **options},
     )
+    pool._client = lambda timeout: client_factory()  # type: ignore[method-assign]
+    return pool
 
 
 def test_a_connection_established_after_a_version_is_younger_than_it() -> None:
@@ -69,7 +71,8 @@ def test_a_malformed_reply_is_refused() -> None:
         def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
             self.server.sendall(b"VA what c1\r\n")
 
-    store = MemcacheStore(client_factory=lambda *_: Nonsense(lambda: None))
+    store = MemcacheStore()
+    store.connections = pool_of(lambda: Nonsense(lambda: None))
     with pytest.raises(StoreUnavailable, match="VA what"):
         store.read("ann")
 
@@ -179,9 +182,33 @@ def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_the_pool_gets_the_connection_of_a_task_that_is_cancelled() -> None:
+    may_connect = threading.Event()
+
+    def connected() -> Client:
+        assert may_connect.wait(30)
+        return Client()
+
+    pool = pool_of(connected, most=1)
+
+    async def main() -> None:
+        task = asyncio.create_task(pool.make())
+        await until(lambda: len(pool._taken) == 1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert pool.idle == []
+        may_connect.set()
+        await until(lambda: len(pool.idle) == 1)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    pool.drop_idle()
+
+
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "open", 0)
-    store = MemcacheStore(client_factory=lambda *_: Counted())
+    store = MemcacheStore()
+    store.connections = pool_of(Counted)
     store.connections.give_back(run(store.connections.make, 1))
     assert Counted.open == 1
     store.close()

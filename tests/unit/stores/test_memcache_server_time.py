@@ -100,14 +100,11 @@ def server(clock: ManualClock) -> Server:
 
 
 def pool_on(server: Server, clock: ManualClock, **options: Any) -> Connections:
-    return Connections(
-        ("127.0.0.1", 11211),
-        connect_timeout=0.1,
-        timeout=0.3,
-        client_factory=lambda *_: server.take_in(),
-        clock=clock,
-        **options,
+    pool = Connections(
+        ("127.0.0.1", 11211), connect_timeout=0.1, timeout=0.3, clock=clock, **options
     )
+    pool._client = lambda timeout: server.take_in()  # type: ignore[method-assign]
+    return pool
 
 
 @pytest.fixture

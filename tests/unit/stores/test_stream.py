@@ -214,7 +214,7 @@ def depth(reply: Any) -> int:
 def test_a_reply_of_redis_is_the_same_in_any_pieces(reply: Any, at: set[int]) -> None:
     clock = ManualClock()
     made, _ = stream_of(clock, *cut(packed(reply), at))
-    replies = Replies(TIMEOUT, clock.now)
+    replies = Replies(TIMEOUT)
     if depth(reply) > 2:
         with pytest.raises(Refused):
             run(replies.read, made)
@@ -229,7 +229,7 @@ def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
     clock = ManualClock()
     made, _ = stream_of(clock, data + b"\r\n")
     try:
-        run(Replies(TIMEOUT, clock.now).read, made)
+        run(Replies(TIMEOUT).read, made)
         made.finish()
     except Refused:
         pass
@@ -238,7 +238,7 @@ def test_garbage_is_a_reply_or_refused(data: bytes) -> None:
 def error_of(line: str) -> str:
     clock = ManualClock()
     made, _ = stream_of(clock, f"-{line}\r\n".encode())
-    return str(run(Replies(TIMEOUT, clock.now).read, made))
+    return str(run(Replies(TIMEOUT).read, made))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ except ImportError as error:
     ) from error
 
 from userlock.stores.datastore.rows import DEFAULT_KIND
-from userlock.stores.datastore.rpc import HURRY_TIMEOUT, TIMEOUT
+from userlock.stores.datastore.rpc import TIMEOUT
 from userlock.stores.datastore.store import DatastoreStore
 
-__all__ = ["DEFAULT_KIND", "HURRY_TIMEOUT", "TIMEOUT", "DatastoreStore", "open_url"]
+__all__ = ["DEFAULT_KIND", "TIMEOUT", "DatastoreStore", "open_url"]
 
 open_url = DatastoreStore.from_url

@@ -22,7 +22,6 @@ after the prefix keeps the two apart.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import secrets
@@ -30,7 +29,7 @@ from typing import Any, NamedTuple
 
 from userlock.datastore_rpc import Entity
 from userlock.lock.store import GRACE_SECONDS, Stored, StoreUnavailable
-from userlock.stores import prefix as prefixes
+from userlock.stores import keys
 from userlock.stores.urls import AddressError
 
 DEFAULT_KIND = "UserLockLease"
@@ -174,7 +173,7 @@ def check_prefix(prefix: str) -> str:
     """Return the prefix, if names can begin with it; `ValueError` otherwise."""
     if prefix.startswith("__"):
         raise AddressError("a key prefix must not begin with '__'")
-    return prefixes.check_prefix(prefix, also="/")
+    return keys.check_prefix(prefix, also="/")
 
 
 def check_kind(kind: str) -> str:
@@ -197,5 +196,4 @@ def row_name(prefix: str, lock_id: str) -> str:
         name = f"{prefix}={lock_id}"
         if len(name.encode()) <= MAX_NAME_BYTES:
             return name
-    digest = hashlib.sha256(lock_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{prefix}#{digest}"
+    return f"{prefix}#{keys.hashed(lock_id)}"

@@ -25,11 +25,9 @@ from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.stores.datastore.rows import Row, read_row
 from userlock.waits import pause
 
-#: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this and
-#: `HURRY_TIMEOUT` before the breaker opens. gRPC goes on to connect in the background.
+#: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this, and a
+#: quarter of it to look, before the breaker opens. gRPC goes on to connect in the background.
 TIMEOUT = 0.4
-#: For the one RPC of a `read` in a hurry, in seconds.
-HURRY_TIMEOUT = 0.1
 
 _FIRST_DELAY = 0.02
 _MOST_DELAY = 0.5
@@ -208,7 +206,6 @@ class Calls:
         return await self._call(rpc, argument)
 
     async def _call(self, rpc: str, argument: Any) -> Any:
-        """Return the answer of one of the endpoint's RPCs."""
         where = self._endpoint.name
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)

@@ -70,6 +70,7 @@ https://cloud.google.com/datastore/docs/ttl):
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import SplitResult
@@ -82,17 +83,17 @@ from userlock.lock.store import RecordBusy, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import (
-    HURRY_TIMEOUT,
     TIMEOUT,
     Calls,
     Channel,
     ConnectionBroken,
 )
-from userlock.stores.datastore.url import parse
-from userlock.stores.urls import open_url
+from userlock.stores.urls import SECONDS, AddressError, open_url, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
 
+#: The longest time-out that a URL may name.
+_MOST_SECONDS = 60
 #: How many rows a query reads at once.
 _BATCH = 300
 
@@ -108,8 +109,7 @@ class DatastoreStore(WaitingStore):
         kind: of the rows.
         namespace: of the rows; None for the client's.
         timeout: for one RPC, connecting included, in seconds. A verb that needs several, or
-            tries again, takes at most twice as long.
-        hurry_timeout: for a `read` in a hurry, in seconds. gRPC chooses the connection.
+            tries again, takes at most twice as long; a `read` in a hurry a quarter of it.
         clock: for time-outs and waiting, and `expire_at`.
     """
 
@@ -127,16 +127,14 @@ class DatastoreStore(WaitingStore):
         kind: str = DEFAULT_KIND,
         namespace: str | None = None,
         timeout: float = TIMEOUT,
-        hurry_timeout: float = HURRY_TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if client is not None and client_factory is not None:
             raise TypeError("give a client or a client_factory, not both")
-        if timeout <= 0 or hurry_timeout <= 0:
+        if timeout <= 0:
             raise ValueError("time-outs must be more than 0 seconds")
         self.timeout = timeout
         self._prefix = check_prefix(prefix)
-        self._hurry_timeout = hurry_timeout
         self._clock = clock
         self._kind = check_kind(kind)
         self._channel = Channel(client, client_factory or ndb.Client, namespace)
@@ -145,19 +143,33 @@ class DatastoreStore(WaitingStore):
     def from_url(cls, url: str) -> DatastoreStore:
         """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
-        Other parts come from the environment, as `ndb.Client` finds them, when
-        a lock is first used. A malformed URL is a `ValueError`.
+        `timeout=S`: for one RPC, in seconds. Other parts come from the environment, as
+        `ndb.Client` finds them, when a lock is first used. A malformed URL is a `ValueError`.
         """
         return open_url(url, cls._of_parts)
 
     @classmethod
     def _of_parts(cls, parts: SplitResult) -> DatastoreStore:
-        project, database, namespace, prefix, kind, timeout = parse(parts)
-
-        def client() -> Any:
-            return ndb.Client(project=project, database=database, namespace=namespace)
-
-        return cls(client_factory=client, prefix=prefix, kind=kind, timeout=timeout)
+        options = options_of(
+            parts,
+            forms={"timeout": SECONDS},
+            database="",
+            namespace="",
+            prefix="userlock",
+            kind=DEFAULT_KIND,
+            timeout=f"{TIMEOUT}",
+        )
+        if parts.path or "@" in parts.netloc:
+            raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
+        timeout = float(options["timeout"])
+        if timeout > _MOST_SECONDS:
+            raise AddressError(f"timeout must be at most {_MOST_SECONDS} seconds")
+        # None: as the environment says, or the default one.
+        place = {name: options[name] or None for name in ("database", "namespace")}
+        client = functools.partial(ndb.Client, project=parts.netloc or None, **place)
+        return cls(
+            client_factory=client, prefix=options["prefix"], kind=options["kind"], timeout=timeout
+        )
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -271,7 +283,7 @@ class DatastoreStore(WaitingStore):
         return row_name(self._prefix, lock_id)
 
     def _calls(self, *, hurry: bool = False) -> Calls:
-        timeout = self._hurry_timeout if hurry else self.timeout
+        timeout = self.timeout / 4 if hurry else self.timeout
         return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
 
     def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:

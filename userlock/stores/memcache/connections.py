@@ -12,6 +12,7 @@ They add to pymemcache's:
 from __future__ import annotations
 
 import itertools
+import math
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar, TypeVarTuple
@@ -23,7 +24,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
-from userlock.stores.memcache.server_time import LAST_DATE, ServerTime
+from userlock.stores.memcache.server_time import LAST_DATE, MOST_BEHIND, ServerTime
 from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speaks_meta
 from userlock.stores.pool import Exchange, Place, Pool
 from userlock.stores.stream import Refused, TooLong
@@ -36,20 +37,6 @@ _TEXT: Dialect = Text()
 
 #: A host and a port, or the path of a socket in the file system.
 Server = tuple[str, int] | str
-ClientFactory = Callable[[Server, float, float], Any]
-
-
-def plain_client(
-    server: Server, connect_timeout: float, timeout: float, tls: ssl.SSLContext | None = None
-) -> Any:
-    """Return a pymemcache client as the store wants it: small packets at once, tight timeouts."""
-    return Client(
-        server,
-        connect_timeout=connect_timeout,
-        timeout=timeout,
-        no_delay=not isinstance(server, str),
-        tls_context=tls,
-    )
 
 
 class NotInTime(Exception):
@@ -104,7 +91,7 @@ class Connection(Wire):
             date = int(self.began + ahead + ttl_seconds + self.dialect.grace_seconds) + 1
             if date <= LAST_DATE:
                 return date
-        return time.without_date(ttl_seconds + self.dialect.grace_seconds)
+        return math.ceil(ttl_seconds + self.dialect.grace_seconds + MOST_BEHIND)
 
     async def _ask_for_time(self) -> None:
         try:
@@ -135,10 +122,9 @@ class Connections(Pool[Connection]):
         *,
         connect_timeout: float,
         timeout: float,
-        client_factory: ClientFactory = plain_client,
         protocol: str | None = None,
         via_proxy: bool = False,
-        by_name: bool = False,
+        tls: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
         most: int = 32,
     ) -> None:
@@ -155,10 +141,9 @@ class Connections(Pool[Connection]):
         self.latest = 0
         self._connect_timeout = connect_timeout
         self._timeout = timeout
-        self._client_factory = client_factory
         self._protocol = protocol
         self._via_proxy = via_proxy
-        self._by_name = by_name
+        self._tls = tls
         self._clock = clock
 
     async def ask_in_time(
@@ -184,7 +169,7 @@ class Connections(Pool[Connection]):
     async def connect(self, timeout: float | None) -> Connection:
         """Return a new connection. With a timeout of its own it does not ask for the time."""
         patience = self._timeout if timeout is None else timeout
-        client = self._client_factory(self._server(), self._connect_timeout, patience)
+        client = self._client(patience)
         try:
             # One deadline for its version and its time.
             connection = Connection(client, patience, self._clock.now)
@@ -199,13 +184,21 @@ class Connections(Pool[Connection]):
             client.close()
             raise
 
-    def _server(self) -> Server:
-        if self._path:
-            return self._path
-        address = self._address
-        host = address.resolve(self._connect_timeout)
-        # A certificate is compared with the name, so the name is looked up again.
-        return (address.host if self._by_name else host, address.port)
+    def _client(self, timeout: float) -> Any:
+        """Return a client of pymemcache: small packets at once, tight timeouts."""
+        server: Server = self._path
+        if not self._path:
+            address = self._address
+            host = address.resolve(self._connect_timeout)
+            # A certificate is compared with the name, so the name is looked up again.
+            server = (host if self._tls is None else address.host, address.port)
+        return Client(
+            server,
+            connect_timeout=self._connect_timeout,
+            timeout=timeout,
+            no_delay=not self._path,
+            tls_context=self._tls,
+        )
 
     def is_a_break(self, error: BaseException) -> bool:
         return is_a_break(error)

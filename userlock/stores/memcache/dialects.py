@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.memcache.wire import Wire, unexpected
@@ -57,45 +57,19 @@ class Change(NamedTuple):
     until: int
 
 
-class Dialect(Protocol):
-    """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
+class Meta:
+    """The meta protocol. Keys, and expirations (`until`), as memcached takes them.
 
     Attributes:
         meta: whether it is the meta protocol.
         grace_seconds: how much longer than its time to live to keep a record.
     """
 
-    meta: bool
-    grace_seconds: float
-
-    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
-        ...
-
-    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        """Return the item under each key, in one packet."""
-        ...
-
-    async def swap(self, wire: Wire, change: Change) -> int | None:
-        """Replace an item. The new CAS number; None if it has changed or gone."""
-        ...
-
-    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
-        ...
-
-    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-        ...
-
-
-class Meta:
-    """The meta protocol."""
-
     meta = True
     grace_seconds: float = GRACE_SECONDS
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
         reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
         stored = _STORED(reply)
         cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
@@ -106,12 +80,14 @@ class Meta:
         return cas
 
     async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
+        """Return the item under each key, in one packet."""
         await wire.send_each([b"mg %b c t v\r\n" % key for key in keys])
         items = [await self._item(wire, await wire.read_line()) for _ in keys]
         wire.finish()
         return items
 
     async def swap(self, wire: Wire, change: Change) -> int | None:
+        """Replace an item. The new CAS number; None if it has changed or gone."""
         key, cas, record, until = change
         reply = await wire.line(
             b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
@@ -119,10 +95,12 @@ class Meta:
         return self._cas(reply, b"EX", b"NF", b"NS")
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+        """Delete the item if it has that CAS number; return whether it was."""
         reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
         return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
         await wire.send_each(
             [b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), b"mg %b c t v\r\n" % key]
         )
@@ -160,7 +138,7 @@ class Meta:
 
 
 class Text:
-    """The text protocol, for servers before the meta protocol, and others that speak it."""
+    """The text protocol, as `Meta`: for servers before it, and others that speak no other."""
 
     meta = False
     grace_seconds = 0.0
@@ -245,6 +223,9 @@ class Text:
         if not cas:
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, cas, None)
+
+
+Dialect = Meta | Text
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:

@@ -37,7 +37,7 @@ from userlock.stores.stream import number
 
 #: How old a running server's time is at most, in seconds: a fraction that it does not count, a
 #: second until it counts the next one, and something for a thread that is late.
-_MOST_BEHIND = 2.1
+MOST_BEHIND = 2.1
 #: For how long an answer is good, in seconds. Clocks drift apart by some milliseconds meanwhile.
 _GOOD_FOR = 10.0
 #: A running server's answers differ by less than two seconds, besides the drift of clocks.
@@ -77,18 +77,13 @@ class ServerTime:
             return True
         if uptime is not None:  # both count from one clock: always the same difference
             self.started = time - uptime
-        ahead = time + _MOST_BEHIND - asked_at
+        ahead = time + MOST_BEHIND - asked_at
         if self.ahead is not None:
             if ahead < self.ahead - _MOST_DIFFERENCE:
                 return False
             ahead = max(ahead, self.ahead)
         self.ahead, self.good_until = ahead, asked_at + _GOOD_FOR
         return True
-
-    @staticmethod
-    def without_date(ttl_seconds: float) -> int:
-        """Return the seconds to send for an item to live that long, where no date can be sent."""
-        return math.ceil(ttl_seconds + _MOST_BEHIND)
 
 
 async def _times(wire: Wire) -> tuple[int | None, int | None]:

@@ -16,13 +16,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import SplitResult
 
-from userlock.lock.store import LeaseStore, Stored
+from userlock.lock.store import LeaseStore
 from userlock.stores import urls
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse, shard_name
 from userlock.stores.verbs import WaitingStore
+
+
+def _forwarded(verb: str) -> Any:
+    """Return a verb of the server that has the lock."""
+
+    def forwarded(store: ShardedMemcacheStore, lock_id: str, *args: Any, **options: Any) -> Any:
+        return getattr(store.servers[store.shard_of(lock_id)], verb)(lock_id, *args, **options)
+
+    return forwarded
 
 
 class ShardedMemcacheStore(WaitingStore):
@@ -45,39 +55,17 @@ class ShardedMemcacheStore(WaitingStore):
         scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
         return scores.index(max(scores))
 
-    async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        return await self._server(lock_id).acreate(lock_id, record, ttl_seconds)
-
-    async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return await self._server(lock_id).aread(lock_id, hurry=hurry)
-
-    async def aswap(
-        self, lock_id: str, version: object, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        return await self._server(lock_id).aswap(lock_id, version, record, ttl_seconds)
-
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        return await self._server(lock_id).arewrite(lock_id, version, record)
-
-    async def aremove(self, lock_id: str, version: object) -> bool:
-        return await self._server(lock_id).aremove(lock_id, version)
-
-    async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
-        return await self._server(lock_id).aappend(lock_id, line)
+    acreate, aread, aswap = _forwarded("acreate"), _forwarded("aread"), _forwarded("aswap")
+    aremove, aappend = _forwarded("aremove"), _forwarded("aappend")
+    arewrite, afence = _forwarded("arewrite"), _forwarded("afence")
 
     @property
     def fences(self) -> bool:  # type: ignore[override]
         return all(server.fences for server in self.servers)
 
-    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        return await self._server(lock_id).afence(lock_id, line)
-
     def close(self) -> None:
         for server in self.servers:
             server.close()
-
-    def _server(self, lock_id: str) -> MemcacheStore:
-        return self.servers[self.shard_of(lock_id)]
 
 
 def open_url(url: str) -> LeaseStore:
@@ -86,9 +74,6 @@ def open_url(url: str) -> LeaseStore:
 
 
 def _of_parts(parts: SplitResult) -> LeaseStore:
-    addresses, prefix, via_proxy, protocol, tls = parse(parts)
-    servers = [
-        MemcacheStore(address, prefix=prefix, via_proxy=via_proxy, protocol=protocol, tls=tls)
-        for address in addresses
-    ]
+    addresses, options = parse(parts)
+    servers = [MemcacheStore(address, **options) for address in addresses]
     return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

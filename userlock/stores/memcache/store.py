@@ -31,21 +31,14 @@ crashed holder's lock may go to a caller that came later than those in the queue
 from __future__ import annotations
 
 import dataclasses
-import functools
 import ssl
 from typing import Any
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, Stored
-from userlock.stores.memcache.connections import (
-    ClientFactory,
-    Connection,
-    Connections,
-    NotInTime,
-    plain_client,
-)
+from userlock.stores.keys import KeySpace
+from userlock.stores.memcache.connections import Connection, Connections, NotInTime
 from userlock.stores.memcache.dialects import Change, Item
-from userlock.stores.memcache.keys import KeySpace
 from userlock.stores.memcache.url import split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
@@ -89,8 +82,6 @@ class MemcacheStore(WaitingStore):
             text protocol a record is stored without the grace that the meta protocol counts on.
         tls: for a connection over TLS: how to check the server's certificate. Connecting may take
             three times as long then.
-        client_factory: makes a pymemcache client from (server, connect_timeout, timeout). It must
-            not retry by itself.
         clock: ours, to compare with the server's.
 
     Attributes:
@@ -109,25 +100,18 @@ class MemcacheStore(WaitingStore):
         via_proxy: bool = False,
         protocol: str | None = None,
         tls: ssl.SSLContext | None = None,
-        client_factory: ClientFactory = plain_client,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if protocol not in (None, "meta", "text"):
             raise ValueError(f"protocol must be 'meta', 'text' or None, not {protocol!r}")
         self.keys = KeySpace(prefix)
-        if tls is not None:
-            if client_factory is not plain_client:
-                raise TypeError("give tls or a client_factory, not both")
-            client_factory = functools.partial(plain_client, tls=tls)
-            connect_timeout *= _TLS_FACTOR
         self.connections = Connections(
             address if address.startswith("/") else split_address(address),
-            connect_timeout=connect_timeout,
+            connect_timeout=connect_timeout * (1 if tls is None else _TLS_FACTOR),
             timeout=timeout,
-            client_factory=client_factory,
             protocol=protocol,
             via_proxy=via_proxy,
-            by_name=tls is not None,
+            tls=tls,
             clock=clock,
         )
         self.address = self.connections.address

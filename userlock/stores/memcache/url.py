@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import re
 import ssl
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import SplitResult
 
-from userlock.stores.urls import AddressError, options_of
+from userlock.stores.urls import YES_NO, AddressError, options_of
+
+_FORMS = {"protocol": ("(meta|text)?", "meta or text"), "via_proxy": YES_NO}
 
 
-class Named(NamedTuple):
-    """The parts of a URL."""
+def parse(parts: SplitResult) -> tuple[list[str], dict[str, Any]]:
+    """Return the servers, and the options of their stores, that a URL names.
 
-    addresses: list[str]
-    prefix: str
-    via_proxy: bool
-    protocol: str | None
-    tls: ssl.SSLContext | None
-
-
-def parse(parts: SplitResult) -> Named:
-    """Return the parts of `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`.
-
+    `memcache://HOST:PORT,…?prefix=NAME&via_proxy=no&protocol=meta`;
     `memcaches://…?ca=FILE&cert=FILE&key=FILE` is the same over TLS;
     `memcache:///run/memcached.sock` names a socket in the file system.
     """
@@ -32,11 +25,9 @@ def parse(parts: SplitResult) -> Named:
         )
     secure = parts.scheme == "memcaches"
     files = {"ca": "", "cert": "", "key": ""} if secure else {}
-    options = options_of(parts, prefix="userlock", via_proxy="no", protocol="", **files)
-    if options["protocol"] not in ("", "meta", "text"):
-        raise AddressError("protocol is meta or text")
-    if options["via_proxy"] not in ("yes", "no"):
-        raise AddressError("via_proxy is yes or no")
+    options = options_of(
+        parts, forms=_FORMS, prefix="userlock", via_proxy="no", protocol="", **files
+    )
     path = parts.path.strip("/")
     addresses = [parts.path] if path and not parts.netloc else parts.netloc.split(",")
     if not all(addresses) or (path and parts.netloc):
@@ -45,13 +36,12 @@ def parse(parts: SplitResult) -> Named:
         raise AddressError("it names several sockets: leases are kept on one of them")
     if secure and path:
         raise AddressError("a socket in the file system has no TLS: use memcache:///PATH")
-    return Named(
-        addresses,
-        options["prefix"],
-        options["via_proxy"] == "yes",
-        options["protocol"] or None,
-        _tls(**{name: options[name] for name in files}) if secure else None,
-    )
+    return addresses, {
+        "prefix": options["prefix"],
+        "via_proxy": options["via_proxy"] == "yes",
+        "protocol": options["protocol"] or None,
+        "tls": _tls(**{name: options[name] for name in files}) if secure else None,
+    }
 
 
 def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:

@@ -11,6 +11,12 @@ kind, so the caller learns of it as with one server, and the breaker of that nod
 alone opens. Before a node that has failed is asked again, another one is asked for
 the map: if a replica was promoted, the next command goes there.
 
+A node of a cluster passes on what concerns its own slots (sharded pub/sub). There
+each waiter has a channel of its own, in the slot of its lock, so the scripts may
+publish on it wherever the slot moves. The waiter that listens subscribes for the
+others. A node that gives a slot away ends the subscription, which rings the bell:
+the waiter polls, learns of the new node, and subscribes there.
+
 From redis-py come the slot of a key, the errors with their addresses, and
 connections. Its `RedisCluster` and `NodesManager` are not used. They block, and
 connect by themselves and to all nodes, with retries and time-outs of their own; they
@@ -24,7 +30,7 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +42,8 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainErr
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
-from userlock.stores.prefix import check_prefix
+from userlock.stores.keys import check_prefix
+from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.store import (
     FENCE_BODY,
@@ -47,7 +54,7 @@ from userlock.stores.redis.store import (
     wake_script,
 )
 from userlock.stores.redis.url import Named
-from userlock.stores.redis.wake_ups import NodeWakeUps
+from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import Refused, number
 from userlock.waits import Bell, pause, run
 
@@ -75,6 +82,101 @@ _FENCE = Script(
         "redis.call('time'), redis.call('cluster', 'info'):match('cluster_my_epoch:(%d+)'),",
     )
 )
+
+
+class NodeWakeUps(RedisWakeUps):
+    """The wake-ups of this process from one node of a cluster, by sharded pub/sub.
+
+    A channel is what begins it, up to a brace, and the token of one waiter.
+    """
+
+    def _start_again(self) -> None:
+        super()._start_again()
+        #: By token; and those on which the node has said that we are subscribed.
+        self._channels: dict[bytes, bytes] = {}
+        self._subscribed: set[bytes] = set()
+        #: The commands that the one that listens has to send, by channel.
+        self._unsent: dict[bytes, str] = {}
+
+    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> bool:
+        """Ring the bell when the waiter is next, or when its slot has moved to another node.
+
+        Args:
+            channel: begins the name of the waiter's channel.
+            token: the waiter's.
+            bell: the waiter's.
+
+        Returns:
+            Whether the waiter is subscribed.
+        """
+        name = token.encode()
+        self._bells[name], self._channels[name] = bell, channel + name
+        if self._line is None:
+            if self._now() >= self._retry_at:
+                await self._subscribe(channel + name)
+        else:
+            self._unsent[channel + name] = "SSUBSCRIBE"
+            listener = self._line.listener
+            if listener is not None:
+                listener.stir()
+            await self._until(
+                lambda: bell.rung or self._line is None or self.hears(token), bell, REPLY_TIMEOUT
+            )
+        return self.hears(token)
+
+    def hears(self, token: str) -> bool:
+        """Return whether a waiter is subscribed."""
+        return self._line is not None and self._channels.get(token.encode()) in self._subscribed
+
+    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
+        """Subscribe for all waiters. The others look at their locks: a message may be lost."""
+        self._unsent.clear()
+        self._subscribed.clear()
+        channels = dict(self._channels)
+        replies = await connection.ask_all([("SSUBSCRIBE", each) for each in channels.values()])
+        for (name, each), reply in zip(channels.items(), replies, strict=True):
+            if not isinstance(reply, redis.RedisError):
+                self._subscribed.add(each)
+            elif each == channel:
+                raise reply
+            bell = self._bells.get(name)
+            if bell is not None and each != channel:
+                bell.ring()
+
+    def end(self, token: str) -> None:
+        channel = self._channels.pop(token.encode(), None)
+        if channel is not None and self._unsent.pop(channel, None) is None and self._line:
+            self._unsent[channel] = "SUNSUBSCRIBE"
+        super().end(token)
+
+    async def _send(self, connection: Connection) -> None:
+        while self._unsent:
+            try:
+                channel, command = self._unsent.popitem()
+            except KeyError:  # another waiter has ended
+                return
+            connection.begin()
+            await connection.send(command, channel)
+
+    def _other(self, reply: Any) -> None:
+        """Note who is subscribed. Let waiters look that hear nothing any more."""
+        match reply:
+            case [b"ssubscribe", bytes(channel), _]:
+                self._subscribed.add(channel)
+                bell = self._of(channel)
+                if bell is not None:
+                    bell.stir()
+            case [b"sunsubscribe", bytes(channel), _]:
+                self._subscribed.discard(channel)
+                bell = self._of(channel)
+                if bell is not None:
+                    bell.ring()
+            case redis.RedisError():  # refused: of which channel, it does not say
+                for bell in list(self._bells.values()):
+                    bell.ring()
+
+    def _of(self, channel: bytes) -> Bell | None:
+        return self._bells.get(channel.rpartition(b"}")[2])
 
 
 class Node(Connections):
@@ -110,7 +212,6 @@ class ClusterConnections:
         seeds: hosts and ports of nodes, or of an endpoint that names them.
         connect_timeout: in seconds.
         timeout: for an exchange, in seconds.
-        now: the time.
     """
 
     def __init__(
@@ -120,12 +221,10 @@ class ClusterConnections:
         *,
         connect_timeout: float,
         timeout: float,
-        now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
         self._connection_class = pool.connection_class
         self._kwargs = pool.connection_kwargs
         self._options: dict[str, Any] = {"connect_timeout": connect_timeout, "timeout": timeout}
-        self._now = now
         self._numbers = itertools.count(1)
         self._nodes: dict[tuple[str, int], Node] = {}
         self._seeds = [self._node(each) for each in seeds]
@@ -218,7 +317,7 @@ class ClusterConnections:
         Raises:
             StoreUnavailable: no node has told the map yet.
         """
-        now = self._now()
+        now = SYSTEM_CLOCK.now()
         if self._known and now < self._refresh_at:
             return
         self._refresh_at = now + _REFRESH_SECONDS
@@ -340,8 +439,8 @@ class ClusterStore(RedisStore):
         self.key = functools.lru_cache(_MOST_KEPT)(self.key)  # type: ignore[method-assign]
 
     @classmethod
-    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
-        return cls(client, named.addresses, **options)
+    def _named(cls, named: Named, client: redis.Redis) -> RedisStore:
+        return cls(client, named.addresses, **named.options)
 
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = ClusterConnections(
@@ -358,7 +457,7 @@ class ClusterStore(RedisStore):
     def key(self, lock_id: str) -> bytes:
         key = super().key(lock_id)
         if b"{" in key or b"}" in key:  # Redis would take a part of the key for the slot
-            return self._hashed(lock_id.encode("utf-8", "surrogatepass"))
+            return self._hashed(lock_id)
         return key
 
     def channel(self, lock_id: str) -> bytes:
@@ -457,9 +556,6 @@ class ClusterWakeUps(WakeUps):
         waiter = None if bell is None else self._waiters.pop(bell, None)
         if waiter is not None and waiter.on is not None:
             waiter.on.end(token)
-
-    def wait(self, bell: Bell, seconds: float) -> None:
-        run(self.await_, bell, seconds)
 
     async def await_(self, bell: Bell, seconds: float) -> None:
         waiter = self._waiters.get(bell)

@@ -10,14 +10,13 @@ depends on their version. Its parsers have no deadline and no bound (`replies`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
 from userlock.stores.pool import Place, Pool
@@ -142,8 +141,6 @@ class Connections(Pool[Connection]):
             of time; it is kept, because Sentinel's connections ask it where the master is.
         connect_timeout: in seconds.
         timeout: for an exchange, in seconds.
-        most: how many there may be.
-        now: the time, for deadlines.
 
     Attributes:
         name: the server's, for messages.
@@ -157,14 +154,11 @@ class Connections(Pool[Connection]):
         *,
         connect_timeout: float,
         timeout: float,
-        most: int = 32,
-        now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
-        super().__init__(most=most)
+        super().__init__()
         self._pool = pool
         self._connect_timeout = connect_timeout
         self._timeout = timeout
-        self._now = now
         given = pool.connection_kwargs
         self._options: dict[str, Any] = {
             **{name: given[name] for name in given if name not in _NOTIFICATIONS},
@@ -185,7 +179,7 @@ class Connections(Pool[Connection]):
         self._make_raw(timeout)  # not connected: for its options
 
     def _make_raw(self, timeout: float, **options: Any) -> tuple[Any, Replies]:
-        replies = Replies(timeout, self._now)
+        replies = Replies(timeout)
         options |= {"socket_timeout": timeout, "parser_class": lambda **_: replies}
         return self._pool.connection_class(**{**self._options, **options}), replies
 

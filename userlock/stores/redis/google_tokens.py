@@ -10,7 +10,10 @@ before the old one ends:
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import datetime
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +25,7 @@ import redis
 from redis.credentials import CredentialProvider
 
 from userlock.fork import reset_in_child
+from userlock.waits import begun_in_thread
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: A token is replaced so long before its end.
@@ -54,7 +58,7 @@ class GoogleTokens(CredentialProvider):
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
-        self._refreshing = threading.Lock()
+        self._refreshing: concurrent.futures.Future[object] | None = None
 
     def get_credentials(self) -> tuple[str, str]:
         """Return the user's name and a token.
@@ -87,19 +91,11 @@ class GoogleTokens(CredentialProvider):
         return left
 
     def _refresh_soon(self) -> None:
-        if self._refreshing.acquire(blocking=False):
-            try:
-                threading.Thread(target=self._refresh, name="userlock-token", daemon=True).start()
-            except RuntimeError:  # no more threads; the next caller tries again
-                self._refreshing.release()
-
-    def _refresh(self) -> None:
-        try:
-            self._credentials.refresh(_request)
-        except google.auth.exceptions.GoogleAuthError:
-            pass  # the old one is good for some minutes yet
-        finally:
-            self._refreshing.release()
+        """Refresh in a thread; if that fails, the old token is good for some minutes yet."""
+        if self._refreshing is None or self._refreshing.done():
+            refresh = functools.partial(self._credentials.refresh, _request)
+            with contextlib.suppress(RuntimeError):  # no more threads; the next caller tries again
+                self._refreshing = begun_in_thread(refresh, "userlock-token", daemon=True)
 
 
 def _request(*args: Any, **kwargs: Any) -> Any:

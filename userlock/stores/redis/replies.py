@@ -9,7 +9,7 @@ Source: https://redis.io/docs/latest/develop/reference/protocol-spec/
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import redis
@@ -64,16 +64,14 @@ class Replies:
 
     Args:
         timeout: for an exchange, in seconds. The first one is redis-py's handshake.
-        now: the time, for deadlines.
 
     Attributes:
         stream: the connection; None before it stands.
     """
 
-    def __init__(self, timeout: float, now: Callable[[], float]) -> None:
+    def __init__(self, timeout: float) -> None:
         self.stream: Stream | None = None
         self._timeout = timeout
-        self._now = now
 
     async def read(self, stream: Stream, depth: int = _MOST_DEPTH) -> Any:
         """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
@@ -101,7 +99,7 @@ class Replies:
     # --- as redis-py calls a parser ---------------------------------------------------------
 
     def on_connect(self, connection: Any) -> None:
-        self.stream = Stream(connection._sock, self._timeout, self._now)
+        self.stream = Stream(connection._sock, self._timeout)
 
     def on_disconnect(self) -> None:
         if self.stream is not None:

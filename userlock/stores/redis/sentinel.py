@@ -45,8 +45,8 @@ def client_of_sentinels(client: redis.Redis, named: Named) -> redis.Redis:
     of_sentinels: dict[str, Any] = {
         **tls,
         **named.of_sentinels,
-        "socket_connect_timeout": named.connect_timeout,
-        "socket_timeout": named.timeout,
+        "socket_connect_timeout": named.options["connect_timeout"],
+        "socket_timeout": named.options["timeout"],
         "retry": Retry(NoBackoff(), 0),  # another one is asked instead
     }
     sentinels: Any = _Sentinels(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]

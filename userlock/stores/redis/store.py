@@ -35,7 +35,7 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -48,8 +48,8 @@ from userlock.lock.store import (
     Stored,
     WakeUps,
 )
+from userlock.stores.keys import check_prefix, hashed
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.prefix import check_prefix
 from userlock.stores.redis.connections import Command, Connection, Connections, TooFewReplicas
 from userlock.stores.redis.credentials import provider_of
 from userlock.stores.redis.sentinel import client_of_sentinels
@@ -146,14 +146,10 @@ _FENCE = Script(FENCE_BODY)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
 _APPEND_AND_WAKE = f"""
-local size = redis.call('strlen', KEYS[1])
-if size == 0 and redis.call('exists', KEYS[1]) == 0 then return false end
-if size + #ARGV[1] <= {_MOST_BYTES} then size = redis.call('append', KEYS[1], ARGV[1]) end
-if size > {_MOST_BYTES} then
-    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
-    return {{head, redis.call('pttl', KEYS[1]), size}}
-end
-local record, left = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])
+local function append() {_ADD + _GET} end
+local found = append()
+if not found or found[3] then return found end
+local record, left = found[1], found[2]
 local first, text = nil, record .. '\\n'
 local gone, aged = {{}}, {{}}
 for mark, token in text:gmatch('\\n([=%^]) (%S+)') do
@@ -167,10 +163,10 @@ for rank, token in text:gmatch('\\n[+~]([ib]) (%S+)') do
 end
 if first then
     local news = first
-    if size <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
+    if #record <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
     redis.pcall({{publish}}, news)
 end
-return {{record, left}}
+return found
 """
 
 
@@ -272,16 +268,15 @@ class RedisStore(WaitingStore):
         named = parse(parts)
         provider = provider_of(named.credentials) if named.credentials else None
         client = redis.Redis.from_url(named.client_url, credential_provider=provider)
-        names = ("prefix", "connect_timeout", "timeout", "wakes", "wait_replicas")
-        return cls._named(named, client, {name: getattr(named, name) for name in names})
+        return cls._named(named, client)
 
     @classmethod
-    def _named(cls, named: Named, client: redis.Redis, options: Mapping[str, Any]) -> RedisStore:
+    def _named(cls, named: Named, client: redis.Redis) -> RedisStore:
         if named.kind == "cluster":
             raise AddressError("a cluster is a ClusterStore")
         if named.kind == "sentinel":
             client = client_of_sentinels(client, named)
-        return cls(client, **options)
+        return cls(client, **named.options)
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -351,11 +346,11 @@ class RedisStore(WaitingStore):
         # Lone surrogates have bytes of their own in this way.
         name = lock_id.encode("utf-8", "surrogatepass")
         if len(name) > MOST_ID_BYTES:
-            return self._hashed(name)
+            return self._hashed(lock_id)
         return self.space + b"=" + name
 
-    def _hashed(self, name: bytes) -> bytes:
-        return self.space + b"#" + hashlib.sha256(name).hexdigest().encode()
+    def _hashed(self, lock_id: str) -> bytes:
+        return self.space + b"#" + hashed(lock_id).encode()
 
     async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
         # An append is sent again after a break, so a dead connection does no harm.

@@ -13,48 +13,37 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.urls import AddressError, options_of
+from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
 
 #: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 #: The ends of schemes, and the usual ports.
 _PORTS = {"": 6379, "cluster": 6379, "sentinel": 26379}
 #: Options besides the store's own, as redis-py names them. It would take any.
-_TIMES = ("socket_connect_timeout", "socket_timeout")
-_OPTIONS = (*_TIMES, "credentials", "client_name", "db", "username", "password", "socket_keepalive")
+_OPTIONS = ("credentials", "client_name", "db", "username", "password", "socket_keepalive")
 _OF_SENTINELS = ("sentinel_username", "sentinel_password")
 _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
 )
-#: The form and description of values. redis-py takes some malformed ones, or fails later.
-_WHOLE = ("[0-9]{1,9}", "a whole number")
-_NUMBER = (r"[0-9]{1,9}(\.[0-9]{1,9})?", "a number")
+#: redis-py takes some malformed values, or fails later.
 _TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
 _FORMS = {
-    "db": _WHOLE,
-    "health_check_interval": _NUMBER,
-    "max_connections": _WHOLE,
-    "protocol": ("[23]", "2 or 3"),
-    "retry_on_timeout": _TRUTH,
+    "credentials": (".+", "google, or the name of a provider"),
+    "db": ("[0-9]{1,9}", "a whole number"),
+    "socket_connect_timeout": SECONDS,
     "socket_keepalive": _TRUTH,
+    "socket_timeout": SECONDS,
     "ssl_cert_reqs": ("none|optional|required", "none, optional or required"),
     "ssl_check_hostname": _TRUTH,
-    "timeout": _NUMBER,
     "wait_replicas": ("[0-9]{1,2}", "a whole number"),
+    "wake_ups": YES_NO,
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-#: For pools and retries of redis-py's, which the store does not use.
-_IGNORED = (
-    *("health_check_interval", "max_connections", "protocol", "retry_on_error"),
-    *("retry_on_timeout", "timeout"),
-)
 
 
 class Named(NamedTuple):
@@ -62,29 +51,21 @@ class Named(NamedTuple):
 
     Attributes:
         client_url: for redis-py, with user and password: of the first server.
-        prefix: begins every key.
-        connect_timeout: in seconds.
-        timeout: for a reply, in seconds.
-        wakes: whether a release wakes the next waiter.
+        options: of the store, by name.
         credentials: the name of a provider; empty if there is none.
         kind: "", "cluster" or "sentinel".
         addresses: the servers, nodes of the cluster or Sentinels.
         service: as the Sentinels call it.
         of_sentinels: user and password at the Sentinels, as redis-py names them.
-        wait_replicas: how many replicas must have a lease.
     """
 
     client_url: str
-    prefix: str
-    connect_timeout: float
-    timeout: float
-    wakes: bool
+    options: dict[str, Any]
     credentials: str
-    kind: str = ""
-    addresses: tuple[tuple[str, int], ...] = ()
-    service: str = ""
-    of_sentinels: Mapping[str, str] = MappingProxyType({})
-    wait_replicas: int = 0
+    kind: str
+    addresses: tuple[tuple[str, int], ...]
+    service: str
+    of_sentinels: dict[str, str]
 
 
 def parse(parts: SplitResult) -> Named:
@@ -103,26 +84,23 @@ def parse(parts: SplitResult) -> Named:
     service = _service(parts) if kind == "sentinel" else ""
     if not service and not re.fullmatch(r"/?[0-9]*", parts.path):
         raise AddressError("the database must be a number")
-    known = (*_OPTIONS, *_OF_TLS, *_IGNORED, *(_OF_SENTINELS if service else ()))
     options = options_of(
-        parts, prefix="userlock", wake_ups="yes", wait_replicas="0", without_default=known
+        parts,
+        forms=_FORMS,
+        prefix="userlock",
+        wake_ups="yes",
+        wait_replicas="0",
+        socket_connect_timeout=f"{CONNECT_TIMEOUT}",
+        socket_timeout=f"{REPLY_TIMEOUT}",
+        without_default=(*_OPTIONS, *_OF_TLS, *(_OF_SENTINELS if service else ())),
     )
     if kind == "cluster" and (parts.path.strip("/") or options.get("db", "0")).strip("0"):
         raise AddressError("a cluster has database 0 only")
-    for name, (form, words) in _FORMS.items():
-        if name in options and not re.fullmatch(form, options[name]):
-            raise AddressError(f"{name} must be {words}")
-    options = {name: value for name, value in options.items() if name not in _IGNORED}
     over_tls = _CLIENTS[base] == "rediss"
     for name in () if over_tls else _OF_TLS:
         if name in options:
             raise AddressError(f"{name} needs {base}s{parts.scheme.removeprefix(base)}://")
-    prefix = options.pop("prefix")
-    if not prefix:
-        raise AddressError("the prefix must not be empty")
     credentials = options.pop("credentials", "")
-    if "credentials=" in parts.query and not credentials:
-        raise AddressError("credentials= is google, or names a provider")
     ca = options.get("ssl_ca_certs", "")
     if ca and not os.access(ca, os.R_OK):
         raise AddressError("ssl_ca_certs= must be a readable file")
@@ -146,45 +124,29 @@ def parse(parts: SplitResult) -> Named:
             f"credentials=google needs {scheme}:// and the server's certificate: else whoever is "
             f"in between has an access token of Google Cloud"
         )
-    wakes = options.pop("wake_ups")
-    if wakes not in ("yes", "no"):
-        raise AddressError("wake_ups is yes or no")
-    times = dict(zip(_TIMES, (CONNECT_TIMEOUT, REPLY_TIMEOUT), strict=True))
-    for name in times.keys() & options.keys():
-        text = options.pop(name)
-        if not _is_time(text):
-            raise AddressError(f"{name} must be a number of seconds above 0")
-        times[name] = float(text)
+    of_store = {
+        "prefix": options.pop("prefix"),
+        "connect_timeout": float(options.pop("socket_connect_timeout")),
+        "timeout": float(options.pop("socket_timeout")),
+        "wakes": options.pop("wake_ups") == "yes",
+        "wait_replicas": int(options.pop("wait_replicas")),
+    }
     of_sentinels = {
         name.removeprefix("sentinel_"): options.pop(name)
         for name in _OF_SENTINELS
         if name in options
     }
-    wait_replicas = int(options.pop("wait_replicas"))
     server = parts._replace(scheme=_CLIENTS[base], query=urlencode(options))
     if kind:
         user, at, _ = parts.netloc.rpartition("@")
         host, port = addresses[0]
         host = f"[{host}]" if ":" in host else host
         server = server._replace(netloc=f"{user}{at}{host}:{port}", path="")
-    connect_timeout, timeout = times.values()
-    return Named(
-        urlunsplit(server),
-        prefix,
-        connect_timeout,
-        timeout,
-        wakes == "yes",
-        credentials,
-        kind,
-        addresses,
-        service,
-        of_sentinels,
-        wait_replicas,
-    )
+    client_url = urlunsplit(server)
+    return Named(client_url, of_store, credentials, kind, addresses, service, of_sentinels)
 
 
 def _addresses(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
-    """Return the servers, each once."""
     hosts = parts.netloc.rpartition("@")[2].split(",")
     return tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))
 
@@ -213,10 +175,3 @@ def _port(parts: SplitResult) -> int | None:
     with contextlib.suppress(ValueError):  # which quotes it
         return parts.port
     raise AddressError("its port must be a number from 1 to 65535")
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return 0 < float(text) <= 86400
-    except ValueError:
-        return False

@@ -12,12 +12,6 @@ channel of that waiter's process:
 No thread stands apart for it. One of the waiting threads or tasks listens, and
 rings the bells of the others; when it has its lock, another one listens. The
 subscription stays. While none is to be had, waiters poll.
-
-A node of a cluster passes on what concerns its own slots (sharded pub/sub). There
-each waiter has a channel of its own, in the slot of its lock, so the scripts may
-publish on it wherever the slot moves. The waiter that listens subscribes for the
-others. A node that gives a slot away ends the subscription, which rings the bell:
-the waiter polls, learns of the new node, and subscribes there.
 """
 
 from __future__ import annotations
@@ -29,16 +23,13 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import redis
-
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
-from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis.connections import TROUBLE, Connection
 from userlock.stores.stream import readable
-from userlock.waits import Bell, run
+from userlock.waits import Bell
 
 #: Pause before the next subscription after one that failed, in seconds.
 _RETRY_SECONDS = 1.0
@@ -211,9 +202,6 @@ class RedisWakeUps(WakeUps):
 
     # --- listening --------------------------------------------------------------------------
 
-    def wait(self, bell: Bell, seconds: float) -> None:
-        run(self.await_, bell, seconds)
-
     async def await_(self, bell: Bell, seconds: float) -> None:
         await self._until(lambda: bell.rung, bell, seconds)
 
@@ -292,98 +280,3 @@ class RedisWakeUps(WakeUps):
             self._line = None
             self._retry_at = self._now() + _RETRY_SECONDS
         line.end()
-
-
-class NodeWakeUps(RedisWakeUps):
-    """The wake-ups of this process from one node of a cluster, by sharded pub/sub.
-
-    A channel is what begins it, up to a brace, and the token of one waiter.
-    """
-
-    def _start_again(self) -> None:
-        super()._start_again()
-        #: By token; and those on which the node has said that we are subscribed.
-        self._channels: dict[bytes, bytes] = {}
-        self._subscribed: set[bytes] = set()
-        #: The commands that the one that listens has to send, by channel.
-        self._unsent: dict[bytes, str] = {}
-
-    async def begin_on(self, channel: bytes, token: str, bell: Bell) -> bool:
-        """Ring the bell when the waiter is next, or when its slot has moved to another node.
-
-        Args:
-            channel: begins the name of the waiter's channel.
-            token: the waiter's.
-            bell: the waiter's.
-
-        Returns:
-            Whether the waiter is subscribed.
-        """
-        name = token.encode()
-        self._bells[name], self._channels[name] = bell, channel + name
-        if self._line is None:
-            if self._now() >= self._retry_at:
-                await self._subscribe(channel + name)
-        else:
-            self._unsent[channel + name] = "SSUBSCRIBE"
-            listener = self._line.listener
-            if listener is not None:
-                listener.stir()
-            await self._until(
-                lambda: bell.rung or self._line is None or self.hears(token), bell, REPLY_TIMEOUT
-            )
-        return self.hears(token)
-
-    def hears(self, token: str) -> bool:
-        """Return whether a waiter is subscribed."""
-        return self._line is not None and self._channels.get(token.encode()) in self._subscribed
-
-    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
-        """Subscribe for all waiters. The others look at their locks: a message may be lost."""
-        self._unsent.clear()
-        self._subscribed.clear()
-        channels = dict(self._channels)
-        replies = await connection.ask_all([("SSUBSCRIBE", each) for each in channels.values()])
-        for (name, each), reply in zip(channels.items(), replies, strict=True):
-            if not isinstance(reply, redis.RedisError):
-                self._subscribed.add(each)
-            elif each == channel:
-                raise reply
-            bell = self._bells.get(name)
-            if bell is not None and each != channel:
-                bell.ring()
-
-    def end(self, token: str) -> None:
-        channel = self._channels.pop(token.encode(), None)
-        if channel is not None and self._unsent.pop(channel, None) is None and self._line:
-            self._unsent[channel] = "SUNSUBSCRIBE"
-        super().end(token)
-
-    async def _send(self, connection: Connection) -> None:
-        while self._unsent:
-            try:
-                channel, command = self._unsent.popitem()
-            except KeyError:  # another waiter has ended
-                return
-            connection.begin()
-            await connection.send(command, channel)
-
-    def _other(self, reply: Any) -> None:
-        """Note who is subscribed. Let waiters look that hear nothing any more."""
-        match reply:
-            case [b"ssubscribe", bytes(channel), _]:
-                self._subscribed.add(channel)
-                bell = self._of(channel)
-                if bell is not None:
-                    bell.stir()
-            case [b"sunsubscribe", bytes(channel), _]:
-                self._subscribed.discard(channel)
-                bell = self._of(channel)
-                if bell is not None:
-                    bell.ring()
-            case redis.RedisError():  # refused: of which channel, it does not say
-                for bell in list(self._bells.values()):
-                    bell.ring()
-
-    def _of(self, channel: bytes) -> Bell | None:
-        return self._bells.get(channel.rpartition(b"}")[2])

@@ -42,7 +42,7 @@ def store_at(
 ) -> DatastoreStore:
     monkeypatch.setenv("DATASTORE_EMULATOR_HOST", host)
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "emulator")
-    return DatastoreStore(timeout=timeout, hurry_timeout=timeout / 4)
+    return DatastoreStore(timeout=timeout)
 
 
 def verbs(store: DatastoreStore, version: object = 7) -> list[Any]:
