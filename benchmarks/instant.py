@@ -85,7 +85,8 @@ class InstantDatastore:
     def _commit(self, request: Any) -> object:
         count = len(getattr(request, "_pb", request).mutations)
         if count not in self._committed:  # responses are never changed, so one serves all
-            result = messages.MutationResult(version=_VERSION + 1)
+            # The version that the next look-up finds again.
+            result = messages.MutationResult(version=_VERSION)
             self._committed[count] = messages.CommitResponse(
                 mutation_results=[result] * count, index_updates=count
             )
