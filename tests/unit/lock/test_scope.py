@@ -52,7 +52,7 @@ class TestGlobalLock:
         assert holder("ann") is None
 
     def test_it_may_be_released_inside(self) -> None:
-        """That stands for the end of the innermost block."""
+        """The release stands for the end of the innermost block."""
         with userlock.global_lock("ann") as outer:
             with userlock.global_lock("ann") as inner:
                 inner.release()
