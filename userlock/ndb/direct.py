@@ -93,13 +93,13 @@ def swap(rows: Sequence[Any], *, delete: bool = False) -> list[bool]:
 
 def _landed_before(mutation: Any) -> Any:
     """Return what a refused mutation has left in Datastore, with its version; None: nothing."""
-    if mutation.HasField("delete"):
-        answer = ask("lookup", [mutation.delete])
-        return None if answer.found else answer.missing[0]
-    answer = ask("lookup", [mutation.upsert.key])
-    found = answer.found[0] if answer.found else None
+    deletes = mutation.HasField("delete")
+    answer = ask("lookup", [mutation.delete if deletes else mutation.upsert.key])
+    if deletes:
+        return next(iter(answer.missing), None)
     own = mutation.upsert.properties[_WRITE_ID]
-    return found if found and found.entity.properties[_WRITE_ID] == own else None
+    same = (each for each in answer.found if each.entity.properties[_WRITE_ID] == own)
+    return next(same, None)
 
 
 def _settled(row: Any, mutation: Any, landed: Any) -> bool:
