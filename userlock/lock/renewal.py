@@ -98,16 +98,26 @@ class RenewalThread:
         """Run all tasks that are due; return the time of the next one, None if there is none."""
         while True:
             with self._changed:
-                # (A process has a handful.)
-                task, due = min(self._due.items(), key=_time, default=(None, None))
-                if task is None or due is None or due > self._clock.now():
-                    return due
+                task, due = self._first()
+                if task is None or due > self._clock.now():
+                    return None if task is None else due
                 del self._due[task]
             again = self._call(task)
             if again is not None:
                 with self._changed:
                     self._due.setdefault(task, again)  # or as it was scheduled meanwhile
             del task  # or this frame would keep it
+
+    def _first(self) -> tuple[Task | None, float]:
+        """Return the task that is due first, and when. A process has a handful of them."""
+        first, earliest = None, math.inf
+        # Over a copy: the garbage collector may release a lock here, and so schedule a task.
+        for reference in self._due.keyrefs():
+            task = reference()
+            due = math.inf if task is None else self._due.get(task, math.inf)
+            if due < earliest:
+                first, earliest = task, due
+        return first, earliest
 
     def _call(self, task: Task) -> float | None:
         try:
@@ -125,15 +135,11 @@ class RenewalThread:
         while True:
             self.run_due()
             with self._changed:
-                self._wakes_at = min(self._due.values(), default=math.inf)
+                self._wakes_at = self._first()[1]
                 wait = self._wakes_at - self._clock.now()
                 if wait > 0:
                     self._changed.wait(None if wait == math.inf else wait)
                 self._wakes_at = -math.inf
-
-
-def _time(entry: tuple[Task, float]) -> float:
-    return entry[1]
 
 
 #: The renewal thread of this process.

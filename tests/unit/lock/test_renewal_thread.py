@@ -100,6 +100,26 @@ class TestWhen:
 
 
 class TestForgetting:
+    def test_the_garbage_collector_may_schedule_one_meanwhile(
+        self, renewals: RenewalThread, clock: ManualClock
+    ) -> None:
+        """It may release a lock at any line, here at a comparison."""
+        tasks, start = [Recording() for _ in range(3)], clock.now()
+        released = Recording()
+        runs = False
+
+        class Collecting(float):
+            def __lt__(self, other: float) -> bool:
+                if runs:
+                    renewals.schedule(released, start + 9)
+                return float(self) < other
+
+        for task in tasks:
+            renewals.schedule(task, Collecting(start))
+        runs = True
+        assert renewals.run_due() == start + 9
+        assert [task.calls for task in tasks] == [[start]] * 3
+
     def test_an_unreferenced_task_is_forgotten(
         self, renewals: RenewalThread, clock: ManualClock
     ) -> None:
