@@ -51,12 +51,16 @@ class InstantDatastore:
 
     The response to a commit has a result for each of its mutations, as if all had landed.
     Transactions begin, each with its own id, and are committed or rolled back.
+
+    Args:
+        grows: whether commits give entities another version than that of the responses.
     """
 
     #: Google's own transport module has no other gate, which would need marked requests.
     __module__ = "google.benchmarks"
 
-    def __init__(self) -> None:
+    def __init__(self, *, grows: bool = True) -> None:
+        self._version = _VERSION + grows
         #: The responses to the next look-ups, first come first used.
         self.lookups: deque[object] = deque()
         #: The responses to the next queries, likewise.
@@ -85,8 +89,7 @@ class InstantDatastore:
     def _commit(self, request: Any) -> object:
         count = len(getattr(request, "_pb", request).mutations)
         if count not in self._committed:  # responses are never changed, so one serves all
-            # The version that the next look-up finds again.
-            result = messages.MutationResult(version=_VERSION)
+            result = messages.MutationResult(version=self._version)
             self._committed[count] = messages.CommitResponse(
                 mutation_results=[result] * count, index_updates=count
             )
