@@ -20,9 +20,9 @@ from userlock.callsite import here
 from userlock.datastore_rpc import Endpoint, Entity, Mutation
 from userlock.errors import WriteNotFenced
 from userlock.ndb.capabilities import honours_base_version, why_not_fenced
-from userlock.ndb.commits import is_transient
+from userlock.ndb.commits import deletes, is_transient, key_of
 from userlock.ndb.context import current_context, request_notes
-from userlock.ndb.patches import raw_key_of
+from userlock.ndb.patches import name_in, raw_key_of
 from userlock.ndb.provenance import orders, version_of
 from userlock.ndb.wire import note_passed
 from userlock.waits import run
@@ -84,22 +84,31 @@ def swap(rows: Sequence[Any], *, delete: bool = False) -> list[bool]:
     for row in rows:
         changed = {"delete": raw_key_of(row.key)} if delete else {"upsert": _message_of(row)}
         request.mutations.append(Mutation(base_version=version_of(row), **changed))
-    results = ask("send_commit", request)
-    return [
-        _settled(row, mutation, _landed_before(mutation) if result.conflict_detected else result)
-        for row, mutation, result in zip(rows, request.mutations, results, strict=True)
-    ]
+    pairs = list(zip(request.mutations, ask("send_commit", request), strict=True))
+    refused = [mutation for mutation, result in pairs if result.conflict_detected]
+    before = _landed_before(refused) if refused else {}
+    landed = (
+        before.get(name_in(key_of(mutation))) if result.conflict_detected else result
+        for mutation, result in pairs
+    )
+    return list(map(_settled, rows, request.mutations, landed))
 
 
-def _landed_before(mutation: Any) -> Any:
-    """Return what a refused mutation has left in Datastore, with its version; None: nothing."""
-    deletes = mutation.HasField("delete")
-    answer = ask("lookup", [mutation.delete if deletes else mutation.upsert.key])
-    if deletes:
-        return next(iter(answer.missing), None)
-    own = mutation.upsert.properties[_WRITE_ID]
-    same = (each for each in answer.found if each.entity.properties[_WRITE_ID] == own)
-    return next(same, None)
+def _landed_before(refused: Sequence[Any]) -> dict[Any, Any]:
+    """Return what those of the refused mutations that had landed have left, by name of the key."""
+    answer = ask("lookup", [key_of(each) for each in refused])
+    found = {name_in(each.entity.key): each for each in answer.found}
+    missing = {name_in(each.entity.key): each for each in answer.missing}
+    landed = {}
+    for each in refused:
+        name = name_in(key_of(each))
+        if deletes(each):
+            landed[name] = missing.get(name)
+        elif name in found:
+            own, stored = each.upsert, found[name]
+            if stored.entity.properties[_WRITE_ID] == own.properties[_WRITE_ID]:
+                landed[name] = stored
+    return landed
 
 
 def _settled(row: Any, mutation: Any, landed: Any) -> bool:
@@ -107,7 +116,7 @@ def _settled(row: Any, mutation: Any, landed: Any) -> bool:
     ledger = request_notes().ledger
     if landed is None:
         ledger.refused(row.key, mutation.base_version)
-    elif mutation.HasField("delete"):
+    elif deletes(mutation):
         ledger.deleted(row.key, mutation.base_version)
     else:
         stamp = row._userlock_stamp._replace(version=landed.version, order=next(orders))

@@ -103,17 +103,19 @@ def test_a_lost_reply(
 ) -> None:
     """The write is sent again, is refused because it has landed, and recognises itself."""
     if not recognised:
-        monkeypatch.setattr(direct, "_landed_before", lambda mutation: None)
-    row = job()
-    row.claim = "mine"
+        monkeypatch.setattr(direct, "_landed_before", lambda refused: {})
+    rows = [job(), job("bob")]
+    for row in rows:
+        row.claim = "mine"
     datastore.faults.drop_reply(lost, kind="UserLockJob")
-    assert swap([row], delete=delete) == [recognised]
-    found = read(row.key)
-    if delete:
-        assert found is None
-    else:
-        assert found.claim == "mine"
-        assert (version_of(found) == version_of(row)) == recognised
+    assert swap(rows, delete=delete) == [recognised] * 2
+    for row in rows:
+        found = read(row.key)
+        if delete:
+            assert found is None
+        else:
+            assert found.claim == "mine"
+            assert (version_of(found) == version_of(row)) == recognised
 
 
 def test_a_datastore_that_does_not_answer(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
 from userlock.errors import (
     ConfigurationError,
@@ -23,7 +23,7 @@ from userlock.errors import (
 from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
-from userlock.lock.lease import check_wait_timeout
+from userlock.lock.lease import check_lock_id, check_wait_timeout
 from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
@@ -149,14 +149,15 @@ def _json(body: bytes) -> Any:
 
 
 def owner_of(user_id: str | int | None) -> str:
-    """Return the owner of a key, as `user=` has returned it: not checked yet.
+    """Return the owner of a key, as `user=` has returned it.
 
     Raises:
         NotSignedIn: it is None or empty, as are the names and ids of anonymous users.
+        TypeError, ValueError: it is no lock id.
     """
     if user_id is None or user_id == "":
         raise NotSignedIn
-    return cast(str, user_id)
+    return check_lock_id(user_id)
 
 
 def key_of(header: str | None) -> str:
