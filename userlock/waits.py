@@ -220,13 +220,16 @@ class Bell:
     """
 
     __slots__ = (
-        *("_event", "_future", "_stirred"),
+        *("_future", "_latch", "_stirred"),
         *("disturb", "listen", "loop", "news", "rung", "woken"),
     )
 
     def __init__(self) -> None:
         self.loop = task_loop()
-        self._event = threading.Event() if self.loop is None else None
+        #: Of a thread: locked, until somebody stirs it. (An event is twenty calls for each wait.)
+        self._latch = threading.Lock() if self.loop is None else None
+        if self._latch is not None:
+            self._latch.acquire()
         #: Weak: others keep the bell, and must not keep a task whose loop is gone.
         self._future: weakref.ref[asyncio.Future[bool]] | None = None
         self._stirred = False
@@ -245,8 +248,9 @@ class Bell:
 
     def stir(self) -> None:
         """Let the waiter look around, without news."""
-        if self._event is not None:
-            self._event.set()
+        if self._latch is not None:
+            with contextlib.suppress(RuntimeError):  # it is open already
+                self._latch.release()
             disturb = self.disturb
             if disturb is not None:
                 disturb()
@@ -275,10 +279,8 @@ class Bell:
 
     def block(self, seconds: float) -> None:
         """Block the thread until somebody stirs it, or for that long."""
-        event = self._event
-        assert event is not None, "a task awaits its bell"
-        if event.wait(seconds):
-            event.clear()
+        assert self._latch is not None, "a task awaits its bell"
+        self._latch.acquire(timeout=max(seconds, 0.0))
 
     async def sleep(self, seconds: float) -> None:
         """Wait, in a task or a thread, until somebody stirs it, or for that long."""

@@ -110,7 +110,10 @@ def _read(
         # Longer ones are not ours. memcached has them with `-I`; reading one would end the list.
         short = [key for key in keys if sizes[key] <= MOST_VALUE_BYTES]
         connection.begin()
-        items = dict(zip(short, run(connection.dialect.read, connection, short), strict=True))
+        dialect = connection.dialect
+        run(connection.send_each, [dialect.get % key for key in short])
+        items = {key: run(dialect.item, connection, run(connection.read_line)) for key in short}
+        connection.finish()
         for key in keys:
             item = items.get(key, _FOREIGN)
             record = None if item is None else store.stored(item, key)

@@ -15,8 +15,8 @@ Commands are documented in memcached's doc/protocol.txt.
 
 from __future__ import annotations
 
+import abc
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from userlock.lock.store import GRACE_SECONDS
@@ -25,6 +25,8 @@ from userlock.stores.stream import Refused, number
 
 #: The meta protocol's reply to a change, with the item's CAS number.
 _STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
+#: Its head of an item. The time to live of one that never ends, none of ours, is -1.
+_VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))").fullmatch
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
@@ -57,19 +59,55 @@ class Change(NamedTuple):
     until: int
 
 
-class Meta:
-    """The meta protocol. Keys, and expirations (`until`), as memcached takes them.
+class Dialect(abc.ABC):
+    """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
 
     Attributes:
         meta: whether it is the meta protocol.
         grace_seconds: how much longer than its time to live to keep a record.
+        get: the command that reads the item under a key.
     """
 
-    meta = True
-    grace_seconds: float = GRACE_SECONDS
+    meta: bool
+    grace_seconds: float
+    get: bytes
 
+    async def read(self, wire: Wire, key: bytes) -> Item | None:
+        """Return the item under a key."""
+        await wire.send(self.get % key)
+        item = await self.item(wire, await wire.read_line())
+        wire.finish()
+        return item
+
+    @abc.abstractmethod
+    async def item(self, wire: Wire, line: bytes) -> Item | None:
+        """Return the item in the answer to `get`, which begins with this line."""
+
+    @abc.abstractmethod
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         """Add an item. Its CAS number, 0 if not known; None if there is one already."""
+
+    @abc.abstractmethod
+    async def swap(self, wire: Wire, change: Change) -> int | None:
+        """Replace an item. The new CAS number; None if it has changed or gone."""
+
+    @abc.abstractmethod
+    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+        """Delete the item if it has that CAS number; return whether it was."""
+
+    @abc.abstractmethod
+    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
+
+
+class Meta(Dialect):
+    """The meta protocol."""
+
+    meta = True
+    grace_seconds = GRACE_SECONDS
+    get = b"mg %b c t v\r\n"
+
+    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
         stored = _STORED(reply)
         cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
@@ -79,15 +117,7 @@ class Meta:
             raise _WithoutCas(_WITHOUT_CAS)
         return cas
 
-    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        """Return the item under each key, in one packet."""
-        await wire.send_each([b"mg %b c t v\r\n" % key for key in keys])
-        items = [await self._item(wire, await wire.read_line()) for _ in keys]
-        wire.finish()
-        return items
-
     async def swap(self, wire: Wire, change: Change) -> int | None:
-        """Replace an item. The new CAS number; None if it has changed or gone."""
         key, cas, record, until = change
         reply = await wire.line(
             b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
@@ -95,18 +125,14 @@ class Meta:
         return self._cas(reply, b"EX", b"NF", b"NS")
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
         reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
         return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-        await wire.send_each(
-            [b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), b"mg %b c t v\r\n" % key]
-        )
+        await wire.send_each([b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), self.get % key])
         first = await wire.read_line()
         appended = first not in (b"NS", *_NO_ROOM)
-        item = await self._item(wire, first if appended else await wire.read_line())
+        item = await self.item(wire, first if appended else await wire.read_line())
         wire.finish()
         return appended, item
 
@@ -120,34 +146,29 @@ class Meta:
             return None
         raise unexpected(reply)
 
-    @staticmethod
-    async def _item(wire: Wire, line: bytes) -> Item | None:
-        if line == b"EN":
-            return None
-        if line[:3] != b"VA ":
+    async def item(self, wire: Wire, line: bytes) -> Item | None:
+        value = _VALUE(line)
+        if value is None:
+            if line == b"EN":
+                return None
             raise unexpected(line)
-        cas, remaining = 0, None
-        size, *flags = line.split()[1:] or [b""]
-        for flag in flags:
-            if flag[:1] == b"c":
-                cas = number(flag[1:])
-            # -1 stands for an item that never ends: none of ours.
-            elif flag[:1] == b"t" and flag != b"t-1":
-                remaining = number(flag[1:])
-        return Item(await wire.read_block(number(size)), cas, remaining)
+        size, cas, left = value.groups()
+        record = await wire.read_block(int(size))
+        return Item(record, int(cas), None if left is None else int(left))
 
 
-class Text:
-    """The text protocol, as `Meta`: for servers before it, and others that speak no other."""
+class Text(Dialect):
+    """The text protocol: for servers before the other, and those that speak no other."""
 
     meta = False
     grace_seconds = 0.0
+    get = b"gets %b\r\n"
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
         await wire.send_each(
             [
                 b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record),
-                b"gets %b\r\n" % key,
+                self.get % key,
             ]
         )
         try:
@@ -159,18 +180,12 @@ class Text:
         wire.finish()
         return cas
 
-    async def read(self, wire: Wire, keys: Sequence[bytes]) -> list[Item | None]:
-        await wire.send_each([b"gets %b\r\n" % key for key in keys])
-        items = [await self._item(wire) for _ in keys]
-        wire.finish()
-        return items
-
     async def swap(self, wire: Wire, change: Change) -> int | None:
         key, cas, record, until = change
         await wire.send_each(
             [
                 b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record),
-                b"gets %b\r\n" % key,
+                self.get % key,
             ]
         )
         new = await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
@@ -184,10 +199,10 @@ class Text:
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
         await wire.send_each(
-            [b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line), b"gets %b\r\n" % key]
+            [b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line), self.get % key]
         )
         appended = _is_done(await wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
-        item = await self._item(wire)
+        item = await self.item(wire, await wire.read_line())
         wire.finish()
         return appended, item
 
@@ -195,7 +210,7 @@ class Text:
         """Return the CAS number of the item just written; None if it was refused."""
         stored = _is_done(await wire.read_line(), b"STORED", *refusals)
         try:
-            item = await self._item(wire)
+            item = await self.item(wire, await wire.read_line())
         except _WithoutCas:
             if stored:
                 raise
@@ -205,9 +220,7 @@ class Text:
         # Not known when another client has appended to it already.
         return item.cas if item is not None and item.record == record else 0
 
-    @staticmethod
-    async def _item(wire: Wire) -> Item | None:
-        line = await wire.read_line()
+    async def item(self, wire: Wire, line: bytes) -> Item | None:
         if line == b"END":
             return None
         if line[:6] != b"VALUE ":
@@ -223,9 +236,6 @@ class Text:
         if not cas:
             raise _WithoutCas(_WITHOUT_CAS)
         return Item(record, cas, None)
-
-
-Dialect = Meta | Text
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:

@@ -165,7 +165,7 @@ class MemcacheStore(WaitingStore):
     async def _rewrite(
         self, connection: Connection, own: _Version, record: bytes
     ) -> _Version | None:
-        (item,) = await connection.dialect.read(connection, [own.key])
+        item = await connection.dialect.read(connection, own.key)
         if item is None or not item.remaining or not _is_of(item, own):
             return None
         change = Change(own.key, item.cas, record, item.remaining)
@@ -237,13 +237,12 @@ class MemcacheStore(WaitingStore):
         """
         if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
-        (item,) = await connection.dialect.read(connection, [version.key])
+        item = await connection.dialect.read(connection, version.key)
         return item.cas if item is not None and _is_of(item, version) else None
 
 
 async def _read(connection: Connection, key: bytes) -> Item | None:
-    (item,) = await connection.dialect.read(connection, [key])
-    return item
+    return await connection.dialect.read(connection, key)
 
 
 async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
