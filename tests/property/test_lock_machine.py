@@ -191,7 +191,7 @@ def test_processes_distinguished_by_their_labels_are_found(
     """Here all have one host name and process id."""
     monkeypatch.setattr(record, "process_of", lambda token: b"container/1")
     _find_a_violation(
-        MemoryStore, r"overtook \d waiters of [23] processes|no waiter takes \w+, free for"
+        MemoryStore, r"overtook \d+ waiters of [23] processes|no waiter takes \w+, free for"
     )
 
 

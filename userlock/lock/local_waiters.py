@@ -1,11 +1,10 @@
 """The waiters of one process at one lock share their readings of its record.
 
-One polls for all. A waiter whose time has come to poll uses the latest reading
-of another one, if there is one since. Only the first in the queue polls often;
-the others wake up, find its reading, and sleep on.
+The first of them in the queue polls for all. The others wake up seldom, use its
+latest reading, and sleep on. When it leaves, it wakes the next one.
 
     B (first)     poll      poll      poll: free ── claims
-    C (second)         (uses B's)
+    C (second)              (uses B's)              polls from here on
 
 As many of them are in the lock's queue as the store takes of one process
 (`LeaseStore.most_queued`). The others wait here for their turn to queue, and cost
@@ -26,6 +25,9 @@ from userlock.waits import Bell, is_real, locked
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
+#: For how long those that it was released to are left alone: a change of its record meanwhile
+#: would have their claim refused. They come first in any case.
+_COURTESY_SECONDS = 0.001
 #: The locks that are remembered for it. Above this number all are forgotten: each costs one create.
 _MOST_KEPT = 1000
 
@@ -120,6 +122,11 @@ class LocalWaiters:
             bell.ring()
         elif not crowd.bells:
             del self.crowds[claim.lock_id]
+        # Now another one comes first here, and polls for the rest.
+        if crowd.reading is not None and crowd.reading.record is not None:
+            bell = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
+            if bell is not None:
+                bell.ring()
 
     # --- demand -----------------------------------------------------------------------------
 
@@ -139,6 +146,13 @@ class LocalWaiters:
             return True
         released_at = self.released_at.get(lock_id)
         return released_at is not None and self._clock.now() - released_at < _QUEUE_SECONDS
+
+    def courtesy(self, lock_id: str) -> float:
+        """Return how long to leave a lock to those that it was released to, in seconds."""
+        released_at = self.released_at.get(lock_id)
+        if released_at is None:
+            return 0.0
+        return max(0.0, released_at + _COURTESY_SECONDS - self._clock.now())
 
     # --- readings ---------------------------------------------------------------------------
 
@@ -161,6 +175,11 @@ class LocalWaiters:
             bell = crowd.bells.get(token)
             if bell is not None and token != claim.token:
                 bell.ring()
+
+    def is_woken(self, claim: Claim, record: Record) -> bool:
+        """Return whether another waiter of this process comes first: it polls, and wakes us."""
+        crowd = self.crowds.get(claim.lock_id)
+        return crowd is not None and record.first_of(crowd.bells) not in ("", claim.token)
 
     async def rest(self, bell: Bell, seconds: float, wake_ups: WakeUps | None = None) -> None:
         """Sleep until the bell rings, or for that long; `wake_ups`: listen to the store."""

@@ -160,7 +160,7 @@ def delay(
         typical: the usual length of a hold, in seconds.
         held: the time since the present holder got the lock, as far as is known, in seconds.
         polling: bounds.
-        woken: whether the store wakes the waiter.
+        woken: whether the store wakes the waiter, or another waiter of its process.
 
     The first waiter polls half a dozen times in a hold of the usual length,
     mostly towards its end:
@@ -174,7 +174,7 @@ def delay(
     polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
     waiter polls four times a second.
 
-    A waiter that the store wakes polls, if it is first, only in case a wake-up is lost: about every
+    A waiter that is woken polls, if it is first, only in case a wake-up is lost: about every
     tenth of a second (or `most_seconds`, if that is longer), shortly after the usual end, and then
     after a quarter of the hold more. Those
     behind it are woken as well when they are next, so they poll only for the death of those ahead.

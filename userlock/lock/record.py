@@ -32,9 +32,10 @@ a whole counts as another program's.
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from userlock.lock.lease import Holder, Priority, check_lock_id, finite, printable, process_of
@@ -61,9 +62,15 @@ _REST = rb"(.{0,%d})" % _MOST_LINE_BYTES
 #: wait, details.
 _WAITER = rb"([+~])(([ib]) ([^ \n]+) (-?\d{1,12}(?:\.\d{1,9})?) " + _REST + b")"
 #: Any line behind the first: a waiter's, or a mark, a token and a note.
-_LINES = re.compile(b"^(?:" + _WAITER + rb"|([=^!?<]) ([^ \n]*) ?" + _REST + b")$", re.MULTILINE)
+_LINE = re.compile(_WAITER + rb"|([=^!?<]) ([^ \n]*) ?" + _REST).fullmatch
 _Line = tuple[bytes, ...]
 _MARK, _COPY, _PRIORITY, _TOKEN, _SINCE, _DETAILS = range(6)
+
+
+@functools.lru_cache(500)  # from one reading to the next, most lines of a long record stay
+def _parsed(line: bytes) -> _Line:
+    found = _LINE(line)
+    return () if found is None else found.groups(b"")
 
 
 class Waiter(NamedTuple):
@@ -167,7 +174,7 @@ class Record:
         self._reserved_for: frozenset[bytes] = frozenset()
         #: The lines of the waiters, by token.
         self._lines: dict[bytes, _Line] = {}
-        for line in _LINES.findall(log):
+        for line in filter(None, map(_parsed, log.split(b"\n"))):
             token = line[_TOKEN]
             if not token:
                 self._note(line[-3], line[-2], line[-1])
@@ -259,6 +266,11 @@ class Record:
     def next_token(self) -> str:
         """Return the token of the first waiter; empty if there is none."""
         return self._queue[0].decode("latin-1") if self._queue else ""
+
+    def first_of(self, tokens: Container[str]) -> str:
+        """Return the first waiter that is one of these; empty if there is none."""
+        queue = (each.decode("latin-1") for each in self._queue)
+        return next((each for each in queue if each in tokens), "")
 
     def _ahead_of(self, token: str) -> list[bytes]:
         """Return the waiters before `token`: all, if it is not queued."""

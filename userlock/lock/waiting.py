@@ -220,6 +220,9 @@ class Waiting:
                     turn = self.local.may_queue(claim)
                 lease = None
                 if turn:
+                    courtesy = self.local.courtesy(lock_id)
+                    if courtesy:
+                        await pause(self.clock, min(courtesy, attempt.wait_seconds))
                     attempt.settled = False
                     if wake_ups is not None:
                         await wake_ups.begin(claim.lock_id, claim.token, bell)
@@ -551,6 +554,8 @@ class _Wait:
         held = self._held(record, typical, now)
         assert self._bell is not None
         woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
+        if turn.position and not woken:
+            woken = self._parts.local.is_woken(self._claim, record)
         seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once

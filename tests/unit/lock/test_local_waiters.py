@@ -9,9 +9,11 @@ import pytest
 from tests.leases import record_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
-from userlock import LockPolicy, LockService, PriorityPolicy
+from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy
 from userlock.lock import local_waiters
+from userlock.lock.lease import Claim
 from userlock.lock.local_waiters import LocalWaiters, Reading
+from userlock.lock.record import Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 from userlock.waits import Bell, run
@@ -24,6 +26,7 @@ def test_one_polls_for_all(
     """Without sharing, the negative control, each polls for itself."""
     if not shared:
         monkeypatch.setattr(LocalWaiters, "latest", lambda *_: None)
+        monkeypatch.setattr(LocalWaiters, "is_woken", lambda *_: False)
     alone, crowd = _reads(clock, 1), _reads(clock, 12)
     assert alone > 50
     if shared:
@@ -38,18 +41,64 @@ def test_a_reading_of_a_free_lock_wakes_the_first_waiter(
     """Not the others, and not the one that read it."""
     lease = service.acquire("ann")
     local = LocalWaiters(clock)
+    bells = _queued(service, local)
+    second, _ = bells["second"]
+    local.tell(second, Reading(record_of(store, "ann"), clock.now()))
+    assert _rung(bells) == []
+    service.release(lease)
+    local.tell(second, Reading(record_of(store, "ann"), clock.now()))
+    assert _rung(bells) == ["first"]
+
+
+def test_the_first_of_a_process_polls_for_the_rest_until_it_leaves(
+    service: LockService, store: MemoryStore, clock: ManualClock
+) -> None:
+    """Then it wakes the next one, which takes over. One of another process wakes nobody here."""
+    service.acquire("ann")
+    run(service.protocol.join, make_claim("ann"))
+    local = LocalWaiters(clock)
+    bells = _queued(service, local)
+    record = record_of(store, "ann")
+    first, second = (claim for claim, _ in list(bells.values())[:2])
+    local.tell(first, Reading(record, clock.now()))
+    assert [local.is_woken(claim, record) for claim, _ in bells.values()] == [False, True, True]
+    local.leave(first)
+    assert _rung(bells) == ["second"]
+    assert not local.is_woken(second, record)
+
+
+def _queued(service: LockService, local: LocalWaiters) -> dict[str, tuple[Claim, Bell]]:
+    """Let three waiters of this process queue for a lock."""
     bells = {}
     for name in ("first", "second", "third"):
         claim = make_claim("ann")
         run(service.protocol.join, claim)
         bells[name] = claim, Bell()
         local.enter(*bells[name])
-    second, _ = bells["second"]
-    local.tell(second, Reading(record_of(store, "ann"), clock.now()))
-    assert not any(bell.rung for _, bell in bells.values())
+    return bells
+
+
+def _rung(bells: dict[str, tuple[Claim, Bell]]) -> list[str]:
+    return [name for name, (_, bell) in bells.items() if bell.rung]
+
+
+def test_who_has_released_to_others_queues_a_moment_later(
+    service: LockService, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their claim would be refused if the record changed meanwhile."""
+    lease = service.acquire("ann")
+    run(service.protocol.join, make_claim("ann"))
     service.release(lease)
-    local.tell(second, Reading(record_of(store, "ann"), clock.now()))
-    assert [name for name, (_, bell) in bells.items() if bell.rung] == ["first"]
+    released_at, joined_at, join = clock.now(), [], service.protocol.join
+
+    async def noted(claim: Claim, *, again: bool = False) -> Record | None:
+        joined_at.append(clock.now())
+        return await join(claim, again=again)
+
+    monkeypatch.setattr(service.protocol, "join", noted)
+    with pytest.raises(LockTimeout):
+        service.acquire("ann", wait_timeout=0.1)
+    assert joined_at == [pytest.approx(released_at + 0.001)]
 
 
 def test_an_older_reading_changes_nothing(clock: ManualClock) -> None:
