@@ -212,7 +212,7 @@ class Claim:
     @property
     def record(self) -> bytes:
         """Return the claimant as stored: a JSON list."""
-        head = f'["{self.token}","{self.priority._value_}",{self.since:.3f},'
+        head = f'["{self.token}","{self.priority._value_}",{self.since:.4f},'
         return (head + _tail(self.ttl_seconds, self.process, self.request[:MOST_SHOWN])).encode()
 
     @classmethod

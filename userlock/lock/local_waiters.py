@@ -124,9 +124,9 @@ class LocalWaiters:
             del self.crowds[claim.lock_id]
         # Now another one comes first here, and polls for the rest.
         if crowd.reading is not None and crowd.reading.record is not None:
-            bell = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
-            if bell is not None:
-                bell.ring()
+            first = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
+            if first is not None:
+                first.ring()
 
     # --- demand -----------------------------------------------------------------------------
 

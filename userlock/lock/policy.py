@@ -27,7 +27,7 @@ def _check_type(name: str, value: object, kind: type) -> None:
 class Polling:
     """The polling delays of the first waiter in the queue, with bounds in seconds.
 
-    The waiter polls half a dozen times in a hold of the usual length; see
+    The waiter polls three times in a hold of the usual length; see
     `userlock.lock.queue.delay`.
     """
 

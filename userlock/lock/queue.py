@@ -162,14 +162,14 @@ def delay(
         polling: bounds.
         woken: whether the store wakes the waiter, or another waiter of its process.
 
-    The first waiter polls half a dozen times in a hold of the usual length,
-    mostly towards its end:
+    The first waiter polls three times in a hold of the usual length, the last time
+    shortly after its end:
 
-        |         |         |||||| | | | | | | | | | | | | |  |   |    |
+        |         |         | ||| | | | | | | | | | | | | |  |   |    |
         0       0.45 h    0.9 h  1.1 h                    2 h     h: the typical hold
 
     So a hand-off costs few polls and a small part of a hold, long or short. In
-    a hold longer than `most_seconds` x 25 it polls every `most_seconds`. Those
+    a hold longer than `most_seconds` x 20 it polls every `most_seconds`. Those
     behind poll twice in the time until their turn. Together, a queue of n
     polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
     waiter polls four times a second.
@@ -185,12 +185,11 @@ def delay(
             most = max(polling.most_seconds, _MOST_SECONDS_SECOND)
             seconds = rest / max(1, round(rest / most))
             return max(polling.least_seconds, seconds)
-        if held < 0.88 * typical:
-            seconds = min(0.45 * typical, 0.9 * typical - held)
-        elif held < 1.1 * typical:
-            seconds = typical / 25 - _POLL_SECONDS
+        rest = 1.002 * typical + _POLL_SECONDS - held  # the release takes its time too
+        if rest > 0:
+            seconds = min(0.45 * typical, rest)
         elif held < 2 * typical:
-            seconds = typical / 20
+            seconds = min(max(held - typical, typical / 50), typical / 20)
         else:
             seconds = held / 12
         if woken:

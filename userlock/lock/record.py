@@ -3,7 +3,7 @@
 A record is a log. Its first entry names the holder. Events during the hold are
 appended, one entry per line:
 
-    ["4f01","interactive",1763640000.123,60.0,"web-1/77","POST /answers"]
+    ["4f01","interactive",1763640000.1234,60.0,"web-1/77","POST /answers"]
     +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, interactive
     +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
     ^ 4f03                                              4f03 has aged: ranks as interactive

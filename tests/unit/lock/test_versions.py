@@ -34,8 +34,8 @@ NEWS = b'\n% a line of a later release\n+x cccc 1763640000.150 ["web-9/1","?"]'
     ("written", "bytes_"),
     [
         (
-            as_stored(Holder(TOKEN, "interactive", 1763640000.123, 60.0, "web-1/77", "POST /")),
-            b'["%b","interactive",1763640000.123,60.0,"web-1/77","POST /"]' % TOKEN.encode(),
+            as_stored(Holder(TOKEN, "interactive", 1763640000.1234, 60.0, "web-1/77", "POST /")),
+            b'["%b","interactive",1763640000.1234,60.0,"web-1/77","POST /"]' % TOKEN.encode(),
         ),
         (
             joining(Holder(OTHER, "batch", 1763640000.17, 60.0, "jobs-1/9", "nightly")),
