@@ -6,7 +6,8 @@
 1. The fast tests run once under coverage.py: which test reaches which line, and how long it takes.
    The result is kept in `.run/mutants/` until a source file changes.
 2. The seed draws the mutations: from each file as many as its share of all possible ones. A
-   mutation in a line that no test reaches survives without a run.
+   mutation in a line that no test reaches survives without a run. Named numbers, such as
+   time-outs, are choices and no rules: they are left as they are.
 3. Each mutation is planted in a copy of the checkout, which comes first on `PYTHONPATH`, so that
    child processes have it too. Of the tests that reach its line some run, the fastest first: up to
    `--tests`, from as many files as possible, that take up to `--seconds` together. A failure kills
@@ -152,8 +153,9 @@ def _changes(node: Any, in_message: bool) -> Iterator[tuple[Any, str, str]]:
             yield node, "constant", repr(value + "X")
         case ast.Constant(value=bytes(value)) if value:
             yield node, "constant", repr(value + b"X")
-        case ast.Return(value=ast.expr() as result) if ast.unparse(result) != "None":
-            yield node, "return", "return None"
+        case ast.Return(value=ast.expr() as result):
+            if ast.unparse(result) not in ("None", "False"):
+                yield node, "return", "return None"
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.AugAssign():
             yield node, "deletion", "pass"
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) | ast.Delete():
@@ -170,8 +172,18 @@ def _is_text(node: ast.AST) -> bool:
     return False
 
 
+def _is_number(node: ast.AST) -> bool:
+    """Return whether it is made of numbers alone."""
+    parts = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
+    return all(
+        isinstance(each, parts)
+        or (isinstance(each, ast.Constant) and isinstance(each.value, int | float))
+        for each in ast.walk(node)
+    )
+
+
 def _is_skipped(node: ast.AST) -> bool:
-    """Return whether it is a text, a log call, or for type checkers."""
+    """Return whether it is a text, a log call, for type checkers, or the choice of a number."""
     match node:
         case ast.JoinedStr() | ast.Assert() | ast.Import() | ast.ImportFrom():
             return True
@@ -181,6 +193,8 @@ def _is_skipped(node: ast.AST) -> bool:
             return name in ("log", "logger", "warnings")
         case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
             return True
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name.isupper() and _is_number(value)
         case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "ParamSpec")):
             return True
     return False
