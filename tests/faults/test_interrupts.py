@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.faults.kinds import KINDS, PATIENT, kind_of
+from tests.waiting import wait_until
 from userlock.lock.store import LeaseStore
 from userlock.stores import stream
 from userlock.stores.pool import Pool
@@ -48,6 +49,7 @@ def test_the_connection_is_not_used_again(
             monkeypatch.setattr(Pool, "close", lambda self, connection: self.give_back(connection))
             monkeypatch.setattr(stream, "poll_of", lambda _: lambda _: [])
         interrupted(store, monkeypatch)
+        wait_until(lambda: direct.read("ann") is not None)
         answer: Any = "no answer"
         with contextlib.suppress(Exception):
             answer = store.read("nobody's")
