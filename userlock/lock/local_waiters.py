@@ -123,7 +123,7 @@ class LocalWaiters:
         elif not crowd.bells:
             del self.crowds[claim.lock_id]
         # Now another one comes first here, and polls for the rest.
-        if crowd.reading is not None and crowd.reading.record is not None:
+        if crowd.bells and crowd.reading is not None and crowd.reading.record is not None:
             first = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
             if first is not None:
                 first.ring()

@@ -122,7 +122,6 @@ class Pool(abc.ABC, Generic[_C]):
         self._taken: weakref.WeakSet[Place] = weakref.WeakSet()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
         self._waiters: dict[_Waiter[_C], None] = {}
-        self._making = False
 
     def _start_again(self) -> None:
         """Let go of the parent's connections, in a forked child: nothing is sent on close."""
