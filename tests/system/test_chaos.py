@@ -185,7 +185,7 @@ CONTROLS = [
         Control(Mutation.ROWS_APART, Kind.STRAY, members, 4.0)
         for members in (_JOBS, _TITLES * 2, _REQUESTS * 2)
     ),
-    Control(Mutation.PROVIDER_KEYS, Kind.TWICE, _REQUESTS * 3, 9.0, frozenset({Harm.PROCESSES})),
+    Control(Mutation.PROVIDER_KEYS, Kind.TWICE, _REQUESTS * 3, 9.0, frozenset({Harm.DATASTORE})),
     # Of names and deletions.
     Control(Mutation.CLAIMS_CHECKED, Kind.TWICE, _TITLES * 2, 4.0),
     Control(Mutation.CLAIMS_FREED, Kind.CLAIM, _TITLES * 2, 4.0),
