@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -160,6 +161,23 @@ def test_a_subscription_that_fails_is_tried_again_after_a_second(clock: ManualCl
         clock.advance(pause)
         run(wake_ups.begin, "ann", new_token(), Bell())
     assert [at - tried[0] for at in tried] == [0.0, pytest.approx(1.0)]
+
+
+def test_a_subscription_that_tells_nothing_is_replaced_every_ten_seconds(
+    clock: ManualClock,
+) -> None:
+    made = []
+
+    async def connect() -> Connection:
+        made.append(clock.now())
+        return mock.Mock(ask=mock.AsyncMock())
+
+    wake_ups = RedisWakeUps(connect, b"channel:", lambda _: None, clock.now)
+    for _ in range(25):
+        run(wake_ups.begin, "ann", new_token(), Bell())
+        wake_ups.missed()
+        clock.advance(1.0)
+    assert [at - made[0] for at in made] == [0.0, *(pytest.approx(at) for at in (3, 13, 23))]
 
 
 def test_a_forked_child_subscribes_for_itself(

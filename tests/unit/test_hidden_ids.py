@@ -25,6 +25,8 @@ from userlock import errors, events, ids
 from userlock.contrib.problems import ANSWERED, problem_of
 from userlock.lock.lease import Holder, Lease
 from userlock.stores import MemoryStore
+from userlock.stores.memcache.wire import check
+from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
 
 #: Hidden by no accident: no message has it.
@@ -305,6 +307,12 @@ def test_hashes_need_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lock_that_its_store_names_by_a_hash_has_the_same_one() -> None:
     userlock.configure(show_ids="hashed", id_key="a secret")
     assert ids.show_digest(hashlib.sha256(MARK.encode()).hexdigest()) == ids.show(MARK)
+
+
+def test_of_an_error_of_memcached_the_first_word_is_shown() -> None:
+    userlock.configure(show_ids="masked")
+    with pytest.raises(Refused, match=r"it answered 'SERVER_ERROR'$"):
+        check(b"SERVER_ERROR " + MARK.encode())
 
 
 @pytest.mark.parametrize("form", [{"show_ids": "plain"}, *FORMS])

@@ -121,7 +121,7 @@ def _settled(row: Any, mutation: Any, landed: Any) -> bool:
     else:
         stamp = row._userlock_stamp._replace(version=landed.version, order=next(orders))
         row._userlock_stamp = stamp
-        ledger.saw(stamp, put=True)
+        ledger.saw(stamp)
     return landed is not None
 
 

@@ -24,7 +24,7 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.unit.cli.terminal import Terminal, in_thread
-from userlock.constraints import audit, caseless, claim_rows
+from userlock.constraints import Unique, audit, caseless, claim_rows
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.rows import ClaimRow
 from userlock.stores import MemoryStore
@@ -79,6 +79,12 @@ def plant_void_rows() -> None:
     ndb.transaction(plant)
 
 
+class Badge(userlock.Model):
+    _write_policy = userlock.WritePolicy.WRITE_ONCE
+    _unique = (Unique("code", per="all"),)
+    code = ndb.StringProperty()
+
+
 def audited(*, repair: bool, model: Any = Campaign) -> list[Problem]:
     return list(Audit(repair=repair).run(model))
 
@@ -101,6 +107,14 @@ def test_one_that_is_stopped_says_so() -> None:
     work = Audit(stopped=lambda: True)
     assert list(work.run(Campaign)) == []
     assert (work.entities, work.interrupted) == (0, True)
+
+
+def test_a_policy_that_allows_no_second_put_does_not_prevent_a_repair() -> None:
+    badge = Badge(code="A")
+    badge.put()
+    remove_row(badge)
+    assert [each.repaired for each in audited(repair=True, model=Badge)] == [True]
+    assert audited(repair=False, model=Badge) == []
 
 
 def test_unclaimed_entities() -> None:

@@ -10,7 +10,7 @@ import pytest
 from google.cloud import ndb
 
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request, rows
-from userlock.errors import ExternalUnavailable
+from userlock.errors import ConfigurationError, ExternalUnavailable
 from userlock.idempotency import Answer, Flow, Flows
 
 
@@ -46,6 +46,21 @@ def test_no_step_comes_after_one_that_has_failed(
     assert not row.is_finished
     assert flows.run(request(), lambda flow: flow.external("first", provider.charge)).status == 200
     assert list(provider.charges.values()) == ["charge-1"]
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_each_step_has_a_name(flows: Flows, provider: Provider, name: Any) -> None:
+    with pytest.raises(ValueError, match="have a name"):
+        flows.run(request(), lambda flow: flow.external(name, provider.charge))
+    assert provider.asked == 0
+
+
+def test_a_coroutine_is_refused(flows: Flows) -> None:
+    async def later(flow: Flow) -> None:
+        """Its answer cannot be stored."""
+
+    with pytest.raises(ConfigurationError, match="cannot be stored"):
+        flows.function(later)
 
 
 @pytest.mark.parametrize("inner", ["phase", "external", "last"])

@@ -72,6 +72,16 @@ def test_a_second_delete_builds_on_nothing(key: Any) -> None:
     assert stored(key) is None
 
 
+def test_an_object_that_was_deleted_can_be_put_again(key: Any) -> None:
+    def delete_and_put() -> None:
+        learner = key.get()
+        key.delete()
+        learner.put()
+
+    run(delete_and_put)
+    assert stored(key) == (0, None)
+
+
 def rename_first(old: Any, entity: Any) -> None:
     entity.key = ndb.Key(Learner, "ann-renamed")
     entity.put()

@@ -37,6 +37,10 @@ def test_read_and_put_in_one_transaction(course: Course) -> None:
     assert course.key.get(use_cache=False).seats == 1
 
 
+def test_read_twice_in_one_it_is_the_same_object(course: Course) -> None:
+    assert ndb.transaction(lambda: course.key.get() is course.key.get())
+
+
 def test_no_transaction_at_all(course: Course) -> None:
     with pytest.raises(userlock.NotInTransaction) as caught:
         course.put()

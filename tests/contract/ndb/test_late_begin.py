@@ -16,6 +16,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 import userlock
 import userlock_emulator
 from tests.contract.conftest import EACH_MODE
+from tests.contract.ndb import servers
 from tests.contract.ndb.models import Learner, Plain
 from tests.contract.ndb.servers import READS, Wire
 from userlock.ndb import late_begin
@@ -221,6 +222,21 @@ def test_the_first_read_is_lost(
     assert counted.runs == 1
     assert wire.names == ["lookup", "lookup", "commit"]
     assert (wire.begun, len(ids_of(wire))) == (2, 1)
+
+
+def test_an_answer_that_comes_before_grpc_tells_it(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its callbacks are called in another thread, a moment later."""
+    add = servers._Future.add_done_callback
+
+    def add_others(call: Any, callback: Callable[[Any], None]) -> None:
+        if getattr(callback, "__name__", "") != "answered":
+            add(call, callback)
+
+    monkeypatch.setattr(servers._Future, "add_done_callback", add_others)
+    ndb.transaction(add_plainly)
+    assert number() == 2
 
 
 @pytest.mark.parametrize("work", [put_plainly, lambda: Learner(id="new").put()])

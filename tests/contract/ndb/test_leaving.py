@@ -48,6 +48,9 @@ def test_leaving_the_lock_waits_for_its_puts_and_deletes(
     assert deleted.done()
     elsewhere(lambda: found.append((Learner.query().count(), 0)))
     assert found[1:] == [(0, 0)]
+    with userlock.global_lock("ann"):
+        created = Learner.get_or_insert_async("ann")
+    assert created.done()
 
 
 @pytest.mark.usefixtures("key")

@@ -10,6 +10,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -217,6 +218,11 @@ def test_a_map_that_is_all_wrong_is_mended(store: ClusterStore) -> None:
     assert len({store.shard_of(each) for each in ids}) == 3
 
 
+def test_the_last_slot_has_a_node(store: ClusterStore) -> None:
+    lock_id = next(each for each in map(str, count()) if key_slot(store.key(each)) == 16383)
+    assert store.read(lock_id) is None
+
+
 def test_numbers_of_fences_grow_while_the_slot_moves_to_and_fro(
     store: ClusterStore, redis_cluster: RedisCluster
 ) -> None:
@@ -263,11 +269,23 @@ def test_a_map_of_something_else_is_an_outage(reply: bytes) -> None:
     assert not caught.value.sent
 
 
+def test_a_fence_of_something_else_is_an_outage() -> None:
+    def answer(command: bytes) -> bytes:
+        if b"SLOTS" in command:
+            return b"*1\r\n*3\r\n:0\r\n:16383\r\n" + _node(port)
+        return b"+OK\r\n"
+
+    store, port = _answered_by(answer)
+    with contextlib.closing(store), pytest.raises(StoreUnavailable):
+        store.fence("ann", b"\n#")
+
+
 @pytest.mark.parametrize(
     ("redirection", "says"),
     [
         (b"-MOVED 1 127.0.0.1:%d", "from node to node"),
         (b"-ASK 1 127.0.0.1:%d", "from node to node"),
+        (b"-MOVED 1 :%d", "from node to node"),  # on the same host
         (b"-TRYAGAIN in a moment", "from node to node"),
         (b"-MOVED 1 127.0.0.1:1", "refused"),
         (b"-MOVED 1 127.0.0.1:65536", "does not exist"),

@@ -26,6 +26,7 @@ from userlock.events import (
 )
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
+from userlock.stores.memory import Verb
 from userlock.testing import ManualClock
 
 
@@ -150,6 +151,34 @@ def test_when_it_does_not_answer_either_the_policy_decides(
         beating.extend(5)
         here.live(100)
         assert not beating.lost
+
+
+@pytest.mark.parametrize("service", ["optimistic"], indirect=True)
+def test_a_lease_of_neither_store_is_extended(
+    store: MemoryStore, other: MemoryStore, scope: LockScope
+) -> None:
+    store.go_down("connection refused", sent=False)
+    other.go_down("down as well", sent=False)
+    tenure = scope.acquire("ann")
+    tenure.extend(200)
+    assert tenure.expires_in == 200
+
+
+@pytest.mark.parametrize("verb", ["create", "remove"])
+def test_without_an_outage_there_is_nothing_to_give_back_there(
+    store: MemoryStore, other: MemoryStore, scope: LockScope, verb: Verb
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        scope.acquire("ann")
+        scope.release("ann")
+
+    store.before(verb, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not other.asked
 
 
 class TestReports:

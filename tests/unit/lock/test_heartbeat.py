@@ -153,6 +153,19 @@ class TestFailures:
         assert here.store.asked["swap"] == 0
         here.service.acquire("ann", wait_timeout=1)
 
+    def test_a_lost_lease_is_given_back(
+        self, here: Here, tenure: HeldLock, scope: LockScope
+    ) -> None:
+        """Its last renewal has landed, without an answer: others would wait for another lease."""
+        here.live(LEASE / 3 - 0.1)
+        here.store.lose_reply("swap")
+        here.store.before("read", here.store.go_down)
+        here.live(LEASE)
+        assert tenure.lost
+        here.store.come_back()
+        scope.release("ann")
+        assert here.store.read("ann") is None
+
     def test_a_loss_by_the_clock_is_no_answer_of_the_store(
         self, here: Here, tenure: HeldLock
     ) -> None:

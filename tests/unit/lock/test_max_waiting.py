@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from google.cloud import ndb
 
 import userlock
 from tests.forks import in_child
@@ -26,6 +27,8 @@ from tests.unit.lock.pulse import Here
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy, TooManyWaiting
 from userlock.errors import LockError
 from userlock.events import Event, Listeners, Rejected, log_event
+from userlock.idempotency import user_lock
+from userlock.idempotency.user_lock import UserLock
 from userlock.lock import admission, local_waiters, waiting
 from userlock.lock.admission import Admission, Rejection
 from userlock.lock.lease import Holder, Lease
@@ -263,6 +266,9 @@ class TestPlacesAreGivenBack:
         left = list(places_left_behind())
         assert len(left) > 200
         assert not any(left)
+        left = list(places_left_by_calls())
+        assert len(left) > 50
+        assert not any(left)
 
     def test_leaving_once_is_not_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control: a thread that is stopped while it leaves keeps its place."""
@@ -295,6 +301,27 @@ def places_left_behind() -> Iterator[bool]:
         acquire = functools.partial(service.acquire, "ann", wait_timeout=1)
         stopped = stopped_at_line(number, files, acquire)
         yield bool(service.admission.waiting("ann") or service.local_waiters.latest("ann"))
+
+
+def places_left_by_calls() -> Iterator[bool]:
+    """As above, of a request that is in a call: it counts among the waiters for its user's lock."""
+    number, stopped = 0, True
+    while stopped:
+        number += 1
+        service = LockService(MemoryStore(), listeners=Listeners())
+        call = functools.partial(calling, service)
+        stopped = stopped_at_line(number, {user_lock.__file__, admission.__file__}, call)
+        yield bool(service.admission.waiting("ann"))
+
+
+def calling(service: LockService) -> None:
+    key = ndb.Key("Request", 1, project="site", database="", namespace="")
+    with (
+        userlock.scope(service) as scope,
+        UserLock(scope, key, "ann", None) as lock,
+        lock.calling(),
+    ):
+        lock.leave()
 
 
 def interrupt() -> None:

@@ -186,6 +186,17 @@ class TestBusyRecords:
         assert not waited.degraded
         assert clock.now() >= lease.deadline
 
+    def test_one_that_does_not_wait_finds_the_lock_held(
+        self, store: Refusing, clock: ManualClock
+    ) -> None:
+        service = service_on(store, clock)
+        service.acquire(BAD)
+        store.refused, store.trouble = ["read"], lambda: NoConnection("all are in use")
+        with pytest.raises(userlock.LockTimeout):
+            service.acquire(BAD, wait_timeout=0)
+        store.trouble = lambda: StoreUnavailable("down", sent=False)
+        assert service.acquire(BAD, wait_timeout=0).degraded
+
     @pytest.mark.parametrize("counts", [True, False], ids=["", "the control"])
     @pytest.mark.parametrize("trouble", [RecordBusy, NoConnection])
     @pytest.mark.parametrize("verb", ["create", "swap"])

@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -204,6 +205,12 @@ class TestOddEndings:
         assert os.waitstatus_to_exitcode(status) == 0
 
 
+def in_a_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+    thread.start()
+    return thread
+
+
 class TestSharedScopes:
     """`asyncio.to_thread` and new tasks copy context variables, and so share the scope."""
 
@@ -220,15 +227,37 @@ class TestSharedScopes:
                 inside.pop()
 
         with userlock.scope(real):
-            threads = [
-                threading.Thread(target=contextvars.copy_context().run, args=(work,))
-                for _ in range(8)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
+            for thread in [in_a_thread(work) for _ in range(8)]:
                 thread.join()
         assert most == [1] * 8
+
+    def test_the_block_of_another_thread_outlives_it(self) -> None:
+        inside, ended, entered_again = threading.Event(), threading.Event(), threading.Event()
+
+        def block() -> None:
+            with userlock.global_lock("ann"):
+                inside.set()
+                assert ended.wait(30)
+                with userlock.global_lock("ann", wait_timeout=0):
+                    entered_again.set()
+
+        with userlock.scope():
+            thread = in_a_thread(block)
+            assert inside.wait(30)
+        assert holder("ann") is not None
+        ended.set()
+        thread.join()
+        assert entered_again.is_set()
+        assert holder("ann") is None
+
+    @pytest.mark.parametrize("around", [userlock.scope, lambda: userlock.global_lock("ann")])
+    def test_what_another_thread_has_taken_without_a_block_ends_with_it(
+        self, around: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        with around():
+            in_a_thread(lambda: userlock.acquire_lock("bob")).join()
+            assert holder("bob") is not None
+        assert holder("bob") is None
 
 
 class TestAcquireLock:

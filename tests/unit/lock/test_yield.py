@@ -142,6 +142,18 @@ class TestTheNewTenure:
         assert [*held, new.held] == [True, True, False]
         assert store.read("ann") is None
 
+    def test_what_waits_for_the_end_of_all_locks_waits_for_its_end(
+        self, service: LockService
+    ) -> None:
+        called: list[None] = []
+        with userlock.scope() as scope:
+            with userlock.global_lock("ann") as lock:
+                scope.when_free(lambda: called.append(None))
+                dead_waiter(service, "ann")
+                lock.yield_to_waiters()
+                assert called == []
+            assert called == [None]
+
     def test_acquire_lock_and_release_lock(self, service: LockService) -> None:
         with userlock.scope():
             lock = userlock.acquire_lock("ann").tenure

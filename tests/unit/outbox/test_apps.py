@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import userlock
+from userlock import apps
 from userlock.apps import find_object
 from userlock.outbox import Outbox
 from userlock.outbox.apps import outbox_of_environment
@@ -44,6 +46,20 @@ def test_it_is_imported_from_the_current_directory(
     found = outbox_of_environment()
     assert isinstance(found, Outbox)
     assert outbox_of_environment() is found
+
+
+def test_it_is_the_only_one_of_the_app(
+    write: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apps, "_made", weakref.WeakSet())  # of this app alone
+    monkeypatch.delenv("USERLOCK_OUTBOX", raising=False)
+    write("an_app_of_a_test", SOURCE)
+    monkeypatch.setenv("USERLOCK_APP", "an_app_of_a_test:app")
+    assert outbox_of_environment() is sys.modules["an_app_of_a_test"].outbox
+    write("another_app_of_a_test", SOURCE)
+    monkeypatch.setenv("USERLOCK_APP", "another_app_of_a_test:app")
+    with pytest.raises(userlock.ConfigurationError, match="has 2 objects"):
+        outbox_of_environment()
 
 
 @pytest.mark.parametrize(

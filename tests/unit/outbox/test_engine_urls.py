@@ -115,6 +115,7 @@ def test_who_may_call_is_named_by_the_queue() -> None:
                 *("shop.example", "https://", "https://ann:pass@shop.example"),
                 *("https://shop.example:port/", "https://[shop.example/", "https://shöp.example"),
                 *("https://shop.example/a%20b", "https://shop.example/a%0d%0ab"),
+                "https://shop.example&audience=a#x",
             )
         ),
     ],

@@ -14,3 +14,12 @@ def test_it_delivers_as_many_as_are_asked_for(clock: ManualClock) -> None:
     engine.wake([Wake(key, f"name-{key}") for key in "abc"], 1)
     assert [engine.run_pending(most=2), delivered] == [2, ["a", "b"]]
     assert [engine.run_pending(most=2), delivered] == [1, ["a", "b", "c"]]
+
+
+def test_it_is_idle_when_no_message_is_due(clock: ManualClock) -> None:
+    engine = InlineEngine(threads=0, clock=clock)
+    engine.connect(lambda _: None)
+    engine.wake([Wake("a", "now"), Wake("b", "later", delay=60)], 1)
+    assert not engine.wait_until_idle(0)
+    engine.run_pending()
+    assert engine.wait_until_idle(0)

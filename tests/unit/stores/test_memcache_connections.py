@@ -205,6 +205,29 @@ def test_the_pool_gets_the_connection_of_a_task_that_is_cancelled() -> None:
     pool.drop_idle()
 
 
+def test_a_task_that_asks_apart_does_not_block_the_others() -> None:
+    """The thread that has made the connection would have waited for the reply itself."""
+    client = Client()
+    client.server.setblocking(False)
+    pool = pool_of(lambda: client)
+
+    def asked() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return client.server.recv(4096).endswith(b"mn\r\n")
+        return False
+
+    async def exchange(connection: Wire) -> bytes:
+        return await connection.ask(b"mn\r\n")
+
+    async def main() -> bytes:
+        asking = asyncio.create_task(pool.ask_apart(exchange, 5.0))
+        await until(asked)
+        client.server.sendall(b"MN\r\n")
+        return await asking
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == b"MN"
+
+
 def test_a_closed_store_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "open", 0)
     store = MemcacheStore()

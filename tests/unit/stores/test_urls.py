@@ -6,6 +6,7 @@ import io
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,7 +17,9 @@ from userlock.admin.console import Console
 from userlock.cli import main
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
+from userlock.stores.memcache import url as memcache_url
 from userlock.stores.redis import RedisStore
+from userlock.stores.redis import url as redis_url
 from userlock.stores.registry import open_store
 from userlock.stores.urls import SCHEMES, shown_url
 from userlock.testing import ManualClock
@@ -170,9 +173,22 @@ def test_a_password_of_any_characters_can_be_given(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "port"),
+    [("redis://h", 6379), ("redis+cluster://h", 6379), ("redis+sentinel://h/s", 26379)],
+)
+def test_the_usual_port_and_prefix(url: str, port: int) -> None:
+    """Another process may name them: both must mean the same locks."""
+    named = redis_url.parse(urlsplit(url))
+    assert named.addresses == (("h", port),)
+    assert named.options["prefix"] == "userlock"
+    assert memcache_url.parse(urlsplit("memcache://h"))[1]["prefix"] == "userlock"
+
+
+@pytest.mark.parametrize(
     ("url", "says"),
     [
         ("redis-typo://x", "names no lease store"),
+        ("redsi://x", r"\(did you mean redis://\?\)"),
         ("127.0.0.1:11211", "names no lease store"),
         ("memcache://", "must look like"),
         ("memcache:///", "must look like"),
