@@ -440,7 +440,6 @@ class _Plan:
                 if ticket is not None and ticket.attempt is not None:
                     ticket.attempt.over = True
         response = datastore_types.CommitResponse.wrap(result.response)
-        vars(response)["_userlock_settled"] = True
         error = result.error or first
         if error is not None:
             answer = CommitAnswer(response, errors, result.errors)
@@ -523,18 +522,15 @@ class CommitAnswer(NamedTuple):
     failed: dict[int, Exception]  # of each mutation whose commit has failed
 
 
-def settling(process: Callable[..., None]) -> Callable[..., None]:
-    """Return what gives each future of a commit its own result. `process` is ndb's."""
-    return functools.partial(_settle, process)
+def settling(_: Callable[..., None]) -> Callable[..., None]:
+    """Return what gives each future of a commit its own result, in place of ndb's function."""
+    return _settle
 
 
-def _settle(process: Callable[..., None], rpc: Any, futures: list[Any]) -> None:
+def _settle(rpc: Any, futures: list[Any]) -> None:
     error, errors = rpc.exception(), {}
     if error is None:
         response = rpc.result()
-        if "_userlock_settled" not in vars(response):
-            process(rpc, futures)
-            return
     else:
         # ndb may have wrapped it: as the last of several attempts, or as of a nested call.
         last: Any = undisguised(error)

@@ -500,6 +500,26 @@ class TestTenThousand:
         assert service.store.read("learner-0") is None
 
 
+    def test_without_wake_ups_each_of_them_polls(self) -> None:
+        store, number = MemoryStore(wakes=False), 110
+        service = LockService(store, listeners=Listeners(), random=Random(1))
+        userlock.configure(service=service)
+
+        async def work() -> None:
+            leases = [service.acquire(f"learner-{lock}") for lock in range(number)]
+            waiters = [
+                asyncio.create_task(_enter(lease.lock_id, wait_timeout=60)) for lease in leases
+            ]
+            await until(lambda: waiting(service) == number)
+            before = store.asked["read"]
+            await until(lambda: store.asked["read"] > before + 2 * number)
+            for lease in leases:
+                service.release(lease)
+            await asyncio.gather(*waiters)
+
+        run(work(), 30)
+
+
 def waiting(service: LockService) -> int:
     """Return the number of callers of this process that wait."""
     crowds = service.local_waiters.crowds.values()

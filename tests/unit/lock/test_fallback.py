@@ -181,6 +181,20 @@ def test_without_an_outage_there_is_nothing_to_give_back_there(
     assert not other.asked
 
 
+def test_an_interrupted_attempt_leaves_none_there(
+    store: MemoryStore, other: MemoryStore, service: LockService
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Acquired):
+            raise KeyboardInterrupt
+
+    service.listeners.add(interrupt)
+    store.go_down("connection refused", sent=False)
+    with pytest.raises(KeyboardInterrupt):
+        service.acquire("ann")
+    assert other.read("ann") is None
+
+
 class TestReports:
     """Both services report to the same listeners, once per requested lock."""
 
