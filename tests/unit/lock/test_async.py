@@ -499,7 +499,6 @@ class TestTenThousand:
         assert waiting(service) == 0
         assert service.store.read("learner-0") is None
 
-
     def test_without_wake_ups_each_of_them_polls(self) -> None:
         store, number = MemoryStore(wakes=False), 110
         service = LockService(store, listeners=Listeners(), random=Random(1))
