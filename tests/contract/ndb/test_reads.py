@@ -46,7 +46,7 @@ def test_each_batch_of_a_query_counts_by_itself(context: Any) -> None:
 def test_an_object_asked_for_before_the_put_of_another_is_the_older_one() -> None:
     with userlock.global_lock("ann"):
         newer = Learner.get_by_id("ann")
-        first = Learner.get_by_id_async("nobody")
+        first = Learner.get_by_id_async("nobody", use_cache=False)
         asked = Learner.get_by_id_async("ann", use_cache=False)
         first.get_result()  # the answer is there for both, but nobody has taken the other's
         newer.points += 1
