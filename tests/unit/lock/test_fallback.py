@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,6 @@ from userlock.events import (
 )
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
-from userlock.stores.memory import Verb
 from userlock.testing import ManualClock
 
 
@@ -164,34 +164,25 @@ def test_a_lease_of_neither_store_is_extended(
     assert tenure.expires_in == 200
 
 
-@pytest.mark.parametrize("verb", ["create", "remove"])
-def test_without_an_outage_there_is_nothing_to_give_back_there(
-    store: MemoryStore, other: MemoryStore, scope: LockScope, verb: Verb
+@pytest.mark.parametrize("moment", ["create", "remove", "granted there"])
+def test_an_interrupt_leaves_nothing_there(
+    store: MemoryStore, other: MemoryStore, scope: LockScope, moment: Any
 ) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    def interrupt(event: Event | None = None) -> None:
+        if event is None or isinstance(event, Acquired):
+            raise KeyboardInterrupt
 
     def interrupted() -> None:
         scope.acquire("ann")
         scope.release("ann")
 
-    store.before(verb, interrupt)
+    if moment == "granted there":
+        store.go_down("connection refused", sent=False)
+        scope.service.listeners.add(interrupt)
+    else:
+        store.before(moment, interrupt)
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert not other.asked
-
-
-def test_an_interrupted_attempt_leaves_none_there(
-    store: MemoryStore, other: MemoryStore, service: LockService
-) -> None:
-    def interrupt(event: Event) -> None:
-        if isinstance(event, Acquired):
-            raise KeyboardInterrupt
-
-    service.listeners.add(interrupt)
-    store.go_down("connection refused", sent=False)
-    with pytest.raises(KeyboardInterrupt):
-        service.acquire("ann")
     assert other.read("ann") is None
 
 
