@@ -67,10 +67,15 @@ _Line = tuple[bytes, ...]
 _MARK, _COPY, _PRIORITY, _TOKEN, _SINCE, _DETAILS = range(6)
 
 
-@functools.lru_cache(500)  # from one reading to the next, most lines of a long record stay
 def _parsed(line: bytes) -> _Line:
     found = _LINE(line)
     return () if found is None else found.groups(b"")
+
+
+#: From one reading to the next, most lines of a long record stay. Longer ones are not kept: nearly
+#: all of ours are shorter, and others may write lines of a megabyte.
+_kept = functools.lru_cache(500)(_parsed)
+_MOST_KEPT_BYTES = 1000
 
 
 class Waiter(NamedTuple):
@@ -174,7 +179,10 @@ class Record:
         self._reserved_for: frozenset[bytes] = frozenset()
         #: The lines of the waiters, by token.
         self._lines: dict[bytes, _Line] = {}
-        for line in filter(None, map(_parsed, log.split(b"\n"))):
+        for each in log.split(b"\n"):
+            line = (_kept if len(each) <= _MOST_KEPT_BYTES else _parsed)(each)
+            if not line:
+                continue
             token = line[_TOKEN]
             if not token:
                 self._note(line[-3], line[-2], line[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tests.leases import as_stored
@@ -345,3 +347,17 @@ class TestCompaction:
         assert after.add(joining(a_holder("middle", since=5), again=True)).queue == [
             *("early", "middle", "late"),
         ]
+
+
+@pytest.mark.parametrize("length", [900_000, 15_000])
+def test_long_lines_of_others_are_not_kept(log: Log, length: int) -> None:
+    """A server that others can write to must not fill the memory of all its clients."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(100):
+            read_again(log.stored + b"\n+i %d 1.0 " % number + b"x" * length)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1_000_000
