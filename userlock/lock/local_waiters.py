@@ -100,11 +100,16 @@ class LocalWaiters:
         crowd = self.crowds.get(claim.lock_id)
         return crowd is not None and claim.token in crowd.bells
 
-    def leave(self, claim: Claim) -> None:
-        """Remove a waiter. Does nothing if it is not there."""
-        locked(self._mutex, self._leave, claim)
+    def leave(self, claim: Claim, *, rings: bool = True) -> None:
+        """Remove a waiter. Does nothing if it is not there.
 
-    def _leave(self, claim: Claim) -> None:
+        Args:
+            claim: the waiter's.
+            rings: whether to wake the next one of this process; not if the store wakes it.
+        """
+        locked(self._mutex, self._leave, claim, rings)
+
+    def _leave(self, claim: Claim, rings: bool) -> None:
         crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return
@@ -123,7 +128,7 @@ class LocalWaiters:
         elif not crowd.bells:
             del self.crowds[claim.lock_id]
         # Now another one comes first here, and polls for the rest.
-        if crowd.bells and crowd.reading is not None and crowd.reading.record is not None:
+        if rings and crowd.bells and crowd.reading is not None and crowd.reading.record is not None:
             first = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
             if first is not None:
                 first.ring()

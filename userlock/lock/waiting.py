@@ -229,18 +229,20 @@ class Waiting:
                         bell.listen = wake_ups.wait
                     lease = await _Wait(self, attempt, holding, bell).run()
             finally:
-                self._leave(attempt, claim)
+                self._leave(attempt, claim, bell)
         finally:
             # Once more: the thread may be stopped while it leaves.
-            self._leave(attempt, claim)
+            self._leave(attempt, claim, bell)
         if lease is None:
             raise attempt.timed_out()
         return lease
 
-    def _leave(self, attempt: Attempt, claim: Claim) -> None:
-        if self.client.wake_ups is not None:
-            self.client.wake_ups.end(claim.token)
-        self.local.leave(claim)
+    def _leave(self, attempt: Attempt, claim: Claim, bell: Bell) -> None:
+        wake_ups = self.client.wake_ups
+        woken = wake_ups is not None and wake_ups.of(bell).come
+        if wake_ups is not None:
+            wake_ups.end(claim.token)
+        self.local.leave(claim, rings=not woken)
         attempt.admission.leave(claim.lock_id, attempt)
 
 

@@ -67,6 +67,27 @@ def test_the_first_of_a_process_polls_for_the_rest_until_it_leaves(
     assert not local.is_woken(second, record)
 
 
+@pytest.mark.parametrize("wakes", [True, False])
+def test_who_leaves_wakes_nobody_where_the_store_does(clock: ManualClock, wakes: bool) -> None:
+    """The next one would find a short hold over before its wake-up, and count that as lost.
+
+    Without wake-ups, the negative control, the next one polls as the first has left.
+    """
+    store = MemoryStore(clock=clock, wakes=wakes)
+    service = LockService(store, clock=clock)
+    lease, claim, bell = service.acquire("ann"), make_claim("ann"), Bell()
+
+    def queue() -> None:
+        record = run(service.protocol.join, claim)
+        service.local_waiters.enter(claim, bell)
+        service.local_waiters.tell(claim, Reading(record, clock.now()))
+
+    clock.after(0.01, queue)
+    clock.after(0.02, lambda: service.release(lease))
+    service.acquire("ann")
+    assert bell.rung is not wakes
+
+
 def _queued(service: LockService, local: LocalWaiters) -> dict[str, tuple[Claim, Bell]]:
     """Let three waiters of this process queue for a lock."""
     bells = {}
