@@ -69,14 +69,16 @@ class Turn:
 
     Attributes:
         position: the number of waiters ahead, at the last poll.
+        free_since: the time since when those ahead could claim the lock, or None.
         patience_ends: the time when it is this waiter's turn although others are ahead, or None.
     """
 
-    __slots__ = ("_free", "_gone_since", "_token", "patience_ends", "position")
+    __slots__ = ("_free", "_gone_since", "_token", "free_since", "patience_ends", "position")
 
     def __init__(self, token: str) -> None:
         self._token = token
         self.position = 0
+        self.free_since: float | None = None
         self.patience_ends: float | None = None
         #: The last holder, the time the lock was first seen free, and the waiters ahead then.
         self._free: tuple[bytes, float, frozenset[bytes]] | None = None
@@ -84,7 +86,7 @@ class Turn:
 
     def decide(self, record: Record | None, now: float) -> Decision:
         """Return the next step after `record` was read at `now`."""
-        self.patience_ends = None
+        self.free_since = self.patience_ends = None
         if record is None:
             return self._decide_gone(now)
         self._gone_since = None
@@ -108,7 +110,8 @@ class Turn:
             self._free = last, now, ahead
         # The threads of one process live and die together.
         processes = record.processes_ahead_of(self._token)
-        self.patience_ends = self._free[1] + PATIENCE_SECONDS * processes
+        self.free_since = self._free[1]
+        self.patience_ends = self.free_since + PATIENCE_SECONDS * processes
         if now >= self.patience_ends or record.is_turn_of(self._token):
             return Decision.PASS
         return Decision.WAIT
@@ -158,7 +161,8 @@ def delay(
     Args:
         position: the number of waiters ahead.
         typical: the usual length of a hold, in seconds.
-        held: the time since the present holder got the lock, as far as is known, in seconds.
+        held: the time since the present holder got the lock, as far as is known, in seconds; since
+            the lock was free for those ahead, if it is.
         polling: bounds.
         woken: whether the store wakes the waiter, or another waiter of its process.
 

@@ -553,7 +553,7 @@ class _Wait:
         if record is None:
             return polling.most_seconds
         typical = self._parts.hold_times.typical(record.holder.priority)
-        held = self._held(record, typical, now)
+        held = self._held(turn, record, typical, now)
         assert self._bell is not None
         woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
         if turn.position and not woken:
@@ -566,8 +566,10 @@ class _Wait:
             seconds *= crowds / _MANY_LOCKS
         return max(seconds - self._age, polling.least_seconds)
 
-    def _held(self, record: Record, typical: float, now: float) -> float:
+    def _held(self, turn: Turn, record: Record, typical: float, now: float) -> float:
         """Return the time since the holder got the lock, as far as is known, in seconds."""
+        if turn.free_since is not None:  # the next hold begins just now, however long the last was
+            return now - turn.free_since
         said = self._clock.wall() - record.holder.since
         if self._began is not None:
             # Between two of our polls; within that, its own clock counts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from random import Random
 from typing import Any
 from unittest import mock
@@ -13,10 +14,12 @@ from tests.leases import Leases, record_of, taken
 from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, TimedOut
+from userlock.lock.lease import Claim
 from userlock.lock.record import Record
 from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.waits import run
 
 
 @pytest.fixture
@@ -256,3 +259,30 @@ class TestOutages:
         assert lease.deadline > here.clock.now() + 4.9
         here.service.release(lease)
         assert here.store.read("ann") is None
+
+
+@pytest.mark.parametrize("hold", [0.05, 6.0])
+def test_a_long_hold_does_not_make_the_next_short_one_longer(
+    clock: ManualClock, hold: float
+) -> None:
+    """While the lock is free for the first, the second waits for the next hold, not the last."""
+    store = MemoryStore(clock=clock, wakes=False)
+    here, elsewhere = (LockService(store, clock=clock, random=Random(each)) for each in (1, 2))
+    late = []
+    for _ in range(10):
+        lease, first = elsewhere.acquire("ann"), make_claim("ann")
+        run(elsewhere.protocol.join, first)
+        begin = clock.now()
+
+        def take(first: Claim = first) -> None:
+            record = record_of(store, "ann")
+            second = run(elsewhere.protocol.claim, first, record, passing=False)
+            assert second is not None
+            elsewhere.release(second, held_seconds=0.001)
+
+        clock.after(hold, functools.partial(elsewhere.release, lease))
+        clock.after(hold + 0.15, take)
+        lease = here.acquire("ann", wait_timeout=hold + 5)
+        late.append(clock.now() - begin - hold - 0.15)
+        here.release(lease, held_seconds=0.001)
+    assert 0 <= min(late) <= max(late) <= 0.02
