@@ -142,6 +142,23 @@ class TestTextInTime(_ByText, TimeContract):
     pass
 
 
+class TestAStaleItem(_ByMeta):
+    """Somebody has marked a record as stale (`md K I`), as caches do. It is still a record."""
+
+    def test_it_is_read_and_swapped(self, store: MemcacheStore, memcached: Memcached) -> None:
+        store.create("ann", b"first", 60.0)
+        with contextlib.closing(Client(memcached.address)) as client:
+            client.raw_command(b"md %b I T60" % store.keys.lock("ann"))
+        for _ in range(2):  # it tells only the first reader that it may renew it
+            stored = store.read("ann")
+            assert stored is not None
+            assert (stored.record, stored.lapsed) == (b"first", False)
+        assert store.swap("ann", stored.version, b"second", 60.0) is not None
+        swapped = store.read("ann")
+        assert swapped is not None
+        assert swapped.record == b"second"
+
+
 class _Moved(SystemClock):
     """This machine's clock, moved by hand as the server's is."""
 

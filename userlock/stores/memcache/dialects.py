@@ -25,8 +25,9 @@ from userlock.stores.stream import Refused, number
 
 #: The meta protocol's reply to a change, with the item's CAS number.
 _STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
-#: Its head of an item. The time to live of one that never ends, none of ours, is -1.
-_VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))").fullmatch
+#: Its head of an item. The time to live of one that never ends, none of ours, is -1. Flags follow
+#: if somebody has marked the item as stale.
+_VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))(?: [WXZ])*").fullmatch
 
 _WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
 
