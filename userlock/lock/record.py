@@ -72,9 +72,10 @@ def _parsed(line: bytes) -> _Line:
     return () if found is None else found.groups(b"")
 
 
-#: From one reading to the next, most lines of a long record stay. Longer ones are not kept: nearly
-#: all of ours are shorter, and others may write lines of a megabyte.
+#: From one reading to the next, most lines of a long record stay, so those of a record of many are
+#: kept. Longer lines are not: nearly all of ours are shorter, and others may write a megabyte.
 _kept = functools.lru_cache(500)(_parsed)
+_MANY_ENTRIES = 20
 _MOST_KEPT_BYTES = 1000
 
 
@@ -179,8 +180,10 @@ class Record:
         self._reserved_for: frozenset[bytes] = frozenset()
         #: The lines of the waiters, by token.
         self._lines: dict[bytes, _Line] = {}
-        for each in log.split(b"\n"):
-            line = (_kept if len(each) <= _MOST_KEPT_BYTES else _parsed)(each)
+        entries = log.split(b"\n")
+        many = len(entries) > _MANY_ENTRIES
+        for each in entries:
+            line = (_kept if many and len(each) <= _MOST_KEPT_BYTES else _parsed)(each)
             if not line:
                 continue
             token = line[_TOKEN]
