@@ -79,7 +79,7 @@ def plant_void_rows() -> None:
     ndb.transaction(plant)
 
 
-class Badge(userlock.Model):
+class Voucher(userlock.Model):
     _write_policy = userlock.WritePolicy.WRITE_ONCE
     _unique = (Unique("code", per="all"),)
     code = ndb.StringProperty()
@@ -110,11 +110,11 @@ def test_one_that_is_stopped_says_so() -> None:
 
 
 def test_a_policy_that_allows_no_second_put_does_not_prevent_a_repair() -> None:
-    badge = Badge(code="A")
-    badge.put()
-    remove_row(badge)
-    assert [each.repaired for each in audited(repair=True, model=Badge)] == [True]
-    assert audited(repair=False, model=Badge) == []
+    voucher = Voucher(code="A")
+    voucher.put()
+    remove_row(voucher)
+    assert [each.repaired for each in audited(repair=True, model=Voucher)] == [True]
+    assert audited(repair=False, model=Voucher) == []
 
 
 def test_unclaimed_entities() -> None:
