@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
-from userlock.lock.record import QUEUED
 from userlock.stores import MemoryStore
 from userlock.stores.memory import _Entry
 from userlock.testing import ManualClock
+
+#: Lines of waiters that have queued up, and nothing else.
+_QUEUED = re.compile(rb"(?:\n\+[^\n]*)*").fullmatch
 
 
 class KeepingStore(MemoryStore):
@@ -23,7 +26,7 @@ class KeepingStore(MemoryStore):
     ) -> int | None:
         def do() -> int | None:
             entry, length = self._entry(lock_id), self._lengths[lock_id].get(version)
-            if entry is None or length is None or not QUEUED(later := entry.record[length:]):
+            if entry is None or length is None or not _QUEUED(later := entry.record[length:]):
                 return None
             new = self._put(lock_id, record, ttl_seconds)
             if later:

@@ -31,8 +31,6 @@ MAX_WAIT_SECONDS = 86400.0
 MOST_SHOWN = 200
 #: One word: lines of a record name tokens among other words.
 _TOKEN = re.compile(r"[!-~]{1,200}")
-
-
 #: The words for a `Priority`, accepted in its place.
 PriorityName = Literal["interactive", "batch"]
 
@@ -57,8 +55,7 @@ class Priority(enum.Enum):
 def check_lock_id(lock_id: object) -> str:
     """Return the lock id as a string; raise a clear error if it is none.
 
-    A `str` of 1 to 1,500 characters, of any Unicode, is a lock id; an `int` is
-    turned into one, because user ids often are ints.
+    It is a `str` of 1 to 1,500 characters, or an `int`, because user ids often are ints.
     """
     if type(lock_id) is str and 0 < len(lock_id) <= MAX_CHARACTERS:
         return lock_id
@@ -101,10 +98,7 @@ def check_max_waiting(value: object) -> int:
 
 
 class Holder(NamedTuple):
-    """The holder (or claimant) of a lock, as a store's record names it.
-
-    It comes from a server that others can write to, so it is for display;
-    only `token` is ever compared.
+    """The holder of a lock, as a store's record names it: for display, but for the token.
 
     Attributes:
         token: the owner token of the lease; random.
@@ -126,7 +120,7 @@ class Holder(NamedTuple):
         return f"<{self.describe()}>"
 
     def describe(self) -> str:
-        """One phrase that names the holder, safe to log. Hides the path with ids (`show_ids`)."""
+        """Return one phrase, safe to log. Hides the path with ids (`show_ids`)."""
         facts = f"{self.priority}, lease of {self.lock_timeout:g} s"
         if self.request:
             return f"{show_request(self.request)} ({facts}, on {self.process})"
@@ -134,10 +128,9 @@ class Holder(NamedTuple):
 
     @classmethod
     def decode(cls, record: bytes) -> Holder:
-        """Return the holder that a record names.
+        """Return the holder that a record names; all its strings are safe to log. Never raises.
 
-        Never raises. A record of another program gives a holder with an empty
-        token, which matches none of ours. All strings are safe to log.
+        A record of another program gives an empty token, which matches none of ours.
         """
         try:
             # Fields that a later release may have appended are ignored.
@@ -183,17 +176,7 @@ def finite(number: str | bytes | float) -> float:
 
 @dataclasses.dataclass(slots=True)
 class Claim:
-    """A request for a lease, the same through all of its attempts.
-
-    Attributes:
-        lock_id: the lock.
-        token: the owner token.
-        priority: the priority in the queue.
-        since: the time of the request, in seconds since 1970.
-        ttl_seconds: length of the lease.
-        process: as in `Holder`.
-        request: likewise.
-    """
+    """A request for a lease, with the fields of its `Holder`."""
 
     lock_id: str
     token: str
@@ -212,7 +195,11 @@ class Claim:
     @property
     def record(self) -> bytes:
         """Return the claimant as stored: a JSON list."""
-        head = f'["{self.token}","{self.priority._value_}",{self.since:.4f},'
+        return self.record_since(self.since)
+
+    def record_since(self, since: float) -> bytes:
+        """Return the claimant as stored, from another time on."""
+        head = f'["{self.token}","{self.priority._value_}",{since:.4f},'
         return (head + _tail(self.ttl_seconds, self.process, self.request[:MOST_SHOWN])).encode()
 
     @classmethod
@@ -233,15 +220,13 @@ class Lease(NamedTuple):
     Attributes:
         lock_id: the lock.
         token: the owner token.
-        deadline: end of the lease on the holder's clock (`Clock.now`). Counted from before the
-            request to the store, so it is never later than the store's own end.
+        deadline: end of the lease on the holder's clock (`Clock.now`), counted from before the
+            request, so it is never later than the store's own end.
         ttl_seconds: its length as requested.
-        degraded: taken optimistically because the store did not answer.
-        unsettled: a request for it may still be on its way to the store, and be carried out
-            after the lease has been given back.
+        degraded: taken because the store did not answer.
+        unsettled: a request for it may still reach the store after it was given back.
         record: the record in the store when the lease was granted.
-        version: the store's name for that state, good for one change in one round trip; None
-            if it is not known.
+        version: the store's name for that state; None if it is not known.
         contended: others were waiting when it was granted, or it was waited for.
         priority: "interactive" or "batch".
         fallback: the lease in the fallback store that goes with this degraded one.
@@ -297,12 +282,9 @@ class Unavailable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Released:
-    """The lease was ours to the end and is gone now.
+    """The lease was ours to the end and is gone now."""
 
-    Attributes:
-        to_queue: whether others wait for the lock, so that its record is still there.
-    """
-
+    #: Whether others wait for the lock, so that its record is still there.
     to_queue: bool = dataclasses.field(default=False, compare=False)
 
 
@@ -360,11 +342,7 @@ reset_in_child(_label_process)
 
 
 def new_token() -> str:
-    """Return a token that no other claim has: 96 random bits for the process, and a count.
-
-    It need not be secret: anybody who can read it in the store can delete the
-    record as well.
-    """
+    """Return a token that no other claim has: 96 random bits for the process, and a count."""
     return f"{_nonce}{next(_count):x}"
 
 
@@ -377,8 +355,5 @@ def new_claim(
 
 
 def process_of(token: bytes) -> bytes:
-    """Return the random bits of a token that identify its process.
-
-    Host name and process id would not do: containers may share both.
-    """
+    """Return the random bits of a token that identify its process (containers may share labels)."""
     return token[:NONCE_LENGTH]

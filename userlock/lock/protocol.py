@@ -37,7 +37,6 @@ other cannot keep B from the lock.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -211,7 +210,7 @@ class LeaseProtocol:
 
     def _from_now(self, claim: Claim) -> bytes:
         """Return the claim's record with the time of the grant, which waiters poll by."""
-        return dataclasses.replace(claim, since=self._clock.wall()).record
+        return claim.record_since(self._clock.wall())
 
     @staticmethod
     def _lease(
@@ -232,7 +231,7 @@ class LeaseProtocol:
             record=record,
             version=version,
             contended=contended,
-            priority=claim.priority.value,
+            priority=claim.priority._value_,
         )
 
     # --- waiting ----------------------------------------------------------------------------

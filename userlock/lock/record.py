@@ -17,16 +17,13 @@ The next holder replaces the whole record. Its record names it as the holder,
 names its predecessor and how that lease ended (`< 4f01 released`, `lapsed`, or
 `broken` and by whom), and keeps the rest of the queue. A waiter that queues
 again after its record was lost (`~` for `+`) goes before those that began to
-wait after it.
+wait after it. A reservation (`?`) lives for as long as the waiters above it may
+need to claim the lock; once it has lapsed, other callers may pass them.
 
-A reservation (`?`) lives for as long as the waiters above it may need to claim
-the lock. Once it has lapsed, other callers may pass them.
-
-A record comes from a server that others can write to, later releases among
-them. Nothing here raises, whatever the record contains. Entries that make no
-sense are ignored, and so are fields behind the known ones, lines that are too
-long to be ours, and waiters above 200. A record that is too long as
-a whole counts as another program's.
+Others can write to the server, later releases among them, so nothing here
+raises, whatever the record contains. Entries that make no sense are ignored,
+and so are fields behind the known ones, lines too long to be ours, and waiters
+above 200. A record that is too long as a whole counts as another program's.
 """
 
 from __future__ import annotations
@@ -54,9 +51,6 @@ MOST_WAITERS = 200
 #: The entry that makes a new version of a record, and changes nothing else.
 CHANGE = b"\n#"
 
-#: Lines of waiters that have queued up, and nothing else.
-QUEUED = re.compile(rb"(?:\n\+[^\n]*)*").fullmatch
-
 _REST = rb"(.{0,%d})" % _MOST_LINE_BYTES
 #: A waiter's line: its mark, and what is copied to the next record: priority, token, begin of the
 #: wait, details.
@@ -73,7 +67,7 @@ def _parsed(line: bytes) -> _Line:
 
 
 #: From one reading to the next, most lines of a long record stay, so those of a record of many are
-#: kept. Longer lines are not: nearly all of ours are shorter, and others may write a megabyte.
+#: kept; longer ones are not, because others may write a megabyte.
 _kept = functools.lru_cache(500)(_parsed)
 _MANY_ENTRIES = 20
 _MOST_KEPT_BYTES = 1000
@@ -88,7 +82,7 @@ class Waiter(NamedTuple):
         since: start of the wait, in seconds since 1970 by the waiter's clock.
         process: host and process id.
         request: its task; for a web request, method and path.
-        aged: a batch waiter that has waited so long that it ranks as interactive.
+        aged: batch that has waited so long that it ranks as interactive.
     """
 
     token: str
@@ -100,13 +94,7 @@ class Waiter(NamedTuple):
 
 
 class BlockedOn(NamedTuple):
-    """The lock that the holder itself waits for.
-
-    Attributes:
-        lock_id: the other lock.
-        since: start of that wait, in seconds since 1970 by the holder's clock.
-        token: the holder's token in the queue of the other lock.
-    """
+    """The lock that the holder itself waits for, since when, and its token in that queue."""
 
     lock_id: str
     since: float
@@ -155,13 +143,12 @@ def blocked(token: str, on: BlockedOn | None) -> bytes:
 class Record:
     """A parsed record.
 
-    Args:
-        stored: the record as it was read.
-
     Attributes:
-        stored: as given.
+        stored: the record as it was read.
         holder: the holder that the record names.
         released: whether the holder has released the lock.
+        lapsed: whether the lease's time is over.
+        free: whether the lock is free for the first waiter to claim.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -197,13 +184,16 @@ class Record:
         #: The waiters, in the order of service.
         self._queue = sorted(tokens, key=self._ranks_as_batch)
         self.released = self.holder.token.encode() in self._done
+        self.lapsed = stored.lapsed
+        self.free = self.lapsed or self.released
 
     def again(self, stored: Stored) -> Record:
         """Return the record as it was read once more; it is parsed if it has changed."""
         if stored.record != self.stored.record:
             return Record(stored)
         same = Record.__new__(Record)
-        vars(same).update(vars(self), stored=stored)
+        lapsed = stored.lapsed
+        vars(same).update(vars(self), stored=stored, lapsed=lapsed, free=lapsed or self.released)
         return same
 
     def _note(self, mark: bytes, token: bytes, note: bytes) -> None:
@@ -220,16 +210,6 @@ class Record:
             self._reserved_for = frozenset(self._lines)
 
     # --- the holder -------------------------------------------------------------------------
-
-    @property
-    def lapsed(self) -> bool:
-        """Return whether the lease's time is over."""
-        return self.stored.lapsed
-
-    @property
-    def free(self) -> bool:
-        """Return whether the lock is free for the first waiter to claim."""
-        return self.lapsed or self.released
 
     @property
     def last_held_by(self) -> bytes:
@@ -296,10 +276,7 @@ class Record:
         return len({process_of(each) for each in self._ahead_of(token)})
 
     def is_turn_of(self, token: str) -> bool:
-        """Return whether the lock is free, and the waiters before `token` had time to claim it.
-
-        For a token that is not queued, all waiters come first.
-        """
+        """Return whether the lock is free, and the waiters before `token` had time to claim it."""
         ahead = self._ahead_of(token) if self.free else None
         if not ahead:
             return ahead is not None
@@ -352,13 +329,9 @@ class Record:
     # --- the next record --------------------------------------------------------------------
 
     def succeeded_by(self, claim_record: bytes, token: str, *, passing: bool = False) -> bytes:
-        """Return the record in which the claim holds the lock, and the others wait on.
+        """Return the record in which the claim of `token` holds the lock, and the others wait on.
 
-        Args:
-            claim_record: the claim's own first entry.
-            token: its token.
-            passing: drop the waiters ahead of it, which have not taken their turn: they are
-                dead, or were paused for so long that they have to queue again.
+        `passing` drops the waiters ahead of it: they are dead, or have to queue again.
         """
         own = token.encode()
         queue = self._queue[len(self._ahead_of(token)) :] if passing else self._queue
@@ -382,8 +355,8 @@ class Record:
         Args:
             claim_record: the first entry of the caller that makes the reservation.
             token: its token; one that is nowhere in the queue.
-            besides: the caller's token in the queue, if it is queued.
-            leaving: whether the caller leaves the queue.
+            besides: the caller's token in the queue, which it is `leaving`, or not.
+            leaving: see there.
         """
         left = besides.encode() if leaving else b""
         begin = claim_record + b"\n< " + self._origin()

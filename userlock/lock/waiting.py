@@ -126,7 +126,7 @@ class Attempt:
 
     def acquired(self, *, degraded: bool) -> None:
         """Report the lease."""
-        facts = self.claim.lock_id, self.claim.priority.value, self.elapsed
+        facts = self.claim.lock_id, self.claim.priority._value_, self.elapsed
         self.listeners.emit(Acquired(*facts, self.attempts, self.blocked_by, degraded))
 
     def contended(self) -> None:
@@ -204,7 +204,7 @@ class Waiting:
             if lease is None:
                 raise EventLoopBlocked(lock_id=lock_id) if wait_seconds else attempt.timed_out()
             return lease
-        claim, wake_ups, bell = attempt.claim, self.client.wake_ups, Bell()
+        claim, wake_ups, bell, left = attempt.claim, self.client.wake_ups, Bell(), False
         try:
             try:
                 rejection = admission.enter(lock_id, attempt, attempt.max_waiting)
@@ -230,9 +230,10 @@ class Waiting:
                     lease = await _Wait(self, attempt, holding, bell).run()
             finally:
                 self._leave(attempt, claim, bell)
+                left = True
         finally:
-            # Once more: the thread may be stopped while it leaves.
-            self._leave(attempt, claim, bell)
+            if not left:  # it was interrupted there
+                self._leave(attempt, claim, bell)
         if lease is None:
             raise attempt.timed_out()
         return lease
