@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
@@ -50,11 +49,7 @@ class _Leave:
     The `with` statement gets `__exit__` before it calls `__enter__`, and keeps it
     until the block is over, whatever happens. So an `__exit__` that lives is a block that
     runs. (Not the end itself: an exception at the first step of leaving keeps that.)
-
-    Args:
-        leave: leaves the block of a `with` statement.
-        leave_latest: leaves the latest block, for an ExitStack: that keeps the block itself,
-            which keeps its ends.
+    An ExitStack keeps the block itself, which keeps its ends: `leave_latest`.
     """
 
     def __init__(self, leave: Callable[..., Any], leave_latest: Callable[..., Any]) -> None:
@@ -114,13 +109,7 @@ class _Block(abc.ABC):
             await finish(end.undo)
             raise
 
-    def _leave(
-        self,
-        end: Any,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, end: Any, kind: object, error: object, traceback: object) -> None:
         if end.scope is None:  # `__exit__` was called by hand
             end = self._latest()
         try:
@@ -129,13 +118,7 @@ class _Block(abc.ABC):
             end.drop()
             raise
 
-    async def _aleave(
-        self,
-        end: Any,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _aleave(self, end: Any, kind: object, error: object, traceback: object) -> None:
         if end.scope is None:
             end = self._latest()
         try:
@@ -159,19 +142,9 @@ class _Block(abc.ABC):
 
     if TYPE_CHECKING:
 
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
+        def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
 
-        async def __aexit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
+        async def __aexit__(self, kind: object, error: object, traceback: object) -> None: ...
     else:
         __exit__ = _Leave(_leave, _leave_latest)
         __aexit__ = _Leave(_aleave, _aleave_latest)
@@ -251,9 +224,8 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
 
     In a coroutine, `async with userlock.global_lock(user_id):` waits, and the
     event loop goes on. A task that is cancelled leaves the queue, or releases
-    the lock, before it ends. Tasklets of ndb are not
-    distinguished: a lock that one tasklet of a request has entered, another
-    enters without waiting.
+    the lock, before it ends. A lock that one tasklet of ndb has entered,
+    another of the same request enters without waiting.
 
     Raises:
         LockTimeout: on entry, if the lock is not free in time.
@@ -464,12 +436,7 @@ class _AcquiredLock:
     def __enter__(self) -> HeldLock:
         return self.tenure
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.tenure._scope.leave(self.tenure, failing=error is not None)
 
 

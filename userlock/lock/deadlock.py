@@ -10,18 +10,13 @@ chain can be followed from lock to lock:
 
 All members of a cycle see the same one. The member that began to wait last (by
 the waiters' own clocks) gives up, and the others go on. The last member to
-write its entry sees those of all others, because it reads afterwards.
-
-A chain is read lock by lock, while the locks change hands. A cycle that is
-read twice with the same waits in it existed as a whole in between:
-
-    read 1   x → A   y → B   z → C
-                                     ◀── all of it was true here
-    read 2                           x → A   y → B   z → C
+write its entry sees those of all others, because it reads afterwards. A chain is
+read while locks change hands; a cycle that is read twice with the same waits in
+it existed as a whole in between.
 
 Limits: a process that died while it waited seems to wait until its lease is
-over. A cycle through it is reported like any other, although it would end
-then. At most 16 locks are followed, and none of a fallback store.
+over, and a cycle through it is reported like any other. At most 16 locks are
+followed, and none of a fallback store.
 """
 
 from __future__ import annotations
@@ -54,15 +49,7 @@ class _Link(NamedTuple):
 
 
 class DeadlockWatch:
-    """Watches for a deadlock cycle while one claim waits.
-
-    Args:
-        claim: the claim that waits.
-        holding: the leases that the waiter has.
-        read: reads the record of a lock.
-        append: appends an entry to the record of a lock.
-        clock: the waiter's clock.
-    """
+    """Watches for a deadlock cycle while one claim waits that has the leases `holding`."""
 
     def __init__(
         self,
@@ -87,11 +74,8 @@ class DeadlockWatch:
     async def check(self, record: Record) -> float:
         """Follow the chain from the record of the lock that is waited for.
 
-        Returns:
-            The longest time that the waiter may sleep before the next check, in seconds.
-
-        Raises:
-            DeadlockDetected: there is a cycle, and this waiter is to give up.
+        Return the longest time to the next check, in seconds; raise `DeadlockDetected` if this
+        waiter is to give up.
         """
         if not self._holding:
             return math.inf

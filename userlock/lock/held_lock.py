@@ -6,13 +6,7 @@ in between.
 Blocks inside are not counted. Each has an `__exit__` of its own, which nothing keeps
 but the `with` statement that runs the block (`scope.End`). A signal handler may raise at
 any line, also at the first one of the code that leaves a lock; then a count would be
-wrong, but `__exit__` has gone, and with it the entry:
-
-    with global_lock("ann"):         the statement keeps __exit__
-        …
-        the block is left ───────▶   interrupted before a line of it has run
-    the statement is over            nothing keeps __exit__: the lock is not entered
-                                     without the store, not renewed, given back
+wrong, but `__exit__` has gone, and with it the entry.
 
 The lock may be extended by hand, and released, at any moment meanwhile:
 
@@ -23,19 +17,8 @@ The lock may be extended by hand, and released, at any moment meanwhile:
                               extend by 10 s ─────────▶ 10 s to go
     believes in 60 s: so only one of them extends at a time (`extending`)
 
-    release: no request
-    to a store that was
-    never asked               confirm ────────────────▶ stored, and nobody holds it:
-                              so a confirmed lease is given back if the lock was released
-
-Yielding. Batch work lets interactive waiters pass at a checkpoint:
-
-    batch         ▐▀▀ step 1 ▀▀▌           ▐▀▀ step 2 ▀▀▀▀▀▀▌
-    interactive       comes ▐▀▀ served ▀▀▌
-
-Locks that were taken after the yielded one, and come after it in canonical
-order, are released with it and taken back with it. Kept, they would reverse
-the order:
+A yield releases the locks that were taken after the yielded one, and come after it
+in canonical order, and takes them back. Kept, they would reverse the order:
 
     batch         has a and b, yields a ──────── waits for a, has b ┄┄┄┄ for ever
     interactive                    takes a ── waits for b ┄┄┄┄┄┄┄┄┄┄ for ever
@@ -234,12 +217,7 @@ class HeldLock:
         return outcome
 
     def _ask(self, what: str, ask: Callable[[], _Outcome]) -> Granted | Fenced:
-        """Return the store's answer to the holder of the lease, with the mutex.
-
-        Raises:
-            LockNotHeld: it is not ours any more.
-            LockServiceUnavailable: there was none.
-        """
+        """Return the store's answer to the holder of the lease; raise an error if there is none."""
         if self._scope.in_child:  # where the mutex may be locked for ever
             raise self._refused(what, "belongs to the process that forked this one")
         outcome = locked(self._scope.extending, self._asked, what, ask)
@@ -380,10 +358,7 @@ class HeldLock:
         return self._blocks > 0 or (self._others > 0 and not self._scope.is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
-        """Leave the lock once, or entirely; return whether it is to be released now.
-
-        Leaving counts for a yielded lock, too: it is not taken back then.
-        """
+        """Leave the lock once, or entirely, a yielded one too; return whether to release it now."""
         if entirely:
             self._others, self._ends = 0, []
         elif self._others:
@@ -396,11 +371,7 @@ class HeldLock:
         return not (self._entered or self._released)
 
     def _ends_with_scope(self, me: tuple[int, int]) -> bool:
-        """Return whether the end of the scope releases it, and neither a block nor a transaction.
-
-        Args:
-            me: the thread and task that ends the scope.
-        """
+        """Return whether the end of the scope by `me` releases it: no block, no transaction."""
         if self._owner == me:
             return self._entered or not self._postponed
         return self._others > 0 and not self._blocks
@@ -444,25 +415,11 @@ class HeldLock:
 
 
 class Renewal:
-    """Renews and confirms the lease of one tenure, in the renewal thread.
+    """Renews the lease of one tenure, in the renewal thread; without `heartbeat`, confirms it only.
 
-    A heartbeat renews the lease when a third of it has passed, so two renewals
-    may fail before it is over:
-
-        granted          renewed          renewed
-        |── a third ──▶ |── a third ──▶ (the store is down) ··· tried again ··· renewed
-
-    A lock that was taken while the store did not answer is confirmed as soon as
-    the store answers. Until then a heartbeat extends it without the store, as it
-    was taken.
-
-    Args:
-        tenure: kept by a weak reference: the renewals of a dropped scope end.
-        service: the source of its lease.
-        heartbeat: whether to renew the lease; otherwise only to confirm it.
-
-    Attributes:
-        ttl_seconds: length of the lease.
+    A lease is renewed when a third of it has passed, so that two renewals may fail. A
+    lock that was taken while the store did not answer is confirmed as soon as it
+    answers; until then a heartbeat extends it without the store, as it was taken.
     """
 
     def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
@@ -636,11 +593,7 @@ class Participant(Protocol):
         ...
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Keep the lock for now, and call `release` later. Called only if `holds` returns True.
-
-        A lock that is entered again meanwhile is left again, and postponed
-        again; `release` does nothing until the last time.
-        """
+        """Keep the lock for now, and call `release` later. Called only if `holds` returns True."""
         ...
 
 
@@ -654,10 +607,9 @@ def register_participant(participant: Participant) -> None:
 
 
 def find_participants() -> None:
-    """Load the model layer if the process has imported ndb. By name: this package needs neither.
+    """Load the model layer if the process has imported ndb, be it under the lock.
 
-    Asked whenever a lock is taken, left or yielded: also ndb that is imported under a lock may
-    have an open transaction when the lock is left, which then has to stay until the commit.
+    By name: this package needs neither.
     """
     if not participants and "google.cloud.ndb" in sys.modules:
         importlib.import_module("userlock.ndb")

@@ -40,10 +40,7 @@ class Reading(NamedTuple):
 
 
 class _Crowd:
-    """The bells of the waiters of one lock, by token, and the latest reading of one of them.
-
-    Those outside wait for their turn to queue.
-    """
+    """The bells of the waiters of one lock, by token. Those outside may not queue yet."""
 
     __slots__ = ("bells", "outside", "reading")
 
@@ -54,12 +51,7 @@ class _Crowd:
 
 
 class LocalWaiters:
-    """The waiters of this process in one store, by lock. Thread-safe. A forked child has none.
-
-    Args:
-        clock: for the time.
-        most_queued: how many of them may be in the queue of one lock.
-    """
+    """The waiters of this process in one store, by lock. Thread-safe. A forked child has none."""
 
     def __init__(self, clock: Clock, most_queued: int = MOST_WAITERS) -> None:
         self._clock = clock
@@ -80,10 +72,7 @@ class LocalWaiters:
     def enter(self, claim: Claim, bell: Bell, *, at_once: bool = True) -> bool:
         """Add a waiter, inside the `try` whose `finally` leaves. Return whether it may queue.
 
-        Args:
-            claim: the waiter's.
-            bell: the waiter's. If it may not queue yet, it rings when it may.
-            at_once: whether it may queue in any case.
+        If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
         """
         return locked(self._mutex, self._enter, claim, bell, at_once)
 
@@ -101,12 +90,7 @@ class LocalWaiters:
         return crowd is not None and claim.token in crowd.bells
 
     def leave(self, claim: Claim, *, rings: bool = True) -> None:
-        """Remove a waiter. Does nothing if it is not there.
-
-        Args:
-            claim: the waiter's.
-            rings: whether to wake the next one of this process; not if the store wakes it.
-        """
+        """Remove a waiter, if it is there. `rings`: wake the next one, as the store does not."""
         locked(self._mutex, self._leave, claim, rings)
 
     def _leave(self, claim: Claim, rings: bool) -> None:
@@ -142,11 +126,7 @@ class LocalWaiters:
         self.released_at[lock_id] = self._clock.now()
 
     def expects_queue(self, lock_id: str) -> bool:
-        """Return whether a caller should not try to create a lock's record first.
-
-        Others of this process try just now, or wait for it, or it was released to
-        others a short time ago: the record is likely to be there.
-        """
+        """Return whether the record is likely to be there: others try, wait, or got the lock."""
         if lock_id in self.tried or lock_id in self.crowds:
             return True
         released_at = self.released_at.get(lock_id)

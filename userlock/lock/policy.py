@@ -25,11 +25,7 @@ def _check_type(name: str, value: object, kind: type) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Polling:
-    """The polling delays of the first waiter in the queue, with bounds in seconds.
-
-    The waiter polls three times in a hold of the usual length; see
-    `userlock.lock.queue.delay`.
-    """
+    """The bounds of polling delays, in seconds; see `userlock.lock.queue.delay`."""
 
     least_seconds: float = 0.0001
     most_seconds: float = 0.025
@@ -78,14 +74,11 @@ class PriorityPolicy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LockPolicy:
-    """The defaults that follow from who asks.
-
-    Batch looks less often: it is in no hurry, and stands back while a person
-    waits, until it has waited for its `ages_after`.
+    """The defaults of both priorities.
 
     Attributes:
-        interactive: what goes with this priority.
-        batch: what goes with that one.
+        interactive: those of interactive requests.
+        batch: those of batch work, which polls less often.
         heartbeat_lock_timeout: length of a lease that is renewed, in seconds.
     """
 

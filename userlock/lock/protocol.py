@@ -71,12 +71,7 @@ _ENDED_SECONDS = 60.0
 class LeaseProtocol:
     """The leases in one store. Thread-safe. Raises `StoreUnavailable` as described above.
 
-    Its functions may wait: threads call them by `waits.run`.
-
-    Args:
-        store: the register.
-        clock: the holder's clock.
-        release_later: called with a lease that nobody wants any more, and that may yet be granted.
+    Calls `release_later` with a lease that nobody wants any more, and that may yet be granted.
     """
 
     def __init__(
@@ -102,8 +97,7 @@ class LeaseProtocol:
                 raise
             lease = await self._take_after(trouble, claim, record, asked_at)
             if lease is None and trouble.slow:
-                # Refused now. Once the holder has gone, the late command may
-                # arrive, and grant the lock to nobody.
+                # The late command may arrive when the holder has gone, and grant it to nobody.
                 self.release_later(self._lease(claim, asked_at, record, None, unsettled=True))
             return lease
         if version is None:
@@ -123,17 +117,13 @@ class LeaseProtocol:
     ) -> Lease | None:
         """Find out whether a create whose reply was lost has granted the lock.
 
-        A connection may turn out dead that was idle while the server was
-        restarted. Then the record is simply created again. That is safe at any
-        time: both have the same token.
+        If there is no record (the connection was dead), it is created again, with the same token.
         """
         try:
             found = await self.look(claim.lock_id, hurry=trouble.slow)
             if found is None:
                 version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
-                if version is not None:
-                    # If the first one was slow it may still be on its way, and
-                    # land after the release.
+                if version is not None:  # a slow first one may land after the release
                     return self._lease(claim, asked_at, record, version, unsettled=trouble.slow)
                 found = await self.look(claim.lock_id, hurry=trouble.slow)
         except StoreUnavailable as later:
@@ -154,11 +144,7 @@ class LeaseProtocol:
         """Take over a free record, if it is still as it was read.
 
         An interactive claim lets those stay that have queued up since: none comes before it.
-
-        Args:
-            claim: the claim whose turn it is.
-            record: as it was read; `record.free`.
-            passing: whether to pass the waiters that have not taken their turn.
+        `passing`: whether to pass the waiters ahead, which have not taken their turn.
         """
         asked_at = self._clock.now()
         successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
@@ -184,12 +170,7 @@ class LeaseProtocol:
         return self._lease(claim, asked_at, successor, version, contended=True)
 
     async def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
-        """Take a lock whose record is gone, and restore its queue.
-
-        Args:
-            claim: the claim whose turn it is.
-            seen: the record as it was last read, if it was.
-        """
+        """Take a lock whose record is gone, and restore its queue as it was last `seen`."""
         asked_at = self._clock.now()
         record = self._from_now(claim)
         if seen is not None:
@@ -239,13 +220,7 @@ class LeaseProtocol:
     async def look(
         self, lock_id: str, *, hurry: bool = False, known: Record | None = None
     ) -> Record | None:
-        """Return the record; None if there is none.
-
-        Args:
-            lock_id: the lock.
-            hurry: as for `LeaseStore.read`.
-            known: the record as it was read before.
-        """
+        """Return the record; None if there is none. `known`: the record as it was read before."""
         stored = await self.store.aread(lock_id, hurry=hurry)
         if stored is None:
             return None
@@ -261,11 +236,7 @@ class LeaseProtocol:
         await self.append(lock_id, done(token))
 
     async def append(self, lock_id: str, entry: bytes) -> Stored | None:
-        """Append an entry to the record; return the record, None if there is none.
-
-        For entries that mean the same if they are there twice, in any record:
-        after a broken connection the entry is sent again.
-        """
+        """Append an entry that means the same if it is there twice; return the record, if any."""
         return await self._append_by(self.store.aappend, lock_id, entry)
 
     async def _append_by(
@@ -294,15 +265,9 @@ class LeaseProtocol:
                 trouble.serves_others = True
 
     async def reserve(self, claim: Claim, record: Record, *, leaving: bool) -> bool:
-        """Reserve a free lock for its queue, for a claim that is not served itself.
+        """Reserve a free lock for its queue, for a claim that is not served, and may be `leaving`.
 
-        Args:
-            claim: the caller's claim.
-            record: as it was just read; `record.can_be_reserved_by(claim.token)`.
-            leaving: whether the claim leaves the queue.
-
-        Returns:
-            Whether the lock is reserved; not if the record has changed meanwhile.
+        Return whether it is reserved; not if the record has changed meanwhile.
         """
         # By another token: the claim's own may yet be queued, or have the lock.
         by = claim.afresh()
@@ -315,19 +280,14 @@ class LeaseProtocol:
     async def compact(self, lock_id: str, record: Record) -> None:
         """Replace a record by one without the waiters that left. Its lease ends as before.
 
-        The holder finds its record changed, as after any entry, reads it and
-        goes on. Does nothing if the store cannot keep a time to live.
+        Does nothing if the store cannot keep a time to live.
         """
         await self.store.arewrite(lock_id, record.stored.version, record.compacted())
 
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, lease: Lease) -> Released | Lost:
-        """Release the lock to the next waiter, or to nobody.
-
-        One round trip if nobody came to wait, or if others were waiting from
-        the start; two if somebody came meanwhile.
-        """
+        """Release the lock: one round trip, two if the first waiter came meanwhile."""
         removing = lease.version is not None and not lease.contended
         try:
             if removing and await self.store.aremove(lease.lock_id, lease.version):
@@ -346,8 +306,7 @@ class LeaseProtocol:
         if record is None:
             return self._lost(lease, None)
         if record.holder.token != lease.token:
-            # Append and read are not one step in every store: the next waiter
-            # may have taken over in between.
+            # Append and read are not one step in every store: others may have taken over.
             if record.succeeds_released(lease.token):
                 return RELEASED_TO_QUEUE
             if record.free and lease.version is None:  # a waiter that was next has left
@@ -360,8 +319,7 @@ class LeaseProtocol:
     async def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
         """Append the entry that ends a hold; return the record, which may be the next holder's.
 
-        A store without room leaves the entry out. Then the whole record is
-        replaced by a compacted one with the entry.
+        A store without room leaves the entry out: a compacted record with it replaces the whole.
         """
         line = done(token, by=by)
         for _ in range(MOST_SWAPS):
@@ -426,8 +384,7 @@ class LeaseProtocol:
     async def break_(self, lock_id: str, record: Record, by: str) -> bool:
         """End the lease that the record shows, and no other; return whether that was done.
 
-        The entry names the lease by its token, and means nothing to the next
-        one. A record of another program names no token: it is removed.
+        A record of another program names no token: it is removed.
         """
         token = record.holder.token
         if not token:
@@ -444,9 +401,7 @@ class LeaseProtocol:
     async def extend(self, lease: Lease, ttl_seconds: float) -> Granted | Lost:
         """Return a new lease that ends `ttl_seconds` from now, if this one is still ours.
 
-        One round trip if nobody has come to wait; on Redis also if others have
-        queued up, and none has left. A lease that is over by the holder's clock
-        is not revived.
+        A lease that is over by the holder's clock is not revived.
         """
         version, record, contended = lease.version, lease.record, lease.contended
         for _ in range(MOST_SWAPS):
@@ -500,19 +455,11 @@ class LeaseProtocol:
         raise RecordBusy(f"the record of lock {quoted(lease.lock_id)} takes no change for a fence")
 
     async def confirm(self, lease: Lease) -> Granted | Held | None:
-        """Ask for a lock that was taken while the store did not answer.
+        """Ask for a lock that was taken while the store did not answer, from now on.
 
-        Its record is created under the lease's own token, so an earlier
-        attempt that landed late does no harm. Its time to live begins from now.
-        If the claim was queued before the outage, it leaves the queue once
-        another claim has the lock.
-
-        Returns:
-            None if the lock is free and others come first, or the record was changed all the
-            time: ask again in a moment.
-
-        Raises:
-            StoreUnavailable: it still does not answer.
+        The record has the lease's own token, so an earlier attempt that lands late does no harm.
+        None if the lock is free and others come first, or the record was changed all the time:
+        ask again in a moment.
         """
         for _ in range(MOST_SWAPS):
             asked_at = self._clock.now()

@@ -6,16 +6,8 @@ only while no interactive request waits, unless it has aged (see
 queued, because the record stays until its queue is empty.
 
 A waiter may die in the queue. That matters only when its turn comes: a free
-lock that is not taken for `PATIENCE_SECONDS` goes to the next waiter.
-
-    A (dead)    first in the queue ┄┄┄┄┄┄┄┄┄┄┄┄┄
-    B           polls: free, A is first ── 0.25 s ──▶ takes it, past A
-    C                                                 is first now
-
-A caller that wants to wait less than that cannot know how long the lock has
-been free. Before it times out it makes a reservation (see
-`userlock.lock.protocol`), which the store times: once it has lapsed, the
-waiters that it was made for are passed at once.
+lock that is not taken for `PATIENCE_SECONDS` goes to the next waiter. A caller
+that wants to wait less makes a reservation (see `userlock.lock.protocol`).
 
 A waiter that was only paused finds itself passed, and queues again, before
 those that came after it. A waiter that comes to stand ahead while the lock is
@@ -125,26 +117,17 @@ class Turn:
 
 
 class HoldTimes:
-    """The usual duration of holds in this process, as a guide to polling. Thread-safe.
-
-    The median of the latest: one slow request among many moves it little, and
-    it follows a change within a few requests.
-
-    Attributes:
-        latest: the durations of the latest holds, in seconds, by priority.
-    """
+    """The durations of the latest holds in this process, by priority. Thread-safe."""
 
     __slots__ = ("latest",)
 
-    _COUNT = 15
-
     def __init__(self) -> None:
         self.latest = collections.defaultdict[str, collections.deque[float]](
-            lambda: collections.deque(maxlen=self._COUNT)
+            lambda: collections.deque(maxlen=15)
         )
 
     def typical(self, priority: str) -> float:
-        """Return the expected hold of that priority, in seconds."""
+        """Return the median, in seconds: one slow request moves it little."""
         latest = self.latest.get(priority)
         if not latest:
             return _UNKNOWN_HOLD_SECONDS
@@ -167,21 +150,15 @@ def delay(
         woken: whether the store wakes the waiter, or another waiter of its process.
 
     The first waiter polls three times in a hold of the usual length, the last time
-    shortly after its end:
+    shortly after its end, and at least every `most_seconds`:
 
         |         |         | ||| | | | | | | | | | | | | |  |   |    |
         0       0.45 h    0.9 h  1.1 h                    2 h     h: the typical hold
 
-    So a hand-off costs few polls and a small part of a hold, long or short. In
-    a hold longer than `most_seconds` x 20 it polls every `most_seconds`. Those
-    behind poll twice in the time until their turn. Together, a queue of n
-    polls as often as 2 (1 + 1/2 + … + 1/n) per hold; where that is seldom, each
-    waiter polls four times a second.
+    Those behind poll twice in the time until their turn, and four times a second at least.
 
-    A waiter that is woken polls, if it is first, only in case a wake-up is lost: about every
-    tenth of a second (or `most_seconds`, if that is longer), shortly after the usual end, and then
-    after a quarter of the hold more. Those
-    behind it are woken as well when they are next, so they poll only for the death of those ahead.
+    A waiter that is woken polls in case a wake-up is lost. If it is first: about every tenth of a
+    second, shortly after the usual end, and then after a quarter of the hold more.
     """
     if position == 0:
         if woken and held < 1.1 * typical:

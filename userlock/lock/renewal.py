@@ -34,13 +34,9 @@ class Task(Protocol):
 
 
 class RenewalThread:
-    """Runs tasks when they are due. Thread-safe.
+    """Runs tasks when they are due. Thread-safe. A task that nothing else refers to is dropped.
 
-    Tasks are kept by weak references: a task that nothing else refers to is dropped.
-
-    Args:
-        clock: for the time.
-        threaded: whether to run a thread; without one, the owner of the clock calls `run_due`.
+    Without a thread (`threaded`), the owner of the clock calls `run_due`.
     """
 
     def __init__(self, clock: Clock, *, threaded: bool) -> None:
@@ -70,10 +66,7 @@ class RenewalThread:
         return self._thread is not None and self._thread.is_alive()
 
     def schedule(self, task: Task, due: float) -> None:
-        """Run `task` at `due`, on this thread's clock, and later when it says so.
-
-        Replaces the time of a task that is scheduled already.
-        """
+        """Run `task` at `due`, on this thread's clock, not before; later when it says so."""
         locked(self._changed, self._schedule, task, due)
 
     def _schedule(self, task: Task, due: float) -> None:

@@ -1,10 +1,8 @@
 """The locks that one request holds.
 
-A scope is a context variable: threads and greenlets begin without one, and
-code that copies context variables (`asyncio.to_thread`, new tasks) shares it.
-The web integration opens one per request; `global_lock` opens one for itself
-where there is none (scripts, tests). Locks are re-entrant for the thread and
-task that took them, and leaving the scope releases all of them.
+A scope is a context variable: threads begin without one, and code that copies
+context variables (`asyncio.to_thread`, new tasks) shares it. `global_lock` opens
+one for itself where there is none (scripts, tests).
 
 Exceptions come at any line: a signal handler raises, a task is cancelled. So
 nothing here relies on a line that undoes another. A block is inside for as long as
@@ -52,20 +50,14 @@ class Alive(weakref.ref[object]):
 
 
 class End:
-    """The end of one block: of the statement that runs it, which alone keeps `reference` alive.
-
-    Attributes:
-        scope: the scope of the block, once it is known.
-        tenure: the holding that was entered, once it was.
-        attempt: the request for the lock, once it is made.
-        reference: to what lives as long as the block. The others keep nothing else.
-        owner: the thread and task that has made it.
-    """
+    """The end of one block; scope, tenure and attempt once they are known."""
 
     scope: LockScope | None = None
     tenure: HeldLock | None = None
     attempt: Attempt | None = None
+    #: To what lives as long as the block: its statement keeps it, and the others keep nothing else.
     reference: weakref.ref[object]
+    #: The thread and task that has made it.
     owner: tuple[int, int]
 
     async def left(self, *, failing: bool) -> None:
@@ -125,8 +117,7 @@ class LockScope:
             for a request whose priority comes from a header that anybody can send. Such a request
             ranks as batch, and has the wait and the lease of an interactive one.
         max_waiting: the most callers of this process that wait for a lock, where neither the call
-            nor the policy says; None for no limit. A scope inside begins with that of the one
-            around it: it occupies the same thread.
+            nor the policy says; None for no limit. By default that of the scope around.
         held: the locks held now, the latest last; a snapshot, never changed.
         ends: the ends of the blocks inside an implicit scope, which is over with the last.
         anchor: of another scope, an object that lives as long as its block; None if there is none.
@@ -210,8 +201,7 @@ class LockScope:
     ) -> HeldLock:
         """Take the lock, or enter it once more where this thread and task have it already.
 
-        Another thread or task that shares the scope waits for it like any other caller. Arguments
-        as in `global_lock`.
+        Arguments as in `global_lock`.
 
         Raises:
             NoScope: the scope has ended, before or during the wait.
@@ -240,12 +230,10 @@ class LockScope:
         """Take the lock as `acquire` does; its id is checked already.
 
         Args:
-            end: of the block that takes it. A block in another thread may go on after the scope
-                has ended.
+            end: of the block that takes it, which may go on after the scope has ended.
             former: the tenure that was yielded, and is taken back.
 
         Raises:
-            NoScope: the scope has ended, before or during the wait, and it is no block.
             LockNotHeld: `former` was left meanwhile.
         """
         service = self.service
@@ -312,10 +300,7 @@ class LockScope:
             former._succeeded_by(tenure)
 
     def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
-        """Raise an error if nothing would release the lock.
-
-        A thread may wait for a task that was cancelled; the thread cannot be.
-        """
+        """Raise an error if nothing would release the lock."""
         if former is not None:
             if not former._entered or (self._ended and not former._blocks):
                 raise former._not_yielded("was left meanwhile")
@@ -375,10 +360,7 @@ class LockScope:
     def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
         """Leave a tenure once. Does nothing if it has been released already.
 
-        Args:
-            tenure: one of this scope's.
-            failing: an exception is on its way already, so errors of writes that were begun
-                under the lock are logged instead of raised.
+        `failing`: an exception is on its way, so errors of writes are logged instead of raised.
         """
         tenure = tenure._latest
         if locked(_mutex, tenure._left):
@@ -485,10 +467,7 @@ class LockScope:
         return held
 
     def drop(self, tenure: HeldLock) -> None:
-        """Let go of a lock that nobody will leave: leaving it was interrupted.
-
-        It is given back by the next request to its server, or by the renewal thread.
-        """
+        """Let go of a lock that nobody will leave, and have it given back later."""
         self._remove(tenure)
         if not tenure._returned:
             tenure._returned = True
@@ -535,8 +514,7 @@ class LockScope:
     async def aclose(self, *, failing: bool = False, ending: bool = False) -> None:
         """Release all locks, the latest first, even if one of them fails. Take no more if `ending`.
 
-        A lock that a transaction keeps is released by the transaction; one whose
-        block another thread or task is in, by that block.
+        But those that a transaction keeps, or a block of another thread or task.
         """
         leaving: list[HeldLock] = []
         try:
@@ -576,12 +554,7 @@ class LockScope:
     # --- yielding ---------------------------------------------------------------------------
 
     def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
-        """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`.
-
-        Args:
-            tenure: one of this scope's, or one that it has succeeded.
-            wait_timeout: longest wait for each lock that is taken back.
-        """
+        """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
         tenure = tenure._latest
         if in_event_loop():
             raise EventLoopBlocked(lock_id=tenure.lock_id)
@@ -667,11 +640,7 @@ def _scope_of(tenure: HeldLock) -> LockScope:
 
 
 class _Holding(Iterable[Lease]):
-    """The leases of one service that this code holds, in a scope and those around it.
-
-    They stay held while code waits for one more lock. Another thread or task
-    waits on its own. The leases are listed only if the lock is contended.
-    """
+    """The leases that this code holds in a scope and those around it; listed on contention only."""
 
     def __init__(self, innermost: LockScope) -> None:
         self._innermost = innermost
@@ -721,8 +690,7 @@ def enter_scope(scope: LockScope) -> None:
 def leave_scope(scope: LockScope) -> None:
     """End `scope`; the one around it is the current one again.
 
-    Set rather than reset with a token: a lock that a transaction keeps is
-    released by the transaction, in another context than it was taken in.
+    (Without a token: a transaction releases its locks in another context than they were taken in.)
     """
     scope._closed = True
     current.set(current_scope())

@@ -77,10 +77,6 @@ class LockService:
         renewals: what renews leases; by default the thread of the process.
 
     Attributes:
-        protocol: leases in this store.
-        client: guarded access to this store.
-        admission: the callers of this process that wait, counted.
-        local_waiters: the same callers, once they are in the queue.
         requests_only: whether the store can only be used by threads that serve a request.
     """
 
@@ -244,10 +240,7 @@ class LockService:
             raise
 
     async def undo(self, attempt: Attempt) -> None:
-        """Leave the queue, or give the lock back, whatever has become of an attempt.
-
-        For an attempt that was interrupted: a task was cancelled, a signal handler raised.
-        """
+        """Leave the queue, or give the lock back, whatever has become of an interrupted attempt."""
         if not attempt.settled:
             lease = attempt.taken
             if lease is None:  # what the store may have: a lease, or a position in the queue
@@ -308,14 +301,7 @@ class LockService:
     ) -> Lease:
         """Return a degraded lease that a lease of the fallback store backs.
 
-        One call of `acquire` is one event, of this service's listeners:
-
-            the caller          this service                the fallback
-            acquire ──────────▶ (no answer)
-                                ask ──────────────────────▶ its store
-                                Contended ◀──────────────── somebody has it
-                                          ◀──────────────── a lease
-            a lease ◀────────── Degraded, Acquired
+        One call of `acquire` is one event, of this service's listeners.
         """
         claim = attempt.claim
         lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
@@ -355,13 +341,8 @@ class LockService:
     async def released(self, lease: Lease, held_seconds: float | None = None) -> None:
         """Give the lock back if it is still ours. Never raises for trouble with the store.
 
-        A release that the store did not confirm is sent again when the store
-        answers next, by the renewal thread if there are no requests. Until then
-        the lease ends by itself.
-
-        Args:
-            lease: the lease.
-            held_seconds: the time since it was granted; by default of its latest extension.
+        A release that the store did not confirm is sent again when it answers.
+        `held_seconds`: the time since the grant; by default since the latest extension.
         """
         if held_seconds is None:  # since it was granted or extended
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
@@ -440,11 +421,7 @@ class LockService:
         return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
     async def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
-        """Ask for a lock that was taken while the store did not answer.
-
-        Granted if it is ours now; held, by whom; None if it is free and others
-        come first: ask again in a moment.
-        """
+        """Ask for a lock that was taken while the store did not answer; None: ask again soon."""
         try:
             return await self.client.call(lease.lock_id, self.protocol.confirm, lease)
         except StoreUnavailable as trouble:
@@ -485,17 +462,13 @@ class LockService:
 
         The holder finds out at its next heartbeat, extension or release. Until
         then it goes on; its writes on outdated reads are refused at the commit.
-        The first waiter gets the lock.
-
-        While the store does not answer, a lease in the fallback store is
-        ended. When the store answers again, its holder asks for the lock there
-        as any other does, unless it has found out by then.
+        The first waiter gets the lock. While the store does not answer, a lease in
+        the fallback store is ended.
 
         Args:
             lock_id: the lock.
             by: the operator's name, for the log and for the holder; by default this process.
-            token: end only the lease with this token (`holder(lock_id).token`), the one that
-                the operator has seen. None: any lease.
+            token: end only the lease with this token (`holder(lock_id).token`). None: any lease.
 
         Returns:
             The holder whose lease was ended. None if nobody had the lock, another lease than

@@ -46,14 +46,12 @@ class StoreUnavailable(Exception):
     the lock service.
 
     Attributes:
-        reason: for messages: which server, and what was wrong. A server's own words are in it,
-            so it is made printable and short.
+        reason: which server, and what was wrong: printable and short.
         sent: whether the command may have reached the server. False only when that is certain.
         slow: the command may yet be carried out: the reply did not come in time, or a proxy goes
             on by itself. False when the connection to the server is known to have ended.
         serves_others: the server is known to answer, so the trouble is with this record alone.
-        known: the command was carried out, but not as safely as it has to be: there is nothing to
-            read back.
+        known: the command was carried out, but not as safely as it has to be.
     """
 
     known = False
@@ -88,10 +86,9 @@ class StoreUnavailable(Exception):
 
 
 class RecordRefused(StoreUnavailable):
-    """The server answered that it cannot do this with this record. It serves other records.
+    """The server answered that it cannot do this with this record. Nothing was done.
 
-    The record is of a type that the store does not use, cannot be read as a
-    record, or is too large. Nothing was done, so nothing has to be taken back.
+    The record is of a type that the store does not use, no record, or too large.
     """
 
     def __init__(self, reason: str) -> None:
@@ -117,9 +114,9 @@ class Stored(NamedTuple):
     """A record as it was read.
 
     Attributes:
-        record: the stored bytes: the first line as created, and all lines appended since.
-        version: names this state of the record, for `swap` and `remove`. Opaque, and only for
-            the store that gave it, in the process that got it.
+        record: the first line as created, and all lines appended since.
+        version: names this state of the record, for `swap` and `remove`: opaque, of the store and
+            process that gave it.
         lapsed: its time to live is over, by the store's clock, but it has not gone yet.
         seconds_left: until it lapses, by the store's clock; None where the store cannot tell.
     """
@@ -139,8 +136,7 @@ def numbered(stored: Stored) -> tuple[Stored, int]:
 class WakeUps(abc.ABC):
     """Wakes the waiters of this process when the store tells of a release. Thread-safe.
 
-    Best effort: a wake-up may be lost, or come for nothing. Nothing here raises
-    for trouble with the server.
+    A wake-up may be lost, or come for nothing. Nothing here raises for trouble with the server.
     """
 
     #: Free locks in a row that were found by polling, after which no wake-up is expected.

@@ -5,17 +5,12 @@ A release that the store did not answer is sent again later:
     this process              memcached
     ms key (a record) ──────▶ (stopped: the command waits in its socket)
     times out, goes on
-    without the lock
-                              (continued: the command is carried out;
-                               the record is there, for a whole lease,
-                               and nobody holds the lock)
-    later it answers: release the lock, if it is still ours
+    without the lock          (continued: the record is there, and nobody holds the lock)
+    it answers: release the lock, if it is still ours
 
 A lease that is not found yet is looked for again, once a second, for as long
-as a command may take to arrive. Any request to a server that answers sends
-some of its pending releases; the renewal thread does if there are no requests.
-Of several servers only the one that has just answered is asked: another may
-still hang.
+as a command may take to arrive. A request to a server that answers sends some
+of its pending releases; the renewal thread does if there are no requests.
 """
 
 from __future__ import annotations
@@ -66,11 +61,7 @@ class _Pending:
 
 
 class Server(CircuitBreaker):
-    """One server of a store: whether it may be asked, and the releases that it still has to get.
-
-    A release stays here until it is over. Whoever sends it puts its next attempt off first, so
-    that others leave it alone meanwhile.
-    """
+    """One server of a store: whether it may be asked, and the releases that it still has to get."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -90,17 +81,8 @@ class Server(CircuitBreaker):
 class StoreClient:
     """The guarded access of a lock service to its store. Thread-safe.
 
-    A task of the renewal thread while releases are pending.
-
-    Args:
-        store: the store.
-        release: releases a lease in it.
-        clock: for the time.
-        renewals: sends pending releases when there are no requests. None for a store that a
-            background thread cannot use.
-
-    Attributes:
-        wake_ups: wakes waiters, in a store that can.
+    A task of the renewal thread while releases are pending (`renewals`; None for a
+    store that a background thread cannot use).
     """
 
     def __init__(
@@ -185,13 +167,7 @@ class StoreClient:
     async def send_pending(
         self, server: Server, most: int, may_ask: Callable[[], bool] = lambda: True
     ) -> int:
-        """Send a server some of its pending releases; return how many it was asked for.
-
-        Args:
-            server: the server.
-            most: how many to look at.
-            may_ask: called before the first request to a server that may be down; none is sent
-                if it returns False.
+        """Send a server some of its pending releases, if it may be asked; return how many.
 
         Raises:
             StoreUnavailable: the server did not answer. The rest stays pending.
@@ -208,7 +184,7 @@ class StoreClient:
             if not asked and not may_ask():
                 break
             asked += 1
-            pending.next_try = now + _RETRY_SECONDS
+            pending.next_try = now + _RETRY_SECONDS  # others leave it alone meanwhile
             try:
                 outcome = await self._release(lease)
             except StoreUnavailable as trouble:

@@ -43,13 +43,8 @@ class Attempt:
     """The facts of one call of `acquire`, and its events.
 
     Attributes:
-        claim: the claim.
-        wait_seconds: the longest wait.
-        clock: the caller's clock.
-        listeners: called with the events.
         admission: the waiters of this process; those in a fallback store are among them.
         max_waiting: the most waiters of the lock in this process; None for no limit.
-        started: the time of the call.
         attempts: the number of requests to the store.
         blocked_by: the first holder met, described; empty if the lock was free.
         holder: the last holder met.
@@ -105,11 +100,7 @@ class Attempt:
             self.blocked_by = "a holder that had just left"
 
     def lease_without_store(self, *, unsettled: bool) -> Lease:
-        """Return a degraded lease from now on.
-
-        Args:
-            unsettled: whether a request for it may still reach the store.
-        """
+        """Return a degraded lease from now on."""
         claim = self.claim
         return Lease(
             lock_id=claim.lock_id,
@@ -148,12 +139,7 @@ class Attempt:
         return LockTimeout(lock_id=self.claim.lock_id, waited_seconds=waited, holder=self.holder)
 
     def rejected(self, rejection: Rejection, typical_seconds: float) -> TooManyWaiting:
-        """Report that there were too many waiters; return the error.
-
-        Args:
-            rejection: the facts.
-            typical_seconds: the usual length of a hold.
-        """
+        """Report that there were too many waiters; return the error."""
         self.holder = rejection.holder
         self.blocked_by = "a holder that is not known"
         waited = self.failed(Rejected, rejection.waiting, rejection.times)
@@ -180,17 +166,10 @@ class Waiting:
     local: LocalWaiters
 
     async def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
-        """Wait for a lock that somebody has.
-
-        Args:
-            attempt: the call.
-            holding: leases that the caller has already, so that a deadlock is detected.
+        """Wait for a lock that somebody has, as `LockService.acquire` says.
 
         Raises:
-            LockTimeout: the lock was not free in time.
             EventLoopBlocked: the wait would block an event loop.
-            TooManyWaiting: enough callers of this process wait for it.
-            DeadlockDetected: the wait would never end.
             StoreUnavailable: the store stopped answering.
         """
         lock_id, admission = attempt.claim.lock_id, attempt.admission
@@ -346,8 +325,7 @@ class _Wait:
     ) -> _R | None:
         """Ask for a change that others may prevent; None, after a pause, if they did.
 
-        None also if the change is in doubt. It shows in the record later, and
-        is taken back with the position in the queue.
+        None also if it is in doubt: it is taken back with the position in the queue.
         """
         try:
             answer = await self._ask(verb, *args, **kwargs)
@@ -408,8 +386,7 @@ class _Wait:
                     assert record is not None
                     lease = await self._claimed(record, passing=decision is Decision.PASS)
                 case Decision.CREATE:
-                    # A queue that was read long ago is not restored: its waiters have queued
-                    # again, or have gone, and would keep later ones from the lock.
+                    # The waiters of a queue that was read long ago have queued again, or gone.
                     seen = self._seen if now - self._seen_at < MEMORY_SECONDS else None
                     lease = await self._ask_among_others(self._protocol.begin, claim, seen)
                 case Decision.REJOIN:
