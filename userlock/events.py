@@ -481,12 +481,9 @@ class Listeners:
         """Stop calling `listener`. Does nothing if it was never added."""
         self._set(tuple(each for each in self._listeners if each != listener))
 
-    def watched(self) -> bool:
-        """Return whether anybody sees events of DEBUG level.
-
-        Events of each lock are not even made if nobody does.
-        """
-        return not self._only_logged or log.isEnabledFor(logging.DEBUG)
+    def watched(self, level: int = logging.DEBUG) -> bool:
+        """Return whether anybody sees events of a level. Those that nobody sees are not made."""
+        return not self._only_logged or log.isEnabledFor(level)
 
     def emit(self, event: Event) -> None:
         """Call each listener with the event. Never raises an error of a listener."""

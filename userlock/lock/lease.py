@@ -134,7 +134,7 @@ class Holder(NamedTuple):
         """
         try:
             # Fields that a later release may have appended are ignored.
-            token, priority, since, lock_timeout, process, request, *_ = json.loads(record)
+            token, priority, since, lock_timeout, process, request, *_ = json.loads(record.decode())
             if not _TOKEN.fullmatch(token):
                 raise ValueError("no entry of the record could name this token")
             return cls(

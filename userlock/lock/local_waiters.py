@@ -89,14 +89,17 @@ class LocalWaiters:
         crowd = self.crowds.get(claim.lock_id)
         return crowd is not None and claim.token in crowd.bells
 
-    def leave(self, claim: Claim, *, rings: bool = True) -> None:
-        """Remove a waiter, if it is there. `rings`: wake the next one, as the store does not."""
-        locked(self._mutex, self._leave, claim, rings)
+    def leave(self, claim: Claim) -> Bell | None:
+        """Remove a waiter; return the bell of the one that comes first here, and polls from now on.
 
-    def _leave(self, claim: Claim, rings: bool) -> None:
+        Its caller rings it, unless the store does.
+        """
+        return locked(self._mutex, self._leave, claim)
+
+    def _leave(self, claim: Claim) -> Bell | None:
         crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
-            return
+            return None
         crowd.bells.pop(claim.token, None)
         crowd.outside.pop(claim.token, None)
         if crowd.outside and len(crowd.bells) < self._most_queued:
@@ -111,11 +114,9 @@ class LocalWaiters:
             bell.ring()
         elif not crowd.bells:
             del self.crowds[claim.lock_id]
-        # Now another one comes first here, and polls for the rest.
-        if rings and crowd.bells and crowd.reading is not None and crowd.reading.record is not None:
-            first = crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
-            if first is not None:
-                first.ring()
+        if not crowd.bells or crowd.reading is None or crowd.reading.record is None:
+            return None
+        return crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
 
     # --- demand -----------------------------------------------------------------------------
 

@@ -180,9 +180,10 @@ class Record:
             elif len(self._lines) < MOST_WAITERS and token not in self._done:
                 self._lines.setdefault(token, line)
         again = b"\n~" in text
-        tokens = _in_order(self._lines.values()) if again else self._lines
         #: The waiters, in the order of service.
-        self._queue = sorted(tokens, key=self._ranks_as_batch)
+        self._queue = _in_order(self._lines.values()) if again else list(self._lines)
+        if b"b " in text:
+            self._queue.sort(key=self._ranks_as_batch)
         self.released = self.holder.token.encode() in self._done
         self.lapsed = stored.lapsed
         self.free = self.lapsed or self.released

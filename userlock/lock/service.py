@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 from collections.abc import Iterable
 from random import Random, SystemRandom
 
@@ -229,7 +230,7 @@ class LockService:
             except StoreUnavailable as trouble:
                 lease = self._without_store(attempt, trouble)
             attempt.taken = lease
-            if attempt.blocked_by or self.listeners.watched():
+            if self.listeners.watched(logging.INFO if attempt.blocked_by else logging.DEBUG):
                 attempt.acquired(degraded=lease.degraded)
             return lease
         except LockError:

@@ -219,11 +219,12 @@ class Waiting:
 
     def _leave(self, attempt: Attempt, claim: Claim, bell: Bell) -> None:
         wake_ups = self.client.wake_ups
-        woken = wake_ups is not None and wake_ups.of(bell).come
         if wake_ups is not None:
             wake_ups.end(claim.token)
-        self.local.leave(claim, rings=not woken)
+        first = self.local.leave(claim)
         attempt.admission.leave(claim.lock_id, attempt)
+        if first is not None and not (wake_ups is not None and wake_ups.of(bell).come):
+            first.ring()
 
 
 class _Wait:
