@@ -45,7 +45,6 @@ class Leases:
         self.leave = blocking(protocol.leave)
         self.append = blocking(protocol.append)
         self.reserve = blocking(protocol.reserve)
-        self.compact = blocking(protocol.compact)
         self.release = blocking(protocol.release)
         self.break_ = blocking(protocol.break_)
         self.extend = blocking(protocol.extend)

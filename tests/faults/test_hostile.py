@@ -54,7 +54,6 @@ VERBS: dict[str, Verb] = {
     "read": lambda store, lock_id, version: store.read(lock_id),
     "read in a hurry": lambda store, lock_id, version: store.read(lock_id, hurry=True),
     "swap": lambda store, lock_id, version: store.swap(lock_id, version, b"next", 60),
-    "rewrite": lambda store, lock_id, version: store.rewrite(lock_id, version, b"next"),
     "remove": lambda store, lock_id, version: store.remove(lock_id, version),
     "append": lambda store, lock_id, version: store.append(lock_id, b"\nline"),
 }
@@ -84,8 +83,7 @@ STEPS = [
         Step("meta", *step)
         for step in (
             *(("create", b"ms "), ("read", b"mg "), ("read in a hurry", b"mg ")),
-            *(("swap", b"ms "), ("rewrite", b"mg "), ("rewrite", b"ms ")),
-            *(("remove", b"md "), ("append", b"ms ")),
+            *(("swap", b"ms "), ("remove", b"md "), ("append", b"ms ")),
             *(("create", b"version", True), ("create", b"stats", True), ("swap", b"mg ", True)),
         )
     ),
@@ -93,8 +91,7 @@ STEPS = [
         Step("text", *step)
         for step in (
             *(("create", b"add "), ("read", b"gets "), ("read in a hurry", b"gets ")),
-            *(("swap", b"cas "), ("rewrite", b"gets ")),
-            *(("remove", b"cas "), ("append", b"append ")),
+            *(("swap", b"cas "), ("remove", b"cas "), ("append", b"append ")),
             *(("create", b"version", True), ("create", b"stats", True), ("swap", b"gets ", True)),
         )
     ),
@@ -102,8 +99,7 @@ STEPS = [
         Step("redis", *step)
         for step in (
             *(("create", b"SET"), ("read", b"EVAL"), ("read in a hurry", b"EVAL")),
-            *(("swap", b"EVAL"), ("rewrite", b"EVAL")),
-            *(("remove", b"EVAL"), ("append", b"EVAL")),
+            *(("swap", b"EVAL"), ("remove", b"EVAL"), ("append", b"EVAL")),
             *(("create", b"AUTH", True), ("create", b"SETNAME", True)),
             ("create", b"SELECT", True),
         )

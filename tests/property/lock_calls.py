@@ -7,7 +7,6 @@ import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from hypothesis.stateful import RuleBasedStateMachine
 
@@ -17,14 +16,13 @@ from tests.simulation.tenures import HeldLock, Tenures
 from tests.simulation.watch import Watch
 from tests.simulation.world import Process, World
 from userlock import LockServiceUnavailable, LockTimeout
-from userlock.lock import record
 from userlock.lock.lease import Granted, Lease, Lost, Released
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 from userlock.waits import run
 
-#: The length from which records are compacted here, in bytes: three or four waiters have timed out.
+#: The length of a record after three or four waiters have timed out, in bytes.
 LONG_BYTES = 400
 _POLICY = LockPolicy(batch=PriorityPolicy(ages_after=5.0))
 
@@ -60,7 +58,6 @@ class LockCalls(RuleBasedStateMachine):
         self.failed = False
         self._running = contextlib.ExitStack()
         self._running.enter_context(self.world.running())
-        self._running.enter_context(mock.patch.object(record, "_LONG_BYTES", LONG_BYTES))
 
     def make_store(self, clock: ManualClock) -> MemoryStore:
         return MemoryStore(clock=clock)

@@ -144,23 +144,6 @@ def test_batch_that_ranks_as_interactive_is_found(monkeypatch: pytest.MonkeyPatc
     _find_a_violation(MemoryStore, "batch overtook")
 
 
-class _RewritesForLonger(MemoryStore):
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        return self.swap(lock_id, version, record, 60)
-
-
-class _RewritesForLess(MemoryStore):
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        return self.swap(lock_id, version, record, 0.01)
-
-
-@pytest.mark.parametrize("store", [_RewritesForLonger, _RewritesForLess])
-def test_a_rewrite_that_changes_the_end_of_a_lease_is_found(
-    store: type[MemoryStore],
-) -> None:
-    _find_a_violation(store, "has changed the end of another's lease|held by")
-
-
 def test_positions_lost_with_timed_out_waiters_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

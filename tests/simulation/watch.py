@@ -4,8 +4,7 @@
       is done or has expired. No other process declares it done, except an operator who breaks it.
     - A waiter keeps its place. No write loses a waiter. No waiter is overtaken before the lock has
       been free for the promised time, once for each process of the overtaken waiters.
-    - A process without the lock may rewrite its record only to reserve a free lock, or to
-      compact the record. The end of the lease is unchanged.
+    - A process without the lock may replace its record only to reserve a free lock.
     - A batch claim never overtakes an interactive waiter.
 
 The watch keeps its own data: the begin of each waiter's queueing, the end of each lease, and its
@@ -118,16 +117,6 @@ class Watch:
             stored = self.store.read(lock_id)
             assert stored is not None
             self._written(who, lock, lock_id, stored.record, ttl_seconds)
-        return new
-
-    def rewrite(self, who: Process, lock_id: str, version: object, record: bytes) -> object | None:
-        lock = self._before(lock_id)
-        new = self.store.rewrite(lock_id, version, record)
-        if new is not None:
-            stored = self.store.read(lock_id)
-            assert stored is not None
-            assert stored.seconds_left is not None
-            self._written(who, lock, lock_id, record, stored.seconds_left)
         return new
 
     def remove(self, who: Process, lock_id: str, version: object) -> bool:

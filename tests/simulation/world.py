@@ -279,12 +279,6 @@ class Wire(LeaseStore):
         watch, who = self._world.watch, self._process
         return self._command("append", lambda: watch.append(who, lock_id, line), hurry=False)
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        watch, who = self._world.watch, self._process
-        return self._command(
-            "rewrite", lambda: watch.rewrite(who, lock_id, version, record), hurry=False
-        )
-
     def close(self) -> None:
         """Do nothing: there are no resources."""
 

@@ -277,13 +277,6 @@ class LeaseProtocol:
         version = record.stored.version
         return await self.store.aswap(claim.lock_id, version, reserved, seconds) is not None
 
-    async def compact(self, lock_id: str, record: Record) -> None:
-        """Replace a record by one without the waiters that left. Its lease ends as before.
-
-        Does nothing if the store cannot keep a time to live.
-        """
-        await self.store.arewrite(lock_id, record.stored.version, record.compacted())
-
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, lease: Lease) -> Released | Lost:

@@ -40,8 +40,6 @@ from userlock.lock.store import MAX_RECORD_BYTES, Stored
 
 #: How long a free lock waits for the first waiter, for each process that is queued ahead.
 PATIENCE_SECONDS = 0.25
-#: Length above which a record may be worth compacting, in bytes.
-_LONG_BYTES = 32_000
 #: The longest line of ours: a lock id of 1,500 characters takes 12 bytes each, as JSON.
 _MOST_LINE_BYTES = 20_000
 #: The waiters that are read. Later ones poll without a position: a record of thousands of forged
@@ -375,12 +373,6 @@ class Record:
         if own in self._blocked:
             begin += b"\n! " + own + b" " + self._blocked[own]
         return self._record(begin, self._queue)
-
-    @property
-    def worth_compacting(self) -> bool:
-        """Return whether the record is long, and at least half of it is of waiters that left."""
-        length = len(self.stored.record)
-        return length > _LONG_BYTES and not self.free and len(self.compacted()) <= length / 2
 
     def _record(self, begin: bytes, tokens: Iterable[bytes]) -> bytes:
         return b"".join([begin, *map(self._copy_of, tokens)])

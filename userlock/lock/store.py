@@ -273,16 +273,6 @@ class LeaseStore(abc.ABC):
 
     # --- what only some stores can do -------------------------------------------------------
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """Replace the record as `swap` does, for the rest of its time to live.
-
-        It never ends earlier than it would have; on memcached now and then a
-        second later. None, and nothing is written, also where the store
-        cannot tell how long the record has still to live. It takes no more
-        than twice as long as another verb.
-        """
-        return None
-
     def take_over(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
@@ -311,8 +301,7 @@ class LeaseStore(abc.ABC):
 
     acreate, aread, aswap = _at_once(create), _at_once(read), _at_once(swap)
     atake_over, aremove, aappend = _at_once(take_over), _at_once(remove), _at_once(append)
-    arewrite, afence = _at_once(rewrite), _at_once(fence)
-    aappend_and_wake = _at_once(append_and_wake)
+    aappend_and_wake, afence = _at_once(append_and_wake), _at_once(fence)
 
     def shard_of(self, lock_id: str) -> int:
         """Return the server that has the lock, of a store on several: one may be down alone."""

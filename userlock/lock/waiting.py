@@ -497,9 +497,6 @@ class _Wait:
             if not attempt.joined:
                 attempt.joined = record.position_of(self._claim.token) is not None
             self._have_read(record)
-            if record.worth_compacting:
-                with contextlib.suppress(StoreUnavailable):  # the wait will find out
-                    await self._ask(self._protocol.compact, self._claim.lock_id, record)
         return record
 
     def _about_to_decide_on(self, asked_at: float) -> None:

@@ -32,7 +32,6 @@ class WaitingStore(LeaseStore):
     take_over = _blocking(LeaseStore.take_over)
     remove = _blocking(LeaseStore.remove)
     append = _blocking(LeaseStore.append)
-    rewrite = _blocking(LeaseStore.rewrite)
     append_and_wake = _blocking(LeaseStore.append_and_wake)
     fence = _blocking(LeaseStore.fence)
 
@@ -40,9 +39,6 @@ class WaitingStore(LeaseStore):
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         return await self.aswap(lock_id, version, record, ttl_seconds)
-
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        return None
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         return await self.aappend(lock_id, line)

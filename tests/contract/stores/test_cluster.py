@@ -31,7 +31,6 @@ from userlock.testing import (
     FenceContract,
     ForkContract,
     RaceContract,
-    RewriteContract,
     TimeContract,
     VerbContract,
     WakeContract,
@@ -59,9 +58,7 @@ def store(redis_cluster: RedisCluster) -> Iterator[ClusterStore]:
         yield store
 
 
-class TestRedisCluster(
-    VerbContract, RewriteContract, RaceContract, ForkContract, FenceContract, WakeContract
-):
+class TestRedisCluster(VerbContract, RaceContract, ForkContract, FenceContract, WakeContract):
     @pytest.fixture
     def store(self, store: ClusterStore) -> ClusterStore:
         return store
@@ -186,7 +183,7 @@ def _each_verb(store: ClusterStore, moved: Any, steps: tuple[str, ...]) -> None:
     assert store.swap("ann", version, b"third", 60) is None
     appended = store.append_and_wake("ann", b"\n- holder")
     assert appended is not None
-    assert store.rewrite("ann", appended.version, b"fourth") is not None
+    assert store.swap("ann", appended.version, b"fourth", 60) is not None
     fenced = store.fence("ann", b"\n#")
     assert fenced is not None
     assert fenced[0].record == b"fourth\n#"

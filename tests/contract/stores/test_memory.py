@@ -13,7 +13,6 @@ from userlock.testing import (
     ForkContract,
     LeaseStoreContract,
     ManualClock,
-    RewriteContract,
     WakeContract,
 )
 
@@ -43,7 +42,7 @@ def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
     return None if stored is None else stored.record
 
 
-class TestMemory(LeaseStoreContract, RewriteContract, ForkContract, FenceContract, WakeContract):
+class TestMemory(LeaseStoreContract, ForkContract, FenceContract, WakeContract):
     @pytest.fixture
     def store(self, store: MemoryStore) -> MemoryStore:
         return store

@@ -33,7 +33,6 @@ from userlock.testing import (
     FenceContract,
     ForkContract,
     RaceContract,
-    RewriteContract,
     TimeContract,
     VerbContract,
     WakeContract,
@@ -76,7 +75,6 @@ class _OnRedis:
 class TestRedis(
     _OnRedis,
     VerbContract,
-    RewriteContract,
     RaceContract,
     ForkContract,
     FenceContract,
@@ -230,7 +228,6 @@ class TestForeignValues:
         client.setrange(f"{prefix}:lock=ann", 20_000_000, b"x")
         client.config_resetstat()
         assert store.swap("ann", version, b"next", 60) is None
-        assert store.rewrite("ann", version, b"next") is None
         assert not store.remove("ann", version)
         assert "cmdstat_get" not in client.info("commandstats")
         client.delete(f"{prefix}:lock=ann")

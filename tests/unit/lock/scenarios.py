@@ -276,23 +276,6 @@ def offer_too_late(world: World) -> Callable[[], Outcome]:
     return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
-def shorten_what_is_held(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    left = world.join(world.other())
-    world.join(world.other())
-    world.leases.leave(LOCK, left.token)
-    seen = world.record()
-    return lambda: world.leases.compact(LOCK, seen)
-
-
-def shorten_too_late(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(world.other())
-    seen = world.record()
-    world.leases.release(holder)
-    return lambda: world.leases.compact(LOCK, seen)
-
-
 def _nothing(_: object) -> None:
     """Return nothing: a reservation is no lease."""
 
@@ -332,5 +315,4 @@ SCENARIOS: list[Scenario] = [
     *(confirm_free, confirm_held, confirm_lapsed, stand_in_line, leave_the_line),
     *(release_without_room, release_without_room_for_nobody, confirm_where_another_is_next),
     *(confirm_past_the_dead, confirm_in_line, offer_what_is_free, offer_too_late),
-    *(shorten_what_is_held, shorten_too_late),
 ]

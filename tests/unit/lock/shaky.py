@@ -43,10 +43,6 @@ class SteppedStore(MemoryStore):
         self._befall("swap", lock_id)
         return super().swap(lock_id, version, record, ttl_seconds)
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        self._befall("rewrite", lock_id)
-        return super().rewrite(lock_id, version, record)
-
     def remove(self, lock_id: str, version: object) -> bool:
         self._befall("remove", lock_id)
         return super().remove(lock_id, version)

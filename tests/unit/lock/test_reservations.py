@@ -1,9 +1,8 @@
-"""Callers that change a record of others: they reserve a free lock, or compact a long record."""
+"""Callers that change a record of others: they reserve a free lock. Records without room."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from unittest import mock
 
 import pytest
@@ -13,11 +12,10 @@ from tests.unit.lock.crowd import LOCK, Crowd, gathering
 from tests.unit.lock.pulse import Here
 from userlock import LockService, LockTimeout
 from userlock.events import Degraded
-from userlock.lock import record as record_module
 from userlock.lock.lease import Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.record import PATIENCE_SECONDS, Record
-from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.lock.record import PATIENCE_SECONDS
+from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
@@ -90,86 +88,27 @@ class TestReservations:
         assert leases.release(lease._replace(contended=True)) == Released()
 
 
-class Plain(MemoryStore):
-    """A store that can do no more than it must."""
-
-    rewrite = LeaseStore.rewrite  # type: ignore[assignment]
-
-
-def many_give_up(service: LockService, store: MemoryStore, *, callers: int = 100) -> int:
-    """Return the longest length of the record, in bytes."""
-    longest = 0
-    for _ in range(callers):
-        with pytest.raises(LockTimeout):
-            service.acquire("ann", wait_timeout=0.01)
-        longest = max(longest, len(record_of(store, "ann").stored.record))
-    return longest
+def gives_up(service: LockService) -> None:
+    with pytest.raises(LockTimeout):
+        service.acquire("ann", wait_timeout=0.01)
 
 
-class TestLongRecords:
-    @pytest.fixture(autouse=True)
-    def _soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Call a record long that is a tenth of the usual length."""
-        monkeypatch.setattr(record_module, "_LONG_BYTES", 3_200)
-
-    def test_timed_out_waiters_do_not_fill_it(self, here: Here, leases: MemoryLeases) -> None:
-        lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
-        waiter = make_claim("ann")
-        leases.join(waiter)
-        assert many_give_up(here.service, here.store) < 3_500
-        assert here.store.asked["rewrite"] >= 1
-        left = record_of(here.store, "ann").stored.seconds_left
-        assert left == pytest.approx(lease.deadline - here.clock.now())
-        assert record_of(here.store, "ann").position_of(waiter.token) == 0
-        extended = leases.extend(lease, 60)
-        assert isinstance(extended, Granted)
-        assert leases.release(extended.lease) == Released()
-        assert record_of(here.store, "ann").is_turn_of(waiter.token)
-
-    def test_without_that_they_would(self, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The negative control."""
-        monkeypatch.setattr(Record, "worth_compacting", False)
-        here.service.acquire("ann", lock_timeout=600)
-        assert many_give_up(here.service, here.store) > 8_000
-
-    def test_where_the_store_cannot_do_it_nothing_else_is_tried(self, clock: ManualClock) -> None:
-        """A swap would begin a new time to live."""
-        store = Plain(clock=clock)
-        service = LockService(store, clock=clock, random=Random(1))
-        service.acquire("ann", lock_timeout=600)
-        assert many_give_up(service, store) > 8_000
-        assert store.asked["swap"] == 0
-
-    def test_live_waiters_are_not_rewritten_repeatedly(
-        self, leases: MemoryLeases, here: Here, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
-        taken(leases.take(make_claim("ann")))
-        for _ in range(150):
-            leases.join(make_claim("ann"))
-        many_give_up(here.service, here.store, callers=20)
-        assert len(record_of(here.store, "ann").waiters()) == 150
-        assert here.store.asked["rewrite"] == 0
-
-    def test_a_break_in_the_middle_does_not_affect_waiters(
-        self, here: Here, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        holder = here.service.acquire("ann")
-        many_give_up(here.service, here.store, callers=10)
-        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
-        here.store.lose_command("rewrite")
-        here.clock.after(3.0, lambda: here.service.release(holder))
-        assert not here.service.acquire("ann").degraded
-        assert not [event for event in here.events if isinstance(event, Degraded)]
-
-    def test_a_free_record_is_left_to_the_next_waiter(
-        self, leases: MemoryLeases, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(record_module, "_LONG_BYTES", 0)
-        lease = taken(leases.take(make_claim("ann")))
-        leases.join(make_claim("ann"))
-        leases.release(lease)
-        assert not record_of(leases.store, "ann").worth_compacting
+def test_an_extension_drops_the_waiters_that_gave_up(here: Here, leases: MemoryLeases) -> None:
+    """The others keep their places, and the lease the length that it was extended by."""
+    lease = taken(leases.take(make_claim("ann", ttl_seconds=600)))
+    waiter = make_claim("ann")
+    leases.join(waiter)
+    for _ in range(100):
+        gives_up(here.service)
+    assert len(record_of(here.store, "ann").stored.record) > 8_000
+    extended = leases.extend(lease, 60)
+    assert isinstance(extended, Granted)
+    record = record_of(here.store, "ann")
+    assert len(record.stored.record) < 400
+    assert record.position_of(waiter.token) == 0
+    assert record.stored.seconds_left == pytest.approx(60)
+    assert leases.release(extended.lease) == Released()
+    assert record_of(here.store, "ann").is_turn_of(waiter.token)
 
 
 class TestNoRoom:
@@ -179,7 +118,7 @@ class TestNoRoom:
     def holder(self, service: LockService, store: MemoryStore) -> Lease:
         """Provide the holder of a lock whose record is full, without waiters."""
         lease = service.acquire("ann", lock_timeout=600)
-        many_give_up(service, store, callers=1)
+        gives_up(service)
         store.room = 0
         return lease
 

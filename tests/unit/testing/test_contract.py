@@ -19,7 +19,6 @@ from userlock.testing import (
     ForkContract,
     ManualClock,
     RaceContract,
-    RewriteContract,
     TimeContract,
     VerbContract,
     WakeContract,
@@ -48,11 +47,6 @@ class BreaksInChildren(MemoryStore):
         if os.getpid() != self._process:
             raise OSError("this is another's connection")
         return super().create(lock_id, record, ttl_seconds)
-
-
-class RewriteCreates(MemoryStore):
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        return super().rewrite(lock_id, version, record) or self.create(lock_id, record, 60)
 
 
 class HurryReadsNothing(MemoryStore):
@@ -90,7 +84,6 @@ class _Timed(TimeContract):
         (RaceContract, "test_one_of_many_swaps_wins", SwapIgnoresVersion),
         (_Timed, "test_a_lapsed_record_can_still_be_changed", NeverLapses),
         (ForkContract, "test_a_forked_child_has_a_store_of_its_own", BreaksInChildren),
-        (RewriteContract, "test_rewrite_creates_nothing", RewriteCreates),
         (FenceContract, "test_numbers_grow_with_each_call", FenceStandsStill),
         (WakeContract, "test_a_release_wakes_the_first_waiter", WakesNobody),
     ],

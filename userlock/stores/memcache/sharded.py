@@ -57,7 +57,7 @@ class ShardedMemcacheStore(WaitingStore):
 
     acreate, aread, aswap = _forwarded("acreate"), _forwarded("aread"), _forwarded("aswap")
     aremove, aappend = _forwarded("aremove"), _forwarded("aappend")
-    arewrite, afence = _forwarded("arewrite"), _forwarded("afence")
+    afence = _forwarded("afence")
 
     @property
     def fences(self) -> bool:  # type: ignore[override]

@@ -20,10 +20,9 @@ manual clock) can be marked and left for later:
     RaceContract   atomicity: threads that race
     TimeContract   times to live, and the grace that follows
 
-Four contracts are separate: `ForkContract` (for stores with connections; it needs
-a process that survives a fork), `RewriteContract` (for stores that implement
-`rewrite`), `FenceContract` (for stores with `fences = True`) and `WakeContract` (for
-stores with `wake_ups`).
+Three contracts are separate: `ForkContract` (for stores with connections; it needs
+a process that survives a fork), `FenceContract` (for stores with `fences = True`) and
+`WakeContract` (for stores with `wake_ups`).
 
 `EngineContract` and `EngineForkContract` are for engines of the outbox
 (`userlock.testing.contract.engines`).
@@ -35,7 +34,6 @@ from userlock.testing.contract.engines import EngineContract, EngineForkContract
 from userlock.testing.contract.fences import FenceContract
 from userlock.testing.contract.forks import ForkContract
 from userlock.testing.contract.races import RaceContract
-from userlock.testing.contract.rewriting import RewriteContract
 from userlock.testing.contract.times import TimeContract
 from userlock.testing.contract.verbs import VerbContract
 from userlock.testing.contract.waking import WakeContract
@@ -47,7 +45,6 @@ __all__ = [
     "ForkContract",
     "LeaseStoreContract",
     "RaceContract",
-    "RewriteContract",
     "TimeContract",
     "VerbContract",
     "WakeContract",

@@ -47,7 +47,6 @@ class TimeContract(StoreContract):
             self._appended_to(store),
             self._refused(store),
             self._shortened(store),
-            self._rewritten(store),
         ]
         version = created(store.create("prolonged", b"first", 1))
         created(store.swap("prolonged", version, b"next", 60))
@@ -140,19 +139,6 @@ class TimeContract(StoreContract):
         began = self.now(store)
         version = created(store.swap("shortened", version, b"next", 1))
         return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
-
-    def _rewritten(self, store: LeaseStore) -> _Watched:
-        """Rewrite it at each look. A store without `rewrite` leaves it as it is."""
-        began = self.now(store)
-        version = created(store.create("rewritten", b"first", 1))
-
-        def look() -> Stored | None:
-            stored = store.read("rewritten")
-            if stored is not None:
-                store.rewrite("rewritten", stored.version, b"again")
-            return stored
-
-        return _Watched("rewritten", began, 1, look, version)
 
     # --- watching ---------------------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
-from userlock.testing import LeaseStoreContract, ManualClock, RewriteContract
+from userlock.testing import LeaseStoreContract, ManualClock
 
 
-class TestAppEngine(LeaseStoreContract, RewriteContract):
+class TestAppEngine(LeaseStoreContract):
     """The contract, by the clock of the stub.
 
     Without forks: the SDK's own threads do not survive one, and nothing here can mend that.

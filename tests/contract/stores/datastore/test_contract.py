@@ -12,7 +12,7 @@ import userlock
 from tests.contract.stores.datastore.conftest import OTHER_MODES, PATIENT, SERVER_CLOCK
 from userlock.lock.store import LeaseStore
 from userlock.stores.datastore import DatastoreStore
-from userlock.testing import FenceContract, LeaseStoreContract, RaceContract, RewriteContract
+from userlock.testing import FenceContract, LeaseStoreContract, RaceContract
 
 
 class _OnDatastore:
@@ -31,7 +31,7 @@ class _OnDatastore:
         SERVER_CLOCK.ahead += seconds
 
 
-class TestDatastore(_OnDatastore, LeaseStoreContract, RewriteContract, FenceContract):
+class TestDatastore(_OnDatastore, LeaseStoreContract, FenceContract):
     pass
 
 
