@@ -266,10 +266,10 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
         if scope is None:
             scope = LockScope(default_service(), defaults.settings, implicit=True)
             end.scope = scope
-            scope.ends.append(end.reference)
+            scope._ends.append(end.reference)
             enter_scope(scope)
         end.scope = scope
-        return await scope.acquired(
+        return await scope._acquired(
             self.lock_id,
             self.wait_timeout,
             self.lock_timeout,
@@ -437,7 +437,7 @@ class _AcquiredLock:
         return self.tenure
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self.tenure._scope.leave(self.tenure, failing=error is not None)
+        self.tenure._scope._leave_once(self.tenure, failing=error is not None)
 
 
 def acquire_lock(

@@ -15,7 +15,7 @@ The lock may be extended by hand, and released, at any moment meanwhile:
                               reads its lease
     extend by 60 s ───────────────────────────────────▶ 60 s to go
                               extend by 10 s ─────────▶ 10 s to go
-    believes in 60 s: so only one of them extends at a time (`extending`)
+    believes in 60 s: so only one of them extends at a time (`_extending`)
 
 A yield releases the locks that were taken after the yielded one, and come after it
 in canonical order, and takes them back. Kept, they would reverse the order:
@@ -72,19 +72,19 @@ class _Scope(Protocol):
     """The scope that holds a lock; see `scope.LockScope`."""
 
     service: LockService
-    extending: threading.Lock
+    _extending: threading.Lock
 
     @property
-    def in_child(self) -> bool: ...
+    def _in_child(self) -> bool: ...
 
     @property
-    def is_over(self) -> bool: ...
+    def _is_over(self) -> bool: ...
 
-    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None: ...
+    def _leave_once(self, tenure: HeldLock, *, failing: bool = False) -> None: ...
 
-    def drop(self, tenure: HeldLock) -> None: ...
+    def _let_go(self, tenure: HeldLock) -> None: ...
 
-    def yield_to_waiters(
+    def _yield_to_waiters(
         self, tenure: HeldLock, *, wait_timeout: float | None = None
     ) -> HeldLock: ...
 
@@ -167,7 +167,7 @@ class HeldLock:
         tenure = self._latest
         if not tenure.held or not tenure._entered:
             raise LockNotHeld(f"lock {quoted(self.lock_id)} is not held", lock_id=self.lock_id)
-        self._scope.leave(tenure)
+        self._scope._leave_once(tenure)
 
     # --- extension --------------------------------------------------------------------------
 
@@ -218,9 +218,9 @@ class HeldLock:
 
     def _ask(self, what: str, ask: Callable[[], _Outcome]) -> Granted | Fenced:
         """Return the store's answer to the holder of the lease; raise an error if there is none."""
-        if self._scope.in_child:  # where the mutex may be locked for ever
+        if self._scope._in_child:  # where the mutex may be locked for ever
             raise self._refused(what, "belongs to the process that forked this one")
-        outcome = locked(self._scope.extending, self._asked, what, ask)
+        outcome = locked(self._scope._extending, self._asked, what, ask)
         if isinstance(outcome, Lost):
             how = describe_loss(outcome, self._lease)
             self._lose(how)
@@ -316,7 +316,7 @@ class HeldLock:
             LockTimeout: it could not be taken back in time; it is not held then.
             LockNotHeld: it had been released before, or another thread or task left it meanwhile.
         """
-        return self._scope.yield_to_waiters(self, wait_timeout=wait_timeout)
+        return self._scope._yield_to_waiters(self, wait_timeout=wait_timeout)
 
     @property
     def _latest(self) -> HeldLock:
@@ -355,7 +355,7 @@ class HeldLock:
         """Return whether somebody holds the lock and will leave it: then it may be renewed."""
         if self._postponed or self._leaving:
             return True
-        return self._blocks > 0 or (self._others > 0 and not self._scope.is_over)
+        return self._blocks > 0 or (self._others > 0 and not self._scope._is_over)
 
     def _left(self, *, entirely: bool = False) -> bool:
         """Leave the lock once, or entirely, a yielded one too; return whether to release it now."""
@@ -450,14 +450,14 @@ class Renewal:
         if tenure is None or not tenure.held or tenure.lost:
             return None
         if not tenure._alive:  # its block was interrupted where it would have left the lock
-            tenure._scope.drop(tenure)
+            tenure._scope._let_go(tenure)
             return None
-        if not tenure._scope.extending.acquire(blocking=False):
+        if not tenure._scope._extending.acquire(blocking=False):
             return now + self._soon()  # it is being extended by hand right now
         try:
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
-            tenure._scope.extending.release()
+            tenure._scope._extending.release()
         # Reported outside the mutex, so that a callback may use the lock.
         if isinstance(again, str):
             tenure._lose(again)

@@ -8,7 +8,7 @@ Exceptions come at any line: a signal handler raises, a task is cancelled. So
 nothing here relies on a line that undoes another. A block is inside for as long as
 its `__exit__` lives, which only its `with` statement keeps; a scope is open for as long
 as its own block lives, or the blocks that opened it. Where leaving is interrupted,
-the lock is given back later (`drop`), or ends with its lease.
+the lock is given back later (`_let_go`), or ends with its lease.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class End:
             if last:
                 await scope._leave(tenure, failing=failing)
         finally:
-            if scope.implicit and not scope._closed and not scope._has_blocks:
+            if scope._implicit and not scope._closed and not scope._has_blocks:
                 await scope.aclose(failing=failing)  # of what acquire_lock took inside
 
     async def undo(self) -> None:
@@ -92,14 +92,14 @@ class End:
             locked(_mutex, self._drop, self.scope)
 
     def _drop(self, scope: LockScope) -> None:
-        if self.reference in scope.ends:
-            scope.ends.remove(self.reference)
+        if self.reference in scope._ends:
+            scope._ends.remove(self.reference)
         if self.tenure is not None:
             tenure = self.tenure._latest
             if self.reference in tenure._ends:
                 tenure._ends.remove(self.reference)
             if not (tenure._entered or tenure._postponed):
-                scope.drop(tenure)
+                scope._let_go(tenure)
 
 
 class LockScope:
@@ -119,9 +119,6 @@ class LockScope:
         max_waiting: the most callers of this process that wait for a lock, where neither the call
             nor the policy says; None for no limit. By default that of the scope around.
         held: the locks held now, the latest last; a snapshot, never changed.
-        ends: the ends of the blocks inside an implicit scope, which is over with the last.
-        anchor: of another scope, an object that lives as long as its block; None if there is none.
-        outer: the scope around this one.
     """
 
     def __init__(
@@ -138,51 +135,51 @@ class LockScope:
         self.priority = priority
         self.batch_work = priority is Priority.BATCH
         self.request = request
-        self.implicit = implicit
+        self._implicit = implicit
         self.max_waiting: int | None = None
-        self.ends: list[weakref.ref[object]] = []
-        self.anchor: weakref.ref[object] | None = None
-        self.outer: LockScope | None = None
+        #: The ends of the blocks inside an implicit scope, which is over with the last.
+        self._ends: list[weakref.ref[object]] = []
+        #: Of another scope, an object that lives as long as its block.
+        self._anchor: weakref.ref[object] | None = None
+        self._outer: LockScope | None = None
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
         self._closed = False
         #: Held while a lease is extended, by its owner or by the renewal thread.
-        self.extending = threading.Lock()
+        self._extending = threading.Lock()
         self._when_free: list[Callable[[], object]] = []
         self._generation = _generation
         self._ending = False
 
     @property
-    def in_child(self) -> bool:
+    def _in_child(self) -> bool:
         """Return whether this is a forked child, which must not touch its parent's leases."""
         return self._generation is not _generation
 
     @property
-    def is_over(self) -> bool:
+    def _is_over(self) -> bool:
         """Return whether nothing would release a lock that it holds."""
         if self._closed:
             return True
-        if not self.implicit:
-            return self.anchor is not None and self.anchor() is None
+        if not self._implicit:
+            return self._anchor is not None and self._anchor() is None
         # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
             tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
         )
 
-    closed = is_over
-
     @property
     def _has_blocks(self) -> bool:
         """Return whether a block is inside that has opened this scope, or was opened in it."""
-        return any(end() is not None for end in self.ends)
+        return any(end() is not None for end in self._ends)
 
     @property
     def _ended(self) -> bool:
         """Return whether the scope would not release a lock that is taken now."""
-        return not self._has_blocks if self.implicit else self.is_over or self._ending
+        return not self._has_blocks if self._implicit else self._is_over or self._ending
 
     @property
-    def outlived(self) -> bool:
+    def _outlived(self) -> bool:
         """Return whether the running thread and task is in a block here, if the scope has ended."""
         me = running_code() if self.held else None
         return any(tenure._owner == me and tenure._blocks for tenure in self.held.values())
@@ -207,7 +204,7 @@ class LockScope:
             NoScope: the scope has ended, before or during the wait.
         """
         return run(
-            self.acquired,
+            self._acquired,
             check_lock_id(lock_id),
             wait_timeout,
             lock_timeout,
@@ -216,7 +213,7 @@ class LockScope:
             max_waiting,
         )
 
-    async def acquired(
+    async def _acquired(
         self,
         lock_id: str,
         wait_timeout: float | None = None,
@@ -265,7 +262,7 @@ class LockScope:
         if max_waiting is None:
             max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
-        nested = wait_timeout != 0 and (self.held or self.outer is not None)
+        nested = wait_timeout != 0 and (self.held or self._outer is not None)
         attempt = service.attempt(
             lock_id, defaults, wait_timeout, lock_timeout, priority, max_waiting, self.request
         )
@@ -279,8 +276,8 @@ class LockScope:
             else:
                 tenure = HeldLock(self, lease, end.owner, end.reference)
                 end.tenure = tenure
-                if self.implicit and end.reference not in self.ends:
-                    self.ends.append(end.reference)
+                if self._implicit and end.reference not in self._ends:
+                    self._ends.append(end.reference)
             if lock_id in self.held:  # of a lease that is over
                 tenure._beneath = self.held[lock_id]
             # (On one line, as in `locked`.)
@@ -325,15 +322,15 @@ class LockScope:
             return None
         if not (tenure._entered or tenure._postponed or tenure._leaving == me):
             if tenure._leaving is None:  # its block was interrupted where it would have left it
-                self.drop(tenure)
+                self._let_go(tenure)
             return None
         if end is None:
             tenure._others += 1
         else:
             tenure._ends.append(end.reference)
             end.tenure = tenure
-            if self.implicit and end.reference not in self.ends:
-                self.ends.append(end.reference)
+            if self._implicit and end.reference not in self._ends:
+                self._ends.append(end.reference)
         return tenure
 
     def defaults_of(self, priority: Priority) -> PriorityPolicy:
@@ -355,9 +352,9 @@ class LockScope:
             held = f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""
             text = f"lock {quoted(lock_id)} is not held by this scope{held}"
             raise LockNotHeld(text, lock_id=lock_id)
-        self.leave(tenure)
+        self._leave_once(tenure)
 
-    def leave(self, tenure: HeldLock, *, failing: bool = False) -> None:
+    def _leave_once(self, tenure: HeldLock, *, failing: bool = False) -> None:
         """Leave a tenure once. Does nothing if it has been released already.
 
         `failing`: an exception is on its way, so errors of writes are logged instead of raised.
@@ -368,12 +365,12 @@ class LockScope:
 
     def _block_left(self, end: End, tenure: HeldLock) -> bool:
         """Note the end of a block; return whether its lock is to be released. With the mutex."""
-        if end.reference in self.ends:
-            self.ends.remove(end.reference)
+        if end.reference in self._ends:
+            self._ends.remove(end.reference)
         if end.reference not in tenure._ends:
             return False  # it was left before
         tenure._ends.remove(end.reference)
-        if tenure._others and not (tenure._ends or self.implicit) and self._ended:
+        if tenure._others and not (tenure._ends or self._implicit) and self._ended:
             # What acquire_lock entered inside would be released by the scope, which has ended.
             tenure._others = 0
         if tenure._released or tenure._others or (tenure._ends and tenure._entered):
@@ -407,7 +404,7 @@ class LockScope:
                 tenure._leaving = None
         except BaseException:
             if not (tenure._postponed or tenure._entered):
-                self.drop(tenure)
+                self._let_go(tenure)
             raise
 
     def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
@@ -428,7 +425,7 @@ class LockScope:
     async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
         first = self._remove(tenure)  # another thread may leave it at the same time
         # A block whose lock is yielded holds none, and is not over.
-        if self.implicit and ending and not self.held and not self.ends:
+        if self._implicit and ending and not self.held and not self._ends:
             leave_scope(self)
         if self._generation is _generation:
             if first:
@@ -466,14 +463,14 @@ class LockScope:
             held[tenure.lock_id] = beneath
         return held
 
-    def drop(self, tenure: HeldLock) -> None:
+    def _let_go(self, tenure: HeldLock) -> None:
         """Let go of a lock that nobody will leave, and have it given back later."""
         self._remove(tenure)
         if not tenure._returned:
             tenure._returned = True
-            if not self.in_child:
+            if not self._in_child:
                 self.service.release_later(tenure._lease)
-        if self.implicit and self.is_over:
+        if self._implicit and self._is_over:
             leave_scope(self)
 
     def when_free(self, callback: Callable[[], object]) -> None:
@@ -487,10 +484,10 @@ class LockScope:
                 callback = self._when_free.pop(0)
             except IndexError:
                 break
-            if self.outer is None or self.outer.closed:
+            if self._outer is None or self._outer._is_over:
                 callback()
             else:
-                self.outer.when_free(callback)
+                self._outer.when_free(callback)
 
     def finish_writes(self) -> None:
         """Wait for the writes under any lock, before a response is sent; raise their errors."""
@@ -534,11 +531,11 @@ class LockScope:
                 raise errors[-1]
         finally:
             for tenure in leaving:  # of which one was interrupted
-                self.drop(tenure)
-            if self.implicit and not self.held and not self._closed:
+                self._let_go(tenure)
+            if self._implicit and not self.held and not self._closed:
                 # A lock was yielded, and could not be taken back.
                 leave_scope(self)
-            if not self.in_child:
+            if not self._in_child:
                 self._call_when_free()
 
     def _leave_all(self) -> list[HeldLock]:
@@ -547,18 +544,18 @@ class LockScope:
         return [  # (if a block has begun since, it ends an implicit scope later)
             tenure
             for tenure in self._tenures()
-            if tenure._owner == me or not (self.implicit and self._has_blocks)
+            if tenure._owner == me or not (self._implicit and self._has_blocks)
             if tenure._ends_with_scope(me) and tenure._left(entirely=True)
         ]
 
     # --- yielding ---------------------------------------------------------------------------
 
-    def yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
+    def _yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
         """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
         tenure = tenure._latest
         if in_event_loop():
             raise EventLoopBlocked(lock_id=tenure.lock_id)
-        if not tenure.held or self.in_child:
+        if not tenure.held or self._in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
             raise tenure._not_yielded(why)
         if _has_to_stay(tenure) or not self._interactive_waits(tenure._lease):
@@ -588,7 +585,7 @@ class LockScope:
         scope = current_scope()
         while scope is not None and scope is not self:
             inner.append(scope)
-            scope = scope.outer
+            scope = scope._outer
         if scope is self:
             for each in inner:
                 if each.service is self.service:
@@ -596,7 +593,7 @@ class LockScope:
         yield from (each for each in later if each._owner == tenure._owner)
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        return await self.acquired(
+        return await self._acquired(
             tenure.lock_id,
             wait_timeout,
             tenure._lock_timeout,
@@ -630,7 +627,7 @@ async def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock
     except BaseException:
         for tenure in (*tenures, *(each._latest for each in tenures)):
             if not tenure.held or tenure in new:
-                _scope_of(tenure).drop(tenure)
+                _scope_of(tenure)._let_go(tenure)
         raise
 
 
@@ -654,7 +651,7 @@ class _Holding(Iterable[Lease]):
                 for tenure in scope.held.values():
                     if tenure._owner == self._owner and (tenure._entered or tenure._postponed):
                         yield tenure._lease
-            scope = scope.outer
+            scope = scope._outer
 
 
 # --- the current scope ----------------------------------------------------------------------
@@ -670,20 +667,20 @@ def current_scope() -> LockScope | None:
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
     while scope is not None:
-        anchor = scope.anchor
-        if not (scope._closed or scope.implicit) and (anchor is None or anchor() is not None):
+        anchor = scope._anchor
+        if not (scope._closed or scope._implicit) and (anchor is None or anchor() is not None):
             break  # nearly always
-        if not scope.is_over or scope.outlived:
+        if not scope._is_over or scope._outlived:
             break
-        scope = scope.outer
+        scope = scope._outer
     return scope
 
 
 def enter_scope(scope: LockScope) -> None:
     """Make `scope` the current one."""
-    scope.outer = current_scope()
-    if scope.outer is not None and scope.max_waiting is None:
-        scope.max_waiting = scope.outer.max_waiting
+    scope._outer = current_scope()
+    if scope._outer is not None and scope.max_waiting is None:
+        scope.max_waiting = scope._outer.max_waiting
     current.set(scope)
 
 
@@ -743,7 +740,7 @@ def scope(
         request=request,
     )
     anchor = _Anchor()
-    new.anchor = weakref.ref(anchor)
+    new._anchor = weakref.ref(anchor)
     failing = True
     try:
         enter_scope(new)

@@ -51,7 +51,7 @@ def test_the_whole_of_it(project: Project) -> None:
 
 
 def test_a_bug_of_the_library_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockScope, "acquired", lambda *_args, **_options: 1 / 0)
+    monkeypatch.setattr(LockScope, "_acquired", lambda *_args, **_options: 1 / 0)
     project.tests(
         """
         def test_finish():

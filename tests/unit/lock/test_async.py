@@ -217,7 +217,7 @@ class TestABlockingWait:
                 await waiting
                 assert current_scope() is scope
                 assert scope is not None
-                assert not scope.closed
+                assert not scope._is_over
                 assert set(scope.held) == {*lock_ids}
                 async with userlock.global_lock("ann", wait_timeout=0):
                     pass

@@ -130,7 +130,7 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
         outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(11)
         inner = userlock.acquire_lock("ann", lock_timeout=10).tenure
-        scope.leave(outer)
+        scope._leave_once(outer)
         assert (outer.held, inner.held) == (False, True)
         assert scope.held["ann"] is inner
         holder = elsewhere.holder("ann")

@@ -128,7 +128,7 @@ class TestExtensionByHand:
         self, here: Here, tenure: HeldLock
     ) -> None:
         """The negative control: neither waits for the other."""
-        tenure._scope.extending = mock.MagicMock()
+        tenure._scope._extending = mock.MagicMock()
         here.clock.advance(LEASE / 2)
         tenure.extend(60)
         here.clock.advance(30)

@@ -305,13 +305,13 @@ def test_a_count_alone_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends that are over count as before."""
     monkeypatch.setattr(held_lock.HeldLock, "_blocks", property(lambda lock: len(lock._ends)))
     monkeypatch.setattr(
-        scope.LockScope, "_has_blocks", property(lambda scope: bool(scope.ends)), raising=True
+        scope.LockScope, "_has_blocks", property(lambda scope: bool(scope._ends)), raising=True
     )
     _, faults = sweep(a_heartbeat)
     assert any("held for longer" in fault for fault in faults)
 
 
 def test_without_undoing_a_scope_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scope.LockScope, "is_over", property(lambda scope: scope._closed))
+    monkeypatch.setattr(scope.LockScope, "_is_over", property(lambda scope: scope._closed))
     _, faults = sweep(a_block)
     assert any("current" in fault for fault in faults)

@@ -417,7 +417,7 @@ def test_a_late_leave_takes_nothing_from_the_next_tenure(
         clock.advance(1 + GRACE_SECONDS)
         late._owner = (0, 0)  # another thread's
         tenure = scope.acquire("ann")
-        scope.leave(late)
+        scope._leave_once(late)
         assert scope.held == {"ann": tenure}
     assert service.holder("ann") is None
 
