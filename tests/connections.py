@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from userlock.stores.pool import Connection, Pool
+from userlock.stores.pool import Pool
+from userlock.stores.stream import Stream
 from userlock.waits import run
 
-_C = TypeVar("_C", bound=Connection)
+_C = TypeVar("_C", bound=Stream)
 
 
 def take(pool: Pool[_C]) -> _C:
@@ -15,4 +16,4 @@ def take(pool: Pool[_C]) -> _C:
     try:
         return pool.idle.pop()
     except IndexError:
-        return run(pool._taken_in_turn)
+        return run(pool.make, or_idle=True)

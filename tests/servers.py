@@ -15,6 +15,8 @@ import pytest
 
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
+from userlock.stores.redis import RedisStore
+from userlock.stores.registry import open_store
 
 #: The time by which memcached may keep a record longer than its lease, in seconds: the uncertainty
 #: of its clock (2.1), the fraction of a second, the lateness of the clock at the end of the lease,
@@ -28,6 +30,13 @@ def real(program: str, package: str) -> str:
     if binary is None:
         lacking(f"the real {program} is needed: apt-get install {package}")
     return binary
+
+
+def redis_store(url: str) -> RedisStore:
+    """Return the store that a URL of one Redis names."""
+    store = open_store(url)
+    assert isinstance(store, RedisStore)
+    return store
 
 
 def lacking(message: str) -> NoReturn:

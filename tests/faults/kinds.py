@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.faults.proxy import Fault, FaultProxy, ReplyFault
-from tests.servers import Memcached, RedisServer
+from tests.servers import Memcached, RedisServer, redis_store
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
 from userlock.stores.pool import REPLY_TIMEOUT
-from userlock.stores.redis import RedisStore
 
 AnyFault = Fault | ReplyFault
 ALL_FAULTS: list[AnyFault] = [*Fault, *ReplyFault]
@@ -61,7 +60,7 @@ def _text(address: str, prefix: str, timeout: float) -> LeaseStore:
 
 
 def _redis(address: str, prefix: str, timeout: float) -> LeaseStore:
-    return RedisStore.from_url(f"redis://{address}/0?prefix={prefix}&socket_timeout={timeout}")
+    return redis_store(f"redis://{address}/0?prefix={prefix}&socket_timeout={timeout}")
 
 
 KINDS = ("memcached, meta", "memcached, text", "redis")

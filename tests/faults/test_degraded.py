@@ -12,7 +12,7 @@ import pytest
 import userlock
 from tests.faults.watching import Watched
 from tests.leases import record_of
-from tests.servers import Memcached, RedisServer
+from tests.servers import Memcached, RedisServer, redis_store
 from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
 from userlock.clock import SYSTEM_CLOCK
@@ -20,7 +20,6 @@ from userlock.events import Confirmed, Degraded, LeaseLost, Listeners, Released
 from userlock.lock.renewal import RenewalThread
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
-from userlock.stores.redis import RedisStore
 
 Server = Memcached | RedisServer
 #: What fifty locks take at most while the breaker is open; without it, 15 s.
@@ -64,7 +63,7 @@ def server(own_memcached: Memcached) -> Server:
 def store_on(server: Server) -> LeaseStore:
     """Return a store of its own for the same keys, as another process has it."""
     if isinstance(server, RedisServer):
-        return RedisStore.from_url(f"{server.url}?prefix=test")
+        return redis_store(f"{server.url}?prefix=test")
     return MemcacheStore(server.address, prefix="test")
 
 

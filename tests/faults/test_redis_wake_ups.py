@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import redis
 
-from tests.servers import RedisServer
+from tests.servers import RedisServer, redis_store
 from tests.waiting import wait_until
 from userlock import LockService
 from userlock.events import Listeners
@@ -42,7 +42,7 @@ def connect(redis_server: RedisServer, prefix: str) -> Iterator[Callable[..., Lo
 
     def service(options: str = "", policy: LockPolicy | None = SELDOM) -> LockService:
         url = f"{redis_server.url}?prefix={prefix}{options}"
-        made.append(LockService(RedisStore.from_url(url), policy=policy, listeners=Listeners()))
+        made.append(LockService(redis_store(url), policy=policy, listeners=Listeners()))
         return made[-1]
 
     yield service
@@ -139,7 +139,7 @@ def test_a_user_without_the_right_to_channels_polls(
     )
     client.execute_command("ACL", "SETUSER", prefix, "resetchannels")
     url = f"redis://{prefix}:secret@{redis_server.address}/0?prefix={prefix}"
-    here = LockService(RedisStore.from_url(url), listeners=Listeners())
+    here = LockService(redis_store(url), listeners=Listeners())
     lease = here.acquire("ann", priority="batch")
     waiter = Waiter(here)
     wait_until(queued(here, 1))
@@ -170,7 +170,7 @@ def test_a_subscription_that_tells_nothing_is_replaced_every_ten_seconds(
 
     async def connect() -> Connection:
         made.append(clock.now())
-        return mock.Mock(ask=mock.AsyncMock())
+        return mock.Mock(call=mock.AsyncMock())
 
     wake_ups = RedisWakeUps(connect, b"channel:", lambda _: None, clock.now)
     for _ in range(25):
@@ -214,7 +214,7 @@ def test_a_stopped_server_is_noticed(
     """A line that has gone silent is given up: wake-ups would be waited for in vain."""
     monkeypatch.setattr(module, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.2)
-    store = RedisStore.from_url(own_redis.url)
+    store = redis_store(own_redis.url)
     wake_ups = _of(store)
     token, bell = new_token(), Bell()
     bell.listen = wake_ups.wait

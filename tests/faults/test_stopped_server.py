@@ -18,12 +18,11 @@ import pytest
 
 import userlock
 from tests.leases import Leases, taken
-from tests.servers import Memcached, RedisServer
+from tests.servers import Memcached, RedisServer, redis_store
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.lease import Granted, Lease
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
-from userlock.stores.redis import RedisStore
 from userlock.testing import make_claim
 
 #: Longer than the lease and the additional time of a record, so that it would end at once.
@@ -178,7 +177,7 @@ def test_redis_counts_from_when_it_carries_a_command_out(own_redis: RedisServer)
     processes = []
     for verb, number in itertools.product(VERBS, range(2 * LOCKS)):
         store, others = (
-            RedisStore.from_url(f"{own_redis.url}?socket_timeout={REPLY_SECONDS}") for _ in range(2)
+            redis_store(f"{own_redis.url}?socket_timeout={REPLY_SECONDS}") for _ in range(2)
         )
         store.read("warm-up")
         processes.append(asking(store, others, f"{verb}-{number}", verb))

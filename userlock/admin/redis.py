@@ -97,7 +97,7 @@ def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[L
     for first in range(0, len(keys), MOST_VALUES):
         batch = keys[first : first + MOST_VALUES]
         connection.begin()
-        replies = run(connection.ask_all, read_commands(batch))
+        replies = run(connection.call_all, read_commands(batch))
         for key, reply in zip(batch, replies, strict=True):
             record = None if isinstance(reply, ErrorReply) else stored(reply)
             if record is not None:
@@ -115,7 +115,7 @@ def _scan(
     longest = len(space) + 1 + MOST_ID_BYTES
     while True:
         connection.begin()
-        match run(connection.ask, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
+        match run(connection.call, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
             case [bytes(cursor), [*keys]] if all(isinstance(key, bytes) for key in keys):
                 found |= dict.fromkeys(key for key in keys if len(key) <= longest)
             case _:
@@ -133,7 +133,7 @@ def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:
     for first in range(0, len(keys), _SCAN_COUNT):
         batch = keys[first : first + _SCAN_COUNT]
         connection.begin()
-        replies = run(connection.ask_all, [("STRLEN", key) for key in batch])
+        replies = run(connection.call_all, [("STRLEN", key) for key in batch])
         lengths |= {
             key: length
             for key, length in zip(batch, replies, strict=True)
@@ -188,7 +188,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
 
 def _info(connection: Connection) -> dict[str, str]:
     connection.begin()
-    answer = run(connection.ask, "INFO")
+    answer = run(connection.call, "INFO")
     if not isinstance(answer, bytes):
         raise Refused("it answered INFO with something else than text")
     lines = answer.decode("utf-8", "replace").splitlines()
@@ -200,10 +200,10 @@ def _life(connection: Connection, key: bytes) -> float | None:
     stored_at = time.monotonic()
     try:
         connection.begin()
-        run(connection.ask, "SET", key, "x", "PX", _ASKED_LIFE_MS)
+        run(connection.call, "SET", key, "x", "PX", _ASKED_LIFE_MS)
         while time.monotonic() - stored_at < _MOST_LIFE:
             connection.begin()
-            if run(connection.ask, "GET", key) is None:
+            if run(connection.call, "GET", key) is None:
                 return time.monotonic() - stored_at
             time.sleep(_POLL_SECONDS)
     except ErrorReply:  # a replica; no rights; no memory: other findings say so

@@ -139,12 +139,8 @@ class AppEngineStore(LeaseStore):
         self._random = random or SystemRandom()
 
     @classmethod
-    def from_url(cls, url: str) -> AppEngineStore:
-        """Return the store that `appengine://?prefix=NAME` names; `ValueError` for another URL."""
-        return urls.open_url(url, cls._of_parts)
-
-    @classmethod
-    def _of_parts(cls, parts: SplitResult) -> AppEngineStore:
+    def of_parts(cls, parts: SplitResult) -> AppEngineStore:
+        """Return the store that `appengine://?prefix=NAME` names."""
         if parts.netloc or parts.path:
             raise urls.AddressError("it must look like appengine://?prefix=NAME")
         return cls(prefix=urls.options_of(parts, prefix="userlock")["prefix"])
@@ -361,4 +357,4 @@ def _number(item: Any) -> int:
     return int(item.cas_id)
 
 
-open_url = AppEngineStore.from_url
+of_parts = AppEngineStore.of_parts

@@ -26,7 +26,7 @@ from userlock.lock.store import (
     StoreUnavailable,
     WakeUps,
 )
-from userlock.stores import urls
+from userlock.stores.urls import AddressError
 from userlock.waits import Bell
 
 Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
@@ -271,12 +271,8 @@ class MemoryStore(LeaseStore):
         return Stored(entry.record, entry.version, left <= 0, left)
 
 
-def open_url(url: str) -> MemoryStore:
+def of_parts(parts: SplitResult) -> MemoryStore:
     """Return a new memory store, for `memory://`."""
-    return urls.open_url(url, _of_parts)
-
-
-def _of_parts(parts: SplitResult) -> MemoryStore:
     if parts.netloc or parts.path or parts.query:
-        raise urls.AddressError("the memory store takes no options; use memory://")
+        raise AddressError("the memory store takes no options; use memory://")
     return MemoryStore()

@@ -1,17 +1,9 @@
 """The connections of a process to one server.
 
 A process has about as many as it has callers that use locks at one moment, and
-never more than a bound: a caller that needs one more waits for its turn. A forked
-child starts with no connections.
-
-    A, B (use all there may be)             C                          D
-                                            none idle: waits
-                                                                       waits
-    A gives its connection back ──────────▶ uses it
-    B closes its own, after an error ────────────────────────────────▶ may make one
-
-Handed on in order. If connections were put back where anybody finds them,
-running threads would take them again and again before the waiting ones wake.
+never more than a bound: a caller that needs one more waits for its turn. Turns go
+in order. If connections were put back where anybody finds them, running threads
+would take them again and again before the waiting ones wake.
 
 If the server fails one caller, the waiting ones fail at once: one after
 another, each would wait for the server as long as the first did.
@@ -29,10 +21,11 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
+from userlock.stores.stream import Place, Stream
 from userlock.waits import Bell, begun_in_thread, locked, run, task_loop
 
 #: For finding and connecting to a server, and for its reply, in seconds.
@@ -47,32 +40,7 @@ _MOST_CONNECTING = 10.0
 #: within it, to a server some 40 ms away.
 PATIENCE = 1.0
 
-
-class Place:
-    """Room for one connection, which refers to it until it is closed."""
-
-    __slots__ = ("__weakref__",)
-
-
-class Connection(Protocol):
-    """One connection, used by one caller at a time."""
-
-    #: In its pool, until it is closed.
-    place: Place | None
-    #: Whether it is readable within so many milliseconds. An idle one has most likely ended then:
-    #: it is replaced before anything is sent and in doubt.
-    stale: Callable[[int], object]
-
-    def begin(self) -> None:
-        """Begin an exchange of the running caller's: its deadline and bound count from here on."""
-        ...
-
-    def close(self) -> None:
-        """Close it. It cannot be used again."""
-        ...
-
-
-_C = TypeVar("_C", bound=Connection)
+_C = TypeVar("_C", bound=Stream)
 _Args = TypeVarTuple("_Args")
 _Answer = TypeVar("_Answer")
 #: Sends commands on a connection, and reads all their replies.
@@ -80,22 +48,21 @@ Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 
 
 class _Waiter(Generic[_C]):
-    """A caller that waits for a connection, and what it was given."""
+    """A caller that waits for its turn, and what it was given; words: why there is nothing."""
 
-    __slots__ = ("bell", "given", "refused")
+    __slots__ = ("bell", "given")
 
     def __init__(self) -> None:
         self.bell = Bell()
-        self.given: _C | Place | None = None
-        self.refused = ""  # why there will be none
+        self.given: _C | Place | str | None = None
 
-    def serve(self, given: _C | Place | None, refused: str = "") -> None:
-        self.given, self.refused = given, refused
+    def serve(self, given: _C | Place | str) -> None:
+        self.given = given
         self.bell.ring()
 
 
 class Pool(abc.ABC, Generic[_C]):
-    """Connections to one server. Thread-safe; none is shared.
+    """Connections to one server. Thread-safe; none is shared. A forked child starts with none.
 
     A place is free again when nothing refers to it any more: none is lost when
     an interrupt makes a thread drop a connection.
@@ -124,9 +91,8 @@ class Pool(abc.ABC, Generic[_C]):
         self._waiters: dict[_Waiter[_C], None] = {}
 
     def _start_again(self) -> None:
-        """Let go of the parent's connections, in a forked child: nothing is sent on close."""
         self._begin()
-        _close_all(self.idle)
+        _close_all(self.idle)  # which sends nothing
 
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
@@ -151,28 +117,25 @@ class Pool(abc.ABC, Generic[_C]):
         exchange: Exchange[_C, *_Args, _Answer],
         *args: *_Args,
     ) -> _Answer:
-        """Return the result of an exchange.
+        """Return the result of an exchange with these arguments.
 
-        After any error, `KeyboardInterrupt` included, the connection is closed:
-        a reply may still be on its way, and would be taken for the next
-        command's. Trouble with the server is raised as `StoreUnavailable`.
-
-        Args:
-            checked: whether the connection must not have ended while it was idle; a system call
-                that is saved where the outcome is read back after a break anyway.
-            exchange: sends commands, and reads all their replies.
-            *args: for it.
+        After any error, `KeyboardInterrupt` included, the connection is closed: a reply may still
+        be on its way, and would be taken for the next command's. Trouble with the server is raised
+        as `StoreUnavailable`. `checked`: the connection must not have ended while it was idle; a
+        system call that is saved where the outcome is read back after a break anyway.
         """
         connection = None
         try:
             try:
                 connection = self.idle.pop()  # atomic; the latest used is the likeliest alive
             except IndexError:
-                connection = await self._taken_in_turn()
+                connection = await self.make(or_idle=True)
             else:
                 if checked and connection.stale(0):
-                    stale, connection = connection, None
-                    connection = await self._replaced(stale)
+                    stale, connection = connection, None  # nothing was sent yet
+                    self.close(stale)
+                    self.drop_idle()
+                    connection = await self.make()
             connection.begin()
             answer = await exchange(connection, *args)
         except BaseException as error:
@@ -189,12 +152,9 @@ class Pool(abc.ABC, Generic[_C]):
         hurry: bool,
         *args: *_Args,
     ) -> _Answer:
-        """Return the result of an exchange that changes nothing, and so may be repeated.
+        """Return the result of an exchange that changes nothing: it is repeated after a break.
 
-        Args:
-            exchange: is repeated on another connection if the first one breaks.
-            hurry: ask once, on a new connection, with `HURRY_TIMEOUT` for a reply.
-            *args: for the exchange.
+        `hurry`: ask once, on a new connection, with `HURRY_TIMEOUT` for a reply.
         """
         if hurry:
             return await self.ask_apart(exchange, HURRY_TIMEOUT, *args)
@@ -252,21 +212,16 @@ class Pool(abc.ABC, Generic[_C]):
 
     # --- connections ------------------------------------------------------------------------
 
-    async def _replaced(self, stale: _C) -> _C:
-        """Return a connection in place of one that has ended, before anything was sent."""
-        self.close(stale)
-        self.drop_idle()
-        return await self.make()
+    async def make(self, timeout: float | None = None, *, or_idle: bool = False) -> _C:
+        """Return a new connection; `or_idle`: or one that another caller gives back.
 
-    async def _taken_in_turn(self) -> _C:
-        given = await self._wait_for_turn()
-        return await self._connected(given) if isinstance(given, Place) else given
-
-    async def make(self, timeout: float | None = None) -> _C:
-        """Return a new connection. Where there may be no more, an idle one is closed for it."""
+        Where there may be no more, an idle one is closed for it.
+        """
         given = await self._wait_for_turn()
         if isinstance(given, Place):
             return await self._connected(given, timeout)
+        if or_idle:
+            return given
         place = given.place
         assert place is not None, "a closed connection was kept"
         given.close()
@@ -350,21 +305,21 @@ class Pool(abc.ABC, Generic[_C]):
             if isinstance(waiter.given, Place):
                 self._taken.discard(waiter.given)
                 self._hand_on()
-            elif waiter.given is not None:
+            elif isinstance(waiter.given, Stream):
                 self.give_back(waiter.given)
             raise
         locked(self._mutex, self._waiters.pop, waiter, None)
-        if waiter.given is not None:
-            return waiter.given
-        if waiter.refused:
-            raise StoreUnavailable(waiter.refused, sent=False)
-        raise NoConnection(f"all {self._most} connections are in use")
+        if waiter.given is None:
+            raise NoConnection(f"all {self._most} connections are in use")
+        if isinstance(waiter.given, str):
+            raise StoreUnavailable(waiter.given, sent=False)
+        return waiter.given
 
     def _refuse(self, reason: str) -> None:
         """Fail the waiting callers: the server does not answer."""
         for waiter in tuple(self._waiters):
             if locked(self._mutex, self._waiters.pop, waiter, self) is None:
-                waiter.serve(None, reason)
+                waiter.serve(reason)
 
     def _hand_on(self) -> None:
         """Serve the first waiter after a connection was given back or closed."""

@@ -19,14 +19,14 @@ def open_store(url: str) -> LeaseStore:
         ValueError: the URL is malformed. The text shows neither user nor password.
         ImportError: an extra is missing; the text names it.
     """
-    # Imported when it is used: some need an extra, and Google's clients take long to import.
-    module = importlib.import_module(open_url(url, _module_of))
-    store: LeaseStore = module.open_url(url)
-    return store
+    return open_url(url, _of_parts)
 
 
-def _module_of(parts: SplitResult) -> str:
+def _of_parts(parts: SplitResult) -> LeaseStore:
     if parts.scheme not in SCHEMES:
         raise unknown_scheme(parts.scheme)
     kind = parts.scheme.partition("+")[0]
-    return f"userlock.stores.{_MODULES.get(kind, kind)}"
+    # Imported when it is used: some need an extra, and Google's clients take long to import.
+    module = importlib.import_module(f"userlock.stores.{_MODULES.get(kind, kind)}")
+    store: LeaseStore = module.of_parts(parts)
+    return store

@@ -1,17 +1,10 @@
 """Commands out and replies in, on one connection: one deadline and one bound per exchange.
 
-A socket's time-out bounds each `recv`, not the reply:
-
-    we                        a server that is slow, or hostile
-    recv, 0.3 s ────────────▶ one byte, after 0.25 s
-    recv, 0.3 s ────────────▶ one byte, after 0.25 s
-    ...                       and so on for hours
-
-So every call of the socket gets the time that is left of its exchange. In a thread
-the call blocks; in a task the event loop watches the socket. A reply
-is refused as soon as it announces more than the bound, before it is read. After
-any error the connection must be closed: its replies are out of step with its
-commands from then on.
+A socket's time-out bounds each `recv`, not the reply: one byte after 0.25 s, another one after
+0.25 s, and so on for hours. So every call of the socket gets the time that is left of its exchange.
+In a thread it blocks; in a task the event loop watches the socket. A reply is refused as soon as it
+announces more than the bound. After any error the connection must be closed: its replies are out
+of step with its commands from then on.
 """
 
 from __future__ import annotations
@@ -21,7 +14,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sized
 from typing import Any
 
 import userlock.ids as ids
@@ -47,22 +40,13 @@ _MOST_CHUNK = 1 << 16
 _SLACK = 1 / 32
 
 
-def readable(numbers: Sequence[int], seconds: float) -> set[int]:
-    """Wait until one of some files can be read, or for that long; return those that can."""
+def poll_of(*files: Any) -> Callable[[float], Sized]:
+    """Return what waits until a socket can be read, for so many milliseconds; empty: none can."""
     if not hasattr(select, "poll"):  # Windows, eventlet
-        return set(select.select(numbers, [], [], seconds)[0])
+        return lambda milliseconds: select.select(files, [], [], milliseconds / 1000)[0]
     poll = select.poll()  # unlike select.select, for any file number
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return {number for number, _ in poll.poll(seconds * 1000)}
-
-
-def poll_of(sock: Any) -> Callable[[int], object]:
-    """Return what tells whether a socket can be read within so many milliseconds."""
-    if not hasattr(select, "poll"):  # Windows, eventlet
-        return lambda milliseconds: select.select([sock], [], [], milliseconds / 1000)[0]
-    poll = select.poll()  # unlike select.select, for any file number
-    poll.register(sock, select.POLLIN)
+    for file in files:
+        poll.register(file, select.POLLIN)
     return poll.poll
 
 
@@ -72,6 +56,12 @@ class Refused(Exception):
 
 class TooLong(Refused):
     """A value is longer than any record. It is not read."""
+
+
+class Place:
+    """Room for one connection in a pool."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Stream:
@@ -85,8 +75,12 @@ class Stream:
     Attributes:
         plain: whether bytes go out as they are; not over TLS.
         began: the begin of the exchange.
-        stale: as `pool.Connection.stale`.
+        stale: returns whether it is readable within so many milliseconds. An idle one has most
+            likely ended then.
+        place: in its pool, until it is closed.
     """
+
+    place: Place | None = None
 
     def __init__(
         self, sock: Any, timeout: float, now: Callable[[], float] = SYSTEM_CLOCK.now
@@ -121,17 +115,16 @@ class Stream:
             self._wait_at_most(patience)
 
     def fileno(self) -> int:
-        """Return the file number, for `select`."""
         return int(self._socket.fileno())
 
     @property
     def buffered(self) -> bool:
-        """Return whether bytes have been received that were not read yet."""
+        """Return whether there are bytes that `select` does not see any more."""
         pending = getattr(self._socket, "pending", None)  # over TLS
         return bool(self._buffer) or (pending is not None and pending() > 0)
 
     def close(self) -> None:
-        """Send nothing any more: another file may get the number of this one."""
+        """Send nothing any more: another file may get the number of this one. Others close it."""
         self._file = self._first = None
 
     # --- commands and replies ---------------------------------------------------------------
@@ -219,7 +212,7 @@ class Stream:
     async def _in_task(
         self, loop: asyncio.AbstractEventLoop, call: Callable[[Any], Any], argument: object
     ) -> Any:
-        """Return the result of a call of the socket that does not block, as soon as it has one."""
+        """Return the result of a call of the socket that does not block."""
         while True:
             try:
                 return call(argument)

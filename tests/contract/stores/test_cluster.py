@@ -85,11 +85,8 @@ class TestRedisClusterInTime(TimeContract):
 
 
 @pytest.mark.parametrize("lock_id", ["ann", "{ann}", "a{b}c", "}{", "{}", "}", "x" * 1500, "ü{漢"])
-def test_a_lock_and_its_channel_share_a_slot(store: ClusterStore, lock_id: str) -> None:
-    key, channel = store.key(lock_id), store.channel(lock_id)
-    assert key_slot(key) == key_slot(channel + new_token().encode())
-    run_ = store.create(lock_id, b"[]\n+i waits", 60)
-    assert run_ is not None
+def test_a_lock_id_with_braces_is_used_as_others(store: ClusterStore, lock_id: str) -> None:
+    assert store.create(lock_id, b"[]\n+i waits", 60) is not None
     assert store.append_and_wake(lock_id, b"\n- holder") is not None
 
 
@@ -403,7 +400,7 @@ class TestTheMap:
     def test_a_seed_that_is_no_node_any_more_is_asked_last(self, there: Self) -> None:
         there.named.remove(there.nodes[0])
         there.read()
-        there.connections._known = False
+        there.connections._refresh_at = 0.0
         run(there.connections._refresh)
         assert there.asked == [0, 1]
 
@@ -422,7 +419,7 @@ class TestTheMap:
         there.named = [third]
         there.read()
         there.named = there.nodes
-        there.connections._known = False
+        there.connections._refresh_at = 0.0
         run(there.connections._refresh)
         assert third.left.wait(10), "a connection to it stays open"
         third.listener.close()
@@ -453,10 +450,20 @@ def test_a_lease_that_too_few_replicas_have_is_none(redis_cluster: RedisCluster)
 # --- wake-ups -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("listens", range(6))
+def test_any_node_passes_a_wake_up_on(
+    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, listens: int
+) -> None:
+    """Wherever the lock's slot is, and wherever it moves."""
+    monkeypatch.setattr("random.choice", lambda nodes: sorted(nodes, key=lambda n: n.name)[listens])
+    with contextlib.closing(store_on(redis_cluster)) as store:
+        assert store.read("ann") is None  # it knows the map
+        WakeContract().test_a_release_wakes_the_first_waiter(store)
+
+
 def test_waiters_hear_after_their_slot_has_moved(
     store: ClusterStore, redis_cluster: RedisCluster
 ) -> None:
-    """The end of the subscription rings the bell; then the waiter looks, and subscribes again."""
     token, bell = new_token(), Bell()
     assert store.wake_ups is not None
     assert store.create("ann", b"[]\n+i " + token.encode(), 60) is not None
@@ -464,33 +471,20 @@ def test_waiters_hear_after_their_slot_has_moved(
     move = _Move(redis_cluster, key_slot(store.key("ann")))
     for step in (move.begin, move.keys, move.end):
         step()
-    store.wake_ups.wait(bell, 30)
-    assert bell.rung
-    bell.answer()
-    assert store.read("ann") is not None  # as a waiter does then
-    store.wake_ups.wait(bell, 30)  # it subscribes on the new node, which rings when that is done
-    bell.answer()
     store.append_and_wake("ann", b"\n- holder")
     store.wake_ups.wait(bell, 30)
     assert bell.answer()[0], "the store has not woken it"
     store.wake_ups.end(token)
 
 
-def test_without_sharded_channels_waiters_poll(
-    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As before Redis 7: the commands do not exist."""
-    for node in redis_cluster.nodes:
-        node.ask("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-ssubscribe")
-    url = redis_cluster.url(uuid.uuid4().hex, _PATIENT).replace("://", "://old:secret@")
-    with contextlib.closing(open_store(url)) as store:
-        assert store.wake_ups is not None
-        bell = Bell()
-        assert store.read("ann") is None
-        run(store.wake_ups.begin, "ann", "token", bell)
-        assert not store.wake_ups.of(bell).come
-        store.wake_ups.wait(bell, 0.01)
-        assert not bell.rung
+def test_a_node_that_fails_is_not_asked_for_wake_ups(store: ClusterStore) -> None:
+    assert store.read("ann") is None
+    nodes = store.connections.primaries()
+    for node in store.connections._mapped:
+        node.failed = node is not nodes[0]
+    connection = run(store.connections.apart)
+    assert connection._raw.port == nodes[0].address[1]
+    connection.close()
 
 
 # --- rights, rows of the documentation ----------------------------------------------------------
@@ -513,7 +507,7 @@ def test_the_rights_in_the_documentation_suffice(redis_cluster: RedisCluster) ->
         bell = Bell()
         assert service.store.wake_ups is not None
         run(service.store.wake_ups.begin, "ann", "token", bell)
-        assert service.store.wake_ups.of(bell).come
+        assert service.store.wake_ups.come
         scope.release("ann")
         scope.acquire("ann", heartbeat=True).extend(10)
     assert Verdict.WRONG not in {each.verdict for each in examine(service.store)}
@@ -534,7 +528,7 @@ def test_over_tls_with_a_password(tmp_path: Path) -> None:
             bell = Bell()
             assert store.wake_ups is not None
             run(store.wake_ups.begin, "ann-1", "token", bell)
-            assert store.wake_ups.of(bell).come
+            assert store.wake_ups.come
         with (
             contextlib.closing(open_store(url + _PATIENT)) as store,
             pytest.raises(StoreUnavailable, match="verify") as caught,

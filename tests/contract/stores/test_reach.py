@@ -25,7 +25,7 @@ from sample_app.stack import ports
 from sample_app.stack.children import Child
 from tests.authority import Authority
 from tests.contract.stores.verbs import use
-from tests.servers import Memcached, RedisServer, real
+from tests.servers import Memcached, RedisServer, real, redis_store
 from tests.unit.stores.test_google_tokens import Google
 from tests.waiting import wait_until
 from userlock import LockService, LockServiceUnavailable
@@ -292,7 +292,7 @@ def test_a_certificate_without_the_address(
     url = redis_over_tls.tls_url(
         host="127.0.0.1", ssl_check_hostname="false", ssl_ca_certs=authority.certificate
     )
-    with contextlib.closing(RedisStore.from_url(url)) as store:
+    with contextlib.closing(redis_store(url)) as store:
         if known:
             assert store.create("by-address", b"first", 60) is not None
             return
@@ -350,7 +350,7 @@ class TestAProvider:
             client = redis.Redis.from_url(url, credential_provider=provider)
             store = RedisStore(client, connect_timeout=5, timeout=5)
         else:
-            store = RedisStore.from_url(managed.tls_url(credentials=f"{__name__}:provider"))
+            store = redis_store(managed.tls_url(credentials=f"{__name__}:provider"))
         with contextlib.closing(store):
             yield store
 
@@ -379,7 +379,7 @@ def test_a_wrong_password_is_refused_and_not_shown(managed: SecuredRedis, how: s
         else managed.tls_url(credentials=f"{__name__}:provider")
     )
     with pytest.raises(StoreUnavailable, match=r"WRONGPASS|invalid username") as caught:
-        RedisStore.from_url(url).create("ann", b"first", 60)
+        redis_store(url).create("ann", b"first", 60)
     assert not caught.value.sent
     assert "s3cret" not in caught.value.reason
 
@@ -389,7 +389,7 @@ def test_a_provider_that_fails(managed: SecuredRedis, monkeypatch: pytest.Monkey
         raise RuntimeError("the secret is s3cret")
 
     monkeypatch.setattr(Provider, "get_credentials", fail)
-    store = RedisStore.from_url(managed.tls_url(credentials=f"{__name__}:provider"))
+    store = redis_store(managed.tls_url(credentials=f"{__name__}:provider"))
     with pytest.raises(StoreUnavailable, match=r"provider failed .RuntimeError.") as caught:
         store.create("ann", b"first", 60)
     assert not caught.value.sent
@@ -405,9 +405,7 @@ def test_a_token_of_google_as_password(
     with contextlib.closing(redis.Redis(port=managed.port)) as client:
         client.execute_command("CONFIG", "SET", "requirepass", "token-1")
     try:
-        with contextlib.closing(
-            RedisStore.from_url(managed.tls_url(credentials="google"))
-        ) as store:
+        with contextlib.closing(redis_store(managed.tls_url(credentials="google"))) as store:
             assert store.create(uuid.uuid4().hex, b"first", 60) is not None
     finally:
         with contextlib.closing(redis.Redis(port=managed.port, password="token-1")) as client:
@@ -435,7 +433,7 @@ def test_a_node_of_a_cluster_says_so(tmp_path: Path) -> None:
     bus = str(ports.any_free())
     server = RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", bus)
     with (
-        contextlib.closing(RedisStore.from_url(server.url)) as store,
+        contextlib.closing(redis_store(server.url)) as store,
         pytest.raises(StoreUnavailable, match=r"one node of a cluster.*redis\+cluster://"),
     ):
         store.create("ann", b"first", 60)

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 import userlock
-from tests.servers import RedisServer
+from tests.servers import RedisServer, redis_store
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.lock.record import Record
@@ -48,7 +48,7 @@ def prefix() -> str:
 @pytest.fixture
 def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
     patient = "socket_connect_timeout=5&socket_timeout=5"
-    store = RedisStore.from_url(f"{redis_server.url}?prefix={prefix}&{patient}")
+    store = redis_store(f"{redis_server.url}?prefix={prefix}&{patient}")
     yield store
     store.close()
 
@@ -303,7 +303,7 @@ class TestUrls:
     def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
         """The last mention of a database wins, as it does in redis-py."""
         url = f"redis://{redis_server.address}?db=3&socket_timeout=5&prefix={prefix}"
-        store = RedisStore.from_url(url)
+        store = redis_store(url)
         assert store.create("ann", b"first", 60)
         client = redis.Redis(port=redis_server.port, db=3)
         assert client.exists(f"{prefix}:lock=ann")
@@ -314,14 +314,14 @@ class TestUrls:
         self, redis_server: RedisServer, client: Any, prefix: str
     ) -> None:
         client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~app1:*", "+@all")
-        good = RedisStore.from_url(f"redis://app:secret@{redis_server.address}?prefix=app1")
+        good = redis_store(f"redis://app:secret@{redis_server.address}?prefix=app1")
         assert good.create(prefix, b"first", 60)
         good.close()
-        elsewhere = RedisStore.from_url(f"redis://app:secret@{redis_server.address}?prefix=app2")
+        elsewhere = redis_store(f"redis://app:secret@{redis_server.address}?prefix=app2")
         with pytest.raises(StoreUnavailable, match=r"[Nn]o permissions") as refused:
             elsewhere.create(prefix, b"first", 60)
         elsewhere.close()
-        wrong = RedisStore.from_url(f"redis://app:secreT@{redis_server.address}?prefix=app1")
+        wrong = redis_store(f"redis://app:secreT@{redis_server.address}?prefix=app1")
         with pytest.raises(StoreUnavailable, match="password") as caught:
             wrong.create(prefix, b"first", 60)
         assert (refused.value.sent, caught.value.sent) == (True, False)
@@ -345,7 +345,7 @@ class TestOutages:
 
     def test_a_server_that_is_no_primary_any_more_is_left(self, own_redis: RedisServer) -> None:
         """A new connection may lead to the new primary."""
-        store = RedisStore.from_url(f"{own_redis.url}?socket_timeout=5")
+        store = redis_store(f"{own_redis.url}?socket_timeout=5")
         version = store.create("ann", b"first", 60)
         with redis.Redis(port=own_redis.port) as client:
             client.replicaof("127.0.0.1", 1)
@@ -357,7 +357,7 @@ class TestOutages:
         store.close()
 
     def test_a_version_of_before_a_restart_is_worth_nothing(self, own_redis: RedisServer) -> None:
-        store = RedisStore.from_url(f"{own_redis.url}?socket_timeout=5")
+        store = redis_store(f"{own_redis.url}?socket_timeout=5")
         old = store.create("ann", b"first", 60)
         own_redis.restart()
         assert store.read("ann") is None

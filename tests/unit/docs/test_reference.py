@@ -311,7 +311,7 @@ def test_options_of_addresses() -> None:
     for scheme, parse, url in (
         ("memcache", memcache_parts, "memcache://host?no_such=1"),
         ("memcaches", memcache_parts, "memcaches://host?no_such=1"),
-        ("datastore", DatastoreStore._of_parts, "datastore://?no_such=1"),
+        ("datastore", DatastoreStore.of_parts, "datastore://?no_such=1"),
     ):
         with pytest.raises(ValueError, match="there are: ") as caught:
             open_url(url, parse)
@@ -322,7 +322,7 @@ def test_options_of_addresses() -> None:
     prefix = options["prefix"].default
     assert open_url("memcache://host", memcache_parts)[1]["prefix"] == prefix
     assert open_url("redis://host", redis_parts).options["prefix"] == prefix
-    store = DatastoreStore.from_url("datastore://")
+    store = open_url("datastore://", DatastoreStore.of_parts)
     assert (store._prefix, store._kind) == (prefix, options["kind"].default)
     assert float(options["socket_connect_timeout"].default) == CONNECT_TIMEOUT
     assert float(options["socket_timeout"].default) == REPLY_TIMEOUT

@@ -15,6 +15,8 @@ from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
+from userlock.stores.registry import open_store
+from userlock.stores.urls import open_url
 
 EntityResult: Any = query.EntityResult.pb()
 
@@ -83,7 +85,7 @@ class TestUrls:
         ],
     )
     def test_addresses(self, url: str, address: tuple[object, ...]) -> None:
-        named = Named.from_url(url)
+        named = open_url(url, Named.of_parts)
         assert isinstance(named, Named)
         assert named.facts == address
 
@@ -103,7 +105,7 @@ class TestUrls:
     )
     def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
         with pytest.raises(ValueError, match=problem):
-            DatastoreStore.from_url(url)
+            open_store(url)
 
     def test_without_ndb_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.startswith("userlock.stores.datastore")]:

@@ -173,7 +173,7 @@ def test_what_a_cancelled_task_was_given_is_handed_on(close: bool) -> None:
 
     async def main() -> None:
         held = run(pool.make)
-        first, second = (asyncio.create_task(pool._taken_in_turn()) for _ in range(2))
+        first, second = (asyncio.create_task(pool.make(or_idle=True)) for _ in range(2))
         await until(lambda: len(pool._waiters) == 2)
         (pool.close if close else pool.give_back)(held)
         first.cancel()

@@ -18,7 +18,6 @@ from userlock.cli import main
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache import url as memcache_url
-from userlock.stores.redis import RedisStore
 from userlock.stores.redis import url as redis_url
 from userlock.stores.registry import open_store
 from userlock.stores.urls import SCHEMES, shown_url
@@ -86,7 +85,6 @@ def refusals(url: str) -> Iterator[BaseException]:
         open_store,
         userlock.LockService.from_url,
         lambda url: userlock.LockService.from_url("memory://", fallback=url),
-        RedisStore.from_url,
         MemcacheStore,
         userlock.LockService,
         lambda url: userlock.configure(service=url),

@@ -13,6 +13,6 @@ from userlock.stores.datastore.rows import DEFAULT_KIND
 from userlock.stores.datastore.rpc import TIMEOUT
 from userlock.stores.datastore.store import DatastoreStore
 
-__all__ = ["DEFAULT_KIND", "TIMEOUT", "DatastoreStore", "open_url"]
+__all__ = ["DEFAULT_KIND", "TIMEOUT", "DatastoreStore", "of_parts"]
 
-open_url = DatastoreStore.from_url
+of_parts = DatastoreStore.of_parts

@@ -88,7 +88,7 @@ from userlock.stores.datastore.rpc import (
     Channel,
     ConnectionBroken,
 )
-from userlock.stores.urls import SECONDS, AddressError, open_url, options_of
+from userlock.stores.urls import SECONDS, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
 
@@ -140,16 +140,12 @@ class DatastoreStore(WaitingStore):
         self._channel = Channel(client, client_factory or ndb.Client, namespace)
 
     @classmethod
-    def from_url(cls, url: str) -> DatastoreStore:
+    def of_parts(cls, parts: SplitResult) -> DatastoreStore:
         """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
 
         `timeout=S`: for one RPC, in seconds. Other parts come from the environment, as
-        `ndb.Client` finds them, when a lock is first used. A malformed URL is a `ValueError`.
+        `ndb.Client` finds them, when a lock is first used.
         """
-        return open_url(url, cls._of_parts)
-
-    @classmethod
-    def _of_parts(cls, parts: SplitResult) -> DatastoreStore:
         options = options_of(
             parts,
             forms={"timeout": SECONDS},

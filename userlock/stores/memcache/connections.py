@@ -26,7 +26,7 @@ from userlock.stores.address import Address
 from userlock.stores.memcache.dialects import Dialect, Meta, Text
 from userlock.stores.memcache.server_time import LAST_DATE, MOST_BEHIND, ServerTime
 from userlock.stores.memcache.wire import SLOW, TROUBLE, Wire, is_a_break, speaks_meta
-from userlock.stores.pool import Exchange, Place, Pool
+from userlock.stores.pool import Exchange, Pool
 from userlock.stores.stream import Refused, TooLong
 
 _Args = TypeVarTuple("_Args")
@@ -54,7 +54,6 @@ class Connection(Wire):
         number: the later, the higher.
         dialect: speaks the server's protocol.
         time: the time at the server.
-        place: as in `pool.Connection`.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class Connection(Wire):
         self.number = 0
         self.dialect = _META
         self.time = ServerTime(now)
-        self.place: Place | None = None
 
     async def open(self, protocol: str | None) -> None:
         """Find out what the server speaks."""

@@ -20,9 +20,9 @@ from typing import Any
 from urllib.parse import SplitResult
 
 from userlock.lock.store import LeaseStore
-from userlock.stores import urls
 from userlock.stores.memcache.store import MemcacheStore
 from userlock.stores.memcache.url import parse, shard_name
+from userlock.stores.urls import AddressError
 from userlock.stores.verbs import WaitingStore
 
 
@@ -46,7 +46,7 @@ class ShardedMemcacheStore(WaitingStore):
     def __init__(self, servers: Sequence[MemcacheStore]) -> None:
         addresses = [shard_name(server.address) for server in servers]
         if not servers or len(set(addresses)) < len(addresses):
-            raise urls.AddressError("memcached servers must be named once each")
+            raise AddressError("memcached servers must be named once each")
         self.servers = tuple(servers)
         self._names = [address.encode() for address in addresses]
 
@@ -68,12 +68,8 @@ class ShardedMemcacheStore(WaitingStore):
             server.close()
 
 
-def open_url(url: str) -> LeaseStore:
+def of_parts(parts: SplitResult) -> LeaseStore:
     """Return the store that a `memcache://` URL names; see `url.parse`."""
-    return urls.open_url(url, _of_parts)
-
-
-def _of_parts(parts: SplitResult) -> LeaseStore:
     addresses, options = parse(parts)
     servers = [MemcacheStore(address, **options) for address in addresses]
     return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

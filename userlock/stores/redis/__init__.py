@@ -9,18 +9,17 @@ try:
 except ImportError as error:  # ndb brings it along today
     raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'") from error
 
-from userlock.stores import urls
 from userlock.stores.redis.cluster import ClusterStore
 from userlock.stores.redis.store import RedisStore
+from userlock.stores.redis.url import client_of, parse
 
-__all__ = ["ClusterStore", "RedisStore", "open_url"]
+__all__ = ["ClusterStore", "RedisStore", "of_parts"]
 
 
-def open_url(url: str) -> RedisStore:
+def of_parts(parts: SplitResult) -> RedisStore:
     """Return the store that a URL names: one server's, that of Sentinels, or a cluster's."""
-    return urls.open_url(url, _of_parts)
-
-
-def _of_parts(parts: SplitResult) -> RedisStore:
-    kind = ClusterStore if parts.scheme.endswith("+cluster") else RedisStore
-    return kind.of_parts(parts)
+    named = parse(parts)
+    client = client_of(named)
+    if named.kind == "cluster":
+        return ClusterStore(client, named.addresses, **named.options)
+    return RedisStore(client, **named.options)

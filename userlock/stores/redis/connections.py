@@ -1,39 +1,59 @@
-"""Connections to one Redis server: redis-py's, in a pool of our own.
+"""Connections to one Redis server: redis-py makes them, and we use and pool them.
 
-redis-py makes a connection and authenticates. Its pools lack
-four things: they do not tell whether a command was sent before something went
-wrong, a look-up of the server's name may hang in them, they give no fresh
-connection with another time-out, and their treatment of stale connections
-depends on their version. Its parsers have no deadline and no bound (`replies`).
+redis-py authenticates, knows TLS, and finds a Sentinel's primary. Its parsers have no deadline and
+no bound: they read what a server announces, be it 300 MB or 10,000 lists within each other. Its
+pools do not tell whether a command was sent before something went wrong; a look-up of the server's
+name may hang in them; they give no fresh connection with another time-out.
+
+Source of the replies (RESP2): https://redis.io/docs/latest/develop/reference/protocol-spec/
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
+from redis import exceptions
 from redis.backoff import NoBackoff
+from redis.connection import DefaultParser
+from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address
-from userlock.stores.pool import Place, Pool
-from userlock.stores.redis.credentials import fetched
-from userlock.stores.redis.replies import Replies
-from userlock.stores.stream import Refused, Stream
+from userlock.stores.pool import Pool
+from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
+from userlock.waits import run
 
 #: Errors for a server that is in trouble, or is no Redis; the last two in redis-py's handshake.
 TROUBLE = (redis.RedisError, OSError, Refused, ValueError, TypeError)
 #: The server's own answer that it does not carry a command out.
 ErrorReply = redis.ResponseError
+Command = Sequence[bytes | str | int]
 
 #: In the server's own answers to a command whose key holds something else, or too much.
 _OF_ONE_RECORD = ("WRONGTYPE", "string exceeds maximum allowed size")
-
-Command = Sequence[bytes | str | int]
-
+#: The errors of a node of a cluster, which older releases of redis-py know in such a client only.
+_OF_A_CLUSTER: Mapping[str, type[redis.RedisError]] = {
+    "ASK": exceptions.AskError,
+    "CLUSTERDOWN": exceptions.ClusterDownError,
+    "MOVED": exceptions.MovedError,
+    "TRYAGAIN": exceptions.TryAgainError,
+}
+#: Lists within lists: CLUSTER SLOTS replies with slots, their nodes, and what is known of a node.
+_MOST_DEPTH = 4
+#: The shortest reply: a sign and a line end.
+_LEAST_BYTES = 3
+_PARSER: Any = DefaultParser
+#: The commands that errors may name.
+_COMMANDS = frozenset(
+    ("auth", "hello", "select", "client", "eval", "evalsha", "get", "set", "strlen", "scan", "info")
+)
+#: The first text in quotes. The apostrophe in "You can't write" begins none.
+_QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
 
 #: Options without which redis-py reads its package's metadata for each new connection, to send the
 #: server its name and version.
@@ -43,9 +63,12 @@ _ANONYMOUS = {
     for name in (("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version"))
     if name in _PARAMETERS
 }
-
 #: Options of a client for notifications that come without a question.
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
+
+
+class TooFewReplicas(redis.ResponseError):
+    """A change was made that too few replicas have. So one that fails over may not know it."""
 
 
 def packed(command: Command) -> bytes:
@@ -60,77 +83,113 @@ def packed(command: Command) -> bytes:
     return b"".join(wire)
 
 
-_OF_A_CLUSTER = (
-    redis.exceptions.MovedError,
-    redis.exceptions.AskError,
-    redis.exceptions.ClusterDownError,
-)
+class Connection(Stream):
+    """One connection of redis-py's, which stands. Used by one caller at a time.
 
+    Attributes:
+        asking: a node from which a slot just moves to this one. Each packet begins with ASKING.
+    """
 
-class TooFewReplicas(redis.ResponseError):
-    """A change was made that too few replicas have. So one that fails over may not know it."""
+    asking: object = None
 
-
-class Connection:
-    """One connection of redis-py's, which stands. Used by one caller at a time."""
-
-    def __init__(self, raw: Any, replies: Replies, stream: Stream) -> None:
+    def __init__(self, raw: Any, timeout: float) -> None:
+        super().__init__(raw._sock, timeout)
         self._raw = raw
-        self._replies = replies
-        self._stream = stream
-        self.begin = stream.begin
-        self.stale = stream.stale
-        self.place: Place | None = None
 
     def close(self) -> None:
-        """Close it. It cannot be used again."""
+        super().close()
         self._raw.disconnect()
 
-    async def ask(self, *command: bytes | str | int) -> Any:
-        """Return the reply to one command; raise Redis's error."""
-        await self._stream.send(packed(command))
-        reply = await self._replies.read(self._stream)
-        self._stream.finish()
+    async def call(self, *command: bytes | str | int, replicas: int = 0) -> Any:
+        """Return the reply to one command; raise Redis's error.
+
+        `replicas`: how many must have what it changes, within half of the time-out.
+        """
+        if replicas:
+            wait = ("WAIT", replicas, int(self._timeout * 500))
+            reply, count = await self.call_all([command, wait])
+        else:
+            (reply,) = await self.call_all([command])
+            count = 0
         if isinstance(reply, redis.RedisError):
             raise reply
+        if reply and not (isinstance(count, int) and count >= replicas):
+            raise TooFewReplicas(f"{count!r:.80} of {replicas} replicas have the lease")
         return reply
 
-    # --- as a subscriber --------------------------------------------------------------------
-
-    def fileno(self) -> int:
-        """Return the file number, for `select`."""
-        return self._stream.fileno()
-
-    @property
-    def buffered(self) -> bool:
-        """Return whether there are bytes that `select` does not see any more."""
-        return self._stream.buffered
-
-    async def send(self, *command: bytes | str | int) -> None:
-        """Send a command without waiting for the reply."""
-        await self._stream.send(packed(command))
-
-    async def hear(self) -> Any:
-        """Return the next message as bytes, or another reply."""
-        match await self._replies.read(self._stream):
-            case [b"message" | b"smessage", _, bytes(payload)]:
-                return payload
-            case reply:
-                return reply
-
-    # --- of a pool --------------------------------------------------------------------------
-
-    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+    async def call_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
-        await self._stream.send(b"".join(map(packed, commands)))
+        if self.asking is not None:
+            commands = [("ASKING",), *commands]
+        await self.send(b"".join(map(packed, commands)))
         replies = []
         for _ in commands:
-            reply = await self._replies.read(self._stream)
+            reply = await self.reply()
             if isinstance(reply, redis.ConnectionError):  # not to this one alone
                 raise reply
             replies.append(reply)
-        self._stream.finish()
-        return replies
+        if self._buffer:
+            self.finish()
+        return replies if self.asking is None else replies[1:]
+
+    async def reply(self, depth: int = _MOST_DEPTH) -> Any:
+        """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
+        line = await self.read_line()
+        rest = line[1:]
+        match line[:1]:
+            case b"+":
+                return rest
+            case b":":
+                return -number(rest[1:]) if rest[:1] == b"-" else number(rest)
+            case b"$" | b"*" if rest == b"-1":
+                return None
+            case b"$":
+                return await self.read_block(number(rest))
+            case b"*" if depth:
+                count = number(rest)
+                if count > MOST_BYTES // _LEAST_BYTES:
+                    raise Refused(f"it announced {count:,} replies in one")
+                return [await self.reply(depth - 1) for _ in range(count)]
+            case b"-":
+                return _error(rest.decode("utf-8", "replace"))
+            case _:
+                raise Refused(f"it answered {words(line)}, which is no reply of Redis")
+
+
+def _error(text: str) -> Any:
+    """Return Redis's error without the arguments that it repeats: a password, or a lock id.
+
+    They are in quotes: "unknown command 'AUTH', with args beginning with: 'secret'".
+    """
+    quoted = _QUOTED.search(text)
+    if quoted is not None:
+        named = repr(quoted[2]) if quoted[2].lower() in _COMMANDS else ""
+        text = f"{text[: quoted.start()]}{named}…"
+    code, _, rest = text.partition(" ")
+    of_a_cluster = _OF_A_CLUSTER.get(code)
+    return _PARSER.parse_error(text) if of_a_cluster is None else of_a_cluster(rest)
+
+
+class _Handshake:
+    """The parser of redis-py's handshake, which so has our deadline and bound."""
+
+    connection: Connection | None = None
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+
+    def on_connect(self, raw: Any) -> None:
+        self.connection = Connection(raw, self._timeout)
+
+    def on_disconnect(self) -> None:
+        """Do nothing: `Connection.close` does it."""
+
+    def read_response(self, disable_decoding: bool = False, **_: object) -> Any:
+        assert self.connection is not None, "redis-py reads before it is connected"
+        reply = run(self.connection.reply)
+        if isinstance(reply, redis.ConnectionError):  # as redis-py's parsers do
+            raise reply
+        return reply
 
 
 class Connections(Pool[Connection]):
@@ -148,13 +207,7 @@ class Connections(Pool[Connection]):
 
     trouble = TROUBLE
 
-    def __init__(
-        self,
-        pool: Any,
-        *,
-        connect_timeout: float,
-        timeout: float,
-    ) -> None:
+    def __init__(self, pool: Any, *, connect_timeout: float, timeout: float) -> None:
         super().__init__()
         self._pool = pool
         self._connect_timeout = connect_timeout
@@ -176,12 +229,12 @@ class Connections(Pool[Connection]):
             self.name = f"{self._address.host}:{self._address.port}"
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
-        self._make_raw(timeout)  # not connected: for its options
+        self._raw(timeout)  # not connected: for its options
 
-    def _make_raw(self, timeout: float, **options: Any) -> tuple[Any, Replies]:
-        replies = Replies(timeout)
-        options |= {"socket_timeout": timeout, "parser_class": lambda **_: replies}
-        return self._pool.connection_class(**{**self._options, **options}), replies
+    def _raw(self, timeout: float, **options: Any) -> tuple[Any, _Handshake]:
+        handshake = _Handshake(timeout)
+        options |= {"socket_timeout": timeout, "parser_class": lambda **_: handshake}
+        return self._pool.connection_class(**{**self._options, **options}), handshake
 
     async def connect(self, timeout: float | None) -> Connection:
         options: dict[str, Any] = {}
@@ -191,18 +244,18 @@ class Connections(Pool[Connection]):
             if self._pool.connection_class is redis.Connection:
                 options["host"] = host
         provider = self._options.get("credential_provider")
-        if provider is not None:
-            options["credential_provider"] = fetched(provider)
-        raw, replies = self._make_raw(self._timeout if timeout is None else timeout, **options)
+        if provider is not None:  # asked now: the connection has its short deadline for itself
+            options["credential_provider"] = _fetched(provider)
+        raw, handshake = self._raw(self._timeout if timeout is None else timeout, **options)
         try:
             raw.connect()
-            if replies.stream is None:
+            if handshake.connection is None:
                 raise redis.ConnectionError("redis_connect_func must call on_connect")
-            replies.stream.finish()
+            handshake.connection.finish()
         except BaseException:
             raw.disconnect()
             raise
-        return Connection(raw, replies, replies.stream)
+        return handshake.connection
 
     async def apart(self) -> Connection:
         """Return a connection that is in no pool, in a task by a thread that makes it."""
@@ -214,7 +267,7 @@ class Connections(Pool[Connection]):
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)
         what = str(error) or type(error).__name__
-        if isinstance(error, _OF_A_CLUSTER):
+        if isinstance(error, exceptions.AskError | exceptions.ClusterDownError):  # MOVED is an ASK
             what = (
                 "it is one node of a cluster, and answered that the key is another node's. To fix "
                 "it: name the cluster by redis+cluster:// (TLS: rediss+cluster://)"
@@ -228,3 +281,16 @@ class Connections(Pool[Connection]):
         trouble = StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)
         trouble.known = isinstance(error, TooFewReplicas)
         return trouble
+
+
+def _fetched(provider: CredentialProvider) -> CredentialProvider:
+    """Return a provider of the credentials that this one gives now."""
+    try:
+        *user, password = provider.get_credentials()
+    except redis.RedisError:
+        raise
+    except Exception as error:  # it is the app's: its words may have a secret
+        raise redis.AuthenticationError(
+            f"the credential provider failed ({type(error).__name__})"
+        ) from error
+    return UsernamePasswordCredentialProvider(user[0] if user else None, password)

@@ -16,10 +16,8 @@ state of it: that is its version. The record alone would not do: a holder that
 extends its lease swaps the record for the same one, and a waiter that had read
 it before, as lapsed, would not notice.
 
-Time to live. The server's clock is a wall clock: Redis keeps the moment at
-which a key expires, counted from when it carries the command out, also after it
-was stopped. So that a small step of that clock takes no lease away, a record
-counts as lapsed a second later than asked for.
+The server's clock is a wall clock. So that a small step of it takes no lease
+away, a record counts as lapsed a second later than asked for.
 
 Limits are those of one Redis. A record that was not yet replicated is gone
 after a fail-over; a server with `maxmemory` and an `allkeys-…` policy may evict
@@ -31,32 +29,21 @@ write.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult
+from collections.abc import Sequence
+from typing import Any
 
 import redis
 
 from userlock.lock.lease import NONCE_LENGTH
-from userlock.lock.store import (
-    GRACE_SECONDS,
-    MAX_RECORD_BYTES,
-    Stored,
-    WakeUps,
-)
+from userlock.lock.store import GRACE_SECONDS, MAX_RECORD_BYTES, Stored
 from userlock.stores.keys import check_prefix, hashed
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.redis.connections import Command, Connection, Connections, TooFewReplicas
-from userlock.stores.redis.credentials import provider_of
-from userlock.stores.redis.sentinel import client_of_sentinels
-from userlock.stores.redis.url import Named, parse
+from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
-from userlock.stores.urls import AddressError, open_url
 from userlock.stores.verbs import WaitingStore
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
@@ -77,12 +64,12 @@ class Script:
         self.body = body.encode()
         self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
 
-    async def run(self, connection: Connection, key: bytes, *args: bytes) -> Any:
+    async def run(self, connection: Connection, key: bytes, *args: bytes, replicas: int = 0) -> Any:
         """Run it; return the reply. The script itself is sent only if the server lacks it."""
         try:
-            return await connection.ask("EVALSHA", self.sha, 1, key, *args)
+            return await connection.call("EVALSHA", self.sha, 1, key, *args, replicas=replicas)
         except redis.exceptions.NoScriptError:  # so it was not carried out
-            return await connection.ask("EVAL", self.body, 1, key, *args)
+            return await connection.call("EVAL", self.body, 1, key, *args, replicas=replicas)
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
@@ -145,7 +132,8 @@ return {{redis.call('time'), read()}}
 _FENCE = Script(FENCE_BODY)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
-_APPEND_AND_WAKE = f"""
+_WAKE = Script(
+    f"""
 local function append() {_ADD + _GET} end
 local found = append()
 if not found or found[3] then return found end
@@ -164,29 +152,11 @@ end
 if first then
     local news = first
     if #record <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
-    redis.pcall({{publish}}, news)
+    redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
 end
 return found
 """
-
-
-def wake_script(publish: str) -> Script:
-    """Return the script that appends and wakes.
-
-    Args:
-        publish: the command and the channel, in Lua; `ARGV[2]` and `first`, a token, are given.
-    """
-    return Script(_APPEND_AND_WAKE.replace("{publish}", publish))
-
-
-_WAKE = wake_script(f"'publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH})")
-
-
-class _Version(NamedTuple):
-    """A state of a record: its head, and the length of all that is stored."""
-
-    head: bytes
-    length: int
+)
 
 
 class RedisStore(WaitingStore):
@@ -232,51 +202,13 @@ class RedisStore(WaitingStore):
         self.prefix = check_prefix(prefix)
         self.space = f"{prefix}:lock".encode()
         self._connect(client.connection_pool, connect_timeout, timeout)
+        self._replicas = wait_replicas
         self._channel = f"{prefix}:wake:".encode()
-        self.wake_ups = self._wakes() if wakes else None
-        self._create, self._change = _create, _changed
-        if wait_replicas:
-            wait = wait_replicas, int(timeout * 500)
-            self._create = functools.partial(_replicated, wait, _create)
-            self._change = functools.partial(_replicated, wait, _changed)
+        if wakes:
+            self.wake_ups = RedisWakeUps(self.connections.apart, self._channel, stored)
 
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = Connections(pool, connect_timeout=connect_timeout, timeout=timeout)
-
-    def _wakes(self) -> WakeUps:
-        return RedisWakeUps(self.connections.apart, self._channel, stored)
-
-    @classmethod
-    def from_url(cls, url: str) -> RedisStore:
-        """Return the store that `redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME` names.
-
-        `rediss://…` is the same over TLS; `valkey://…` and `valkeys://…` are
-        the same for a Valkey server. Options: `credentials=google` for access
-        tokens of the environment's service account (Memorystore with IAM), or
-        `credentials=MODULE:NAME` for a credential provider of the app's;
-        `wake_ups=no` for waiters that poll; `socket_timeout`,
-        `socket_connect_timeout`, `ssl_ca_certs` and others as redis-py names
-        them. Nothing is sent yet. A malformed URL is a `ValueError`.
-
-        `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE` is the primary that the Sentinels name.
-        """
-        return open_url(url, cls.of_parts)
-
-    @classmethod
-    def of_parts(cls, parts: SplitResult) -> RedisStore:
-        """Return the store that the parts of a URL name."""
-        named = parse(parts)
-        provider = provider_of(named.credentials) if named.credentials else None
-        client = redis.Redis.from_url(named.client_url, credential_provider=provider)
-        return cls._named(named, client)
-
-    @classmethod
-    def _named(cls, named: Named, client: redis.Redis) -> RedisStore:
-        if named.kind == "cluster":
-            raise AddressError("a cluster is a ClusterStore")
-        if named.kind == "sentinel":
-            client = client_of_sentinels(client, named)
-        return cls(client, **named.options)
 
     # --- the verbs --------------------------------------------------------------------------
 
@@ -284,7 +216,7 @@ class RedisStore(WaitingStore):
         value, version = _fresh(record)
         # A create is read back after a break, so a dead connection does no harm.
         created = await self.connections.exchange(
-            False, self._create, self.key(lock_id), value, _lifetime(ttl_seconds)
+            False, _create, self.key(lock_id), self._replicas, value, _lifetime(ttl_seconds)
         )
         return version if created else None
 
@@ -294,35 +226,38 @@ class RedisStore(WaitingStore):
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._swap(_SWAP, lock_id, version, record, ttl_seconds)
+        return await self._change(lock_id, version, record, _SWAP, ttl_seconds)
 
     async def atake_over(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._swap(_TAKE_OVER, lock_id, version, record, ttl_seconds)
-
-    async def _swap(
-        self, script: Script, lock_id: str, version: _Version, record: bytes, ttl_seconds: float
-    ) -> object | None:
-        key, (head, length) = self.key(lock_id), version
-        value, new = _fresh(record)
-        lifetime = b"%d" % _lifetime(ttl_seconds)
-        done = await self.connections.exchange(
-            True, self._change, key, script, head, b"%d" % length, value, lifetime
-        )
-        return new if done else None
+        return await self._change(lock_id, version, record, _TAKE_OVER, ttl_seconds)
 
     async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
-        key, (head, length) = self.key(lock_id), version
-        value, new = _fresh(record)  # (KEEPTTL would do, from Redis 6 on.)
+        # (KEEPTTL would do, from Redis 6 on.)
+        return await self._change(lock_id, version, record, _REWRITE)
+
+    async def _change(
+        self,
+        lock_id: str,
+        version: Any,
+        record: bytes,
+        script: Script,
+        ttl_seconds: float | None = None,
+    ) -> object | None:
+        value, new = _fresh(record)
+        args, replicas = [value], 0
+        if ttl_seconds is not None:
+            args, replicas = [value, b"%d" % _lifetime(ttl_seconds)], self._replicas
         done = await self.connections.exchange(
-            True, _changed, key, _REWRITE, head, b"%d" % length, value
+            True, _changed, self.key(lock_id), script, version, replicas, *args
         )
         return new if done else None
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
-        key, (head, length) = self.key(lock_id), version
-        return await self.connections.exchange(True, _changed, key, _REMOVE, head, b"%d" % length)
+        return await self.connections.exchange(
+            True, _changed, self.key(lock_id), _REMOVE, version, 0
+        )
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         return await self._append(_APPEND, lock_id, line)
@@ -335,6 +270,10 @@ class RedisStore(WaitingStore):
         if self.wake_ups is None:
             return await self.aappend(lock_id, line)
         return await self._append(_WAKE, lock_id, line, self._channel)
+
+    async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
+        # An append is sent again after a break, so a dead connection does no harm.
+        return await self.connections.exchange(False, _stored, self.key(lock_id), script, *args)
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -352,47 +291,27 @@ class RedisStore(WaitingStore):
     def _hashed(self, lock_id: str) -> bytes:
         return self.space + b"#" + hashed(lock_id).encode()
 
-    async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
-        # An append is sent again after a break, so a dead connection does no harm.
-        return await self.connections.exchange(False, _stored, self.key(lock_id), script, *args)
-
 
 # --- exchanges ----------------------------------------------------------------------------------
 
 
-async def _create(connection: Connection, key: bytes, value: bytes, lifetime: int) -> bool:
-    return _done(await connection.ask("SET", key, value, "NX", "PX", lifetime), b"OK", None)
-
-
-async def _changed(connection: Connection, key: bytes, script: Script, *args: bytes) -> bool:
-    return _done(await script.run(connection, key, *args))
-
-
-async def _replicated(
-    wait: tuple[int, int],
-    exchange: Callable[..., Coroutine[Any, Any, bool]],
-    connection: Connection,
-    *args: Any,
+async def _create(
+    connection: Connection, key: bytes, replicas: int, value: bytes, lifetime: int
 ) -> bool:
-    """Return the result of an exchange whose change so many replicas have, within so many ms."""
-    return await exchange(_Waiting(connection, *wait), *args)
+    reply = await connection.call("SET", key, value, "NX", "PX", lifetime, replicas=replicas)
+    return _done(reply, b"OK", None)
 
 
-class _Waiting:
-    """A connection whose every change waits for replicas, in the same packet."""
-
-    def __init__(self, connection: Connection, replicas: int, milliseconds: int) -> None:
-        self._connection = connection
-        self._replicas = replicas
-        self._wait = ("WAIT", replicas, milliseconds)
-
-    async def ask(self, *command: bytes | str | int) -> Any:
-        done, count = await self._connection.ask_all([command, self._wait])
-        if isinstance(done, redis.RedisError):
-            raise done
-        if done and not (isinstance(count, int) and count >= self._replicas):
-            raise TooFewReplicas(f"{count!r:.80} of {self._replicas} replicas have the lease")
-        return done
+async def _changed(
+    connection: Connection,
+    key: bytes,
+    script: Script,
+    version: tuple[bytes, int],
+    replicas: int,
+    *args: bytes,
+) -> bool:
+    head, length = version
+    return _done(await script.run(connection, key, head, b"%d" % length, *args, replicas=replicas))
 
 
 async def _stored(
@@ -428,10 +347,10 @@ def read_commands(keys: Sequence[bytes]) -> list[Command]:
     ]
 
 
-def _fresh(record: bytes) -> tuple[bytes, _Version]:
-    """Return the value to store for a record, and the version that it will have."""
+def _fresh(record: bytes) -> tuple[bytes, tuple[bytes, int]]:
+    """Return the value to store for a record, and its version: the head, and the length of all."""
     head = b"#%b\n" % base64.b64encode(os.urandom(12))
-    return head + record, _Version(head, len(head) + len(record))
+    return head + record, (head, len(head) + len(record))
 
 
 def _lifetime(ttl_seconds: float) -> int:
@@ -453,13 +372,13 @@ def stored(reply: Any) -> Stored | None:
         case [bytes(value), int(left)]:
             head = value[:_HEAD_LENGTH]
         case [bytes(head), int(), int(length)]:
-            return Stored(b"", _Version(head, length), lapsed=False)
+            return Stored(b"", (head, length), lapsed=False)
         case _:
             raise _odd(reply)
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
         # Another program wrote it. Only the whole of it tells its state.
-        return Stored(value, _Version(value, len(value)), lapsed=False)
-    version, record = _Version(head, len(value)), value[_HEAD_LENGTH:]
+        return Stored(value, (value, len(value)), lapsed=False)
+    version, record = (head, len(value)), value[_HEAD_LENGTH:]
     if left < 0:  # somebody took the time to live off it
         return Stored(record, version, lapsed=False)
     seconds = left / 1000 - GRACE_SECONDS

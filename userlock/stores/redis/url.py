@@ -1,21 +1,28 @@
-"""The parts of a Redis URL.
+"""The parts of a Redis URL, and the client of redis-py that they describe.
 
     redis://[USER:PASSWORD@]HOST:PORT/DB?prefix=NAME       one server
     redis+cluster://HOST:PORT,HOST:PORT?prefix=NAME        a cluster, by some of its nodes
     redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?…         the primary that Sentinels name
 
-`rediss`, `valkey` and `valkeys` stand for `redis` in each. Valkey speaks the
-protocol of Redis.
+`rediss`, `valkey` and `valkeys` stand for `redis` in each.
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import os
 import re
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
+import redis
+from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from userlock.apps import find_object
+from userlock.errors import ConfigurationError
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
 
@@ -43,7 +50,7 @@ _FORMS = {
     "wait_replicas": ("[0-9]{1,2}", "a whole number"),
     "wake_ups": YES_NO,
 }
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 class Named(NamedTuple):
@@ -71,17 +78,19 @@ class Named(NamedTuple):
 def parse(parts: SplitResult) -> Named:
     """Return the parts of a URL."""
     base, _, kind = parts.scheme.partition("+")
-    if base not in _CLIENTS or kind not in _PORTS:
-        raise AddressError(
-            f"a Redis URL begins with {', '.join(f'{each}://' for each in _CLIENTS)}"
-        )
-    addresses = _addresses(parts, kind)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    addresses = tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))
     if len(addresses) > 1 and not kind:
         raise AddressError(
             f"it names several servers: leases are kept in one Redis, or in a cluster "
             f"({base}+cluster://), or where Sentinels say ({base}+sentinel://)"
         )
-    service = _service(parts) if kind == "sentinel" else ""
+    service = parts.path.removeprefix("/") if kind == "sentinel" else ""
+    if kind == "sentinel" and not re.fullmatch(r"[\w.-]{1,80}", service):
+        raise AddressError(
+            f"it must name the service that the Sentinels watch: "
+            f"{parts.scheme}://HOST:PORT,HOST:PORT/SERVICE"
+        )
     if not service and not re.fullmatch(r"/?[0-9]*", parts.path):
         raise AddressError("the database must be a number")
     options = options_of(
@@ -96,34 +105,8 @@ def parse(parts: SplitResult) -> Named:
     )
     if kind == "cluster" and (parts.path.strip("/") or options.get("db", "0")).strip("0"):
         raise AddressError("a cluster has database 0 only")
-    over_tls = _CLIENTS[base] == "rediss"
-    for name in () if over_tls else _OF_TLS:
-        if name in options:
-            raise AddressError(f"{name} needs {base}s{parts.scheme.removeprefix(base)}://")
     credentials = options.pop("credentials", "")
-    ca = options.get("ssl_ca_certs", "")
-    if ca and not os.access(ca, os.R_OK):
-        raise AddressError("ssl_ca_certs= must be a readable file")
-    if over_tls and options.get("ssl_cert_reqs") != "none":
-        options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
-    if credentials and "@" in parts.netloc:
-        raise AddressError("it has a user or password, and credentials= as well")
-    # Without the name, a certificate of anybody will do that a public authority has signed. (Also
-    # beside an authority of the app's, where the system has public ones: redis-py adds to them.)
-    named = options.get("ssl_check_hostname", "true")[0].lower() in "ty1"
-    own_authority = bool(options.get("ssl_ca_certs") or options.get("ssl_ca_path"))
-    checked = over_tls and options.get("ssl_cert_reqs") != "none"
-    verified = checked and (named or own_authority)
-    if (
-        credentials == "google"
-        and not verified
-        and not all(host in _LOOPBACK for host, _ in addresses)
-    ):
-        scheme = (base if over_tls else f"{base}s") + parts.scheme.removeprefix(base)
-        raise AddressError(
-            f"credentials=google needs {scheme}:// and the server's certificate: else whoever is "
-            f"in between has an access token of Google Cloud"
-        )
+    _check_tls(parts, options, credentials, {host for host, _ in addresses})
     of_store = {
         "prefix": options.pop("prefix"),
         "connect_timeout": float(options.pop("socket_connect_timeout")),
@@ -146,32 +129,100 @@ def parse(parts: SplitResult) -> Named:
     return Named(client_url, of_store, credentials, kind, addresses, service, of_sentinels)
 
 
-def _addresses(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    return tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))
-
-
 def _address(parts: SplitResult, host: str, usual: int) -> tuple[str, int]:
     one = parts._replace(netloc=host)
     if not one.hostname:
         raise AddressError("it names no host")
-    port = _port(one)
+    try:
+        port = one.port
+    except ValueError:
+        raise AddressError("its port must be a number from 1 to 65535") from None
     if port == 0:
         raise AddressError("port 0 does not exist")
     return one.hostname, usual if port is None else port
 
 
-def _service(parts: SplitResult) -> str:
-    service = parts.path.removeprefix("/")
-    if not re.fullmatch(r"[\w.-]{1,80}", service):
+def _check_tls(
+    parts: SplitResult, options: dict[str, str], credentials: str, hosts: set[str]
+) -> None:
+    """Check the options of TLS, fill in the default, and guard credentials."""
+    base, plus, kind = parts.scheme.partition("+")
+    over_tls = _CLIENTS[base] == "rediss"
+    secure = f"{base}{'' if over_tls else 's'}{plus}{kind}://"
+    for name in () if over_tls else _OF_TLS:
+        if name in options:
+            raise AddressError(f"{name} needs {secure}")
+    ca = options.get("ssl_ca_certs", "")
+    if ca and not os.access(ca, os.R_OK):
+        raise AddressError("ssl_ca_certs= must be a readable file")
+    checked = over_tls and options.get("ssl_cert_reqs") != "none"
+    if checked:
+        options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
+    if credentials and "@" in parts.netloc:
+        raise AddressError("it has a user or password, and credentials= as well")
+    # Without the name, a certificate of anybody will do that a public authority has signed. (Also
+    # beside an authority of the app's, where the system has public ones: redis-py adds to them.)
+    named = options.get("ssl_check_hostname", "true")[0].lower() in "ty1"
+    verified = checked and (named or bool(ca or options.get("ssl_ca_path")))
+    if credentials == "google" and not verified and not hosts <= _LOOPBACK:
         raise AddressError(
-            f"it must name the service that the Sentinels watch: "
-            f"{parts.scheme}://HOST:PORT,HOST:PORT/SERVICE"
+            f"credentials=google needs {secure} and the server's certificate: else whoever is "
+            f"in between has an access token of Google Cloud"
         )
-    return service
 
 
-def _port(parts: SplitResult) -> int | None:
-    with contextlib.suppress(ValueError):  # which quotes it
-        return parts.port
-    raise AddressError("its port must be a number from 1 to 65535")
+# --- clients ------------------------------------------------------------------------------------
+
+
+def client_of(named: Named) -> redis.Redis:
+    """Return a client of the server, or of the primary that Sentinels name. Nothing is sent."""
+    provider = _provider_of(named.credentials) if named.credentials else None
+    client = redis.Redis.from_url(named.client_url, credential_provider=provider)
+    if named.kind != "sentinel":
+        return client
+    given = client.connection_pool.connection_kwargs
+    tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
+    if issubclass(client.connection_pool.connection_class, redis.SSLConnection):
+        tls["ssl"] = True
+    of_sentinels: dict[str, Any] = {
+        **tls,
+        **named.of_sentinels,
+        "socket_connect_timeout": named.options["connect_timeout"],
+        "socket_timeout": named.options["timeout"],
+        "retry": Retry(NoBackoff(), 0),  # another one is asked instead
+    }
+    sentinels: Any = _Sentinels(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+    options = {name: given[name] for name in given if name not in ("host", "port", *tls)}
+    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)
+    return primary
+
+
+class _Sentinels(Sentinel):
+    """Sentinels, which each new connection asks. redis-py would keep its connections to them."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            return found
+        except MasterNotFoundError:
+            pass  # some releases of redis-py show the password in it
+        finally:
+            for sentinel in self.sentinels:
+                sentinel.connection_pool.disconnect(inuse_connections=False)
+        count = len(self.sentinels)
+        raise MasterNotFoundError(
+            f"none of {count} Sentinels answers with a primary of {service_name!r}"
+        )
+
+
+def _provider_of(name: str) -> CredentialProvider:
+    """Return the provider that the option `credentials` names: `google`, or `MODULE:NAME`."""
+    if name == "google":
+        # Google's client takes long to import.
+        module = importlib.import_module("userlock.stores.redis.google_tokens")
+        provider: CredentialProvider = module.GoogleTokens()
+        return provider
+    try:
+        return find_object(name, CredentialProvider, "credential provider", "credentials")
+    except ConfigurationError as error:
+        raise AddressError(f"credentials= is google, or names a provider: {error}") from None

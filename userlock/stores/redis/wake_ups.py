@@ -11,7 +11,8 @@ channel of that waiter's process:
 
 No thread stands apart for it. One of the waiting threads or tasks listens, and
 rings the bells of the others; when it has its lock, another one listens. The
-subscription stays. While none is to be had, waiters poll.
+subscription stays. While none is to be had, waiters poll. A cluster passes messages
+on between its nodes, so any of them will do.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
-from userlock.stores.redis.connections import TROUBLE, Connection
-from userlock.stores.stream import readable
+from userlock.stores.redis.connections import TROUBLE, Connection, packed
+from userlock.stores.stream import poll_of
 from userlock.waits import Bell
 
 #: Pause before the next subscription after one that failed, in seconds.
@@ -56,9 +57,9 @@ class _Line:
         self.heard_at = now
         self.asked_at: float | None = None
         self.ended = False
-        self.interrupts, self._interrupt = socket.socketpair()
-        weakref.finalize(self, _close, self.interrupts, self._interrupt)
-        self.interrupts.setblocking(False)
+        self._interrupts, self._interrupt = socket.socketpair()
+        weakref.finalize(self, _close, self._interrupts, self._interrupt)
+        self._interrupts.setblocking(False)
         self._interrupt.setblocking(False)
 
     async def wait(self, bell: Bell, seconds: float) -> bool:
@@ -69,11 +70,11 @@ class _Line:
         number = self.connection.fileno()
         if bell.loop is not None:
             await bell.sleep_or_read(number, seconds)
-            return bool(self.connection.stale(0))
-        ready = readable([number, self.interrupts.fileno()], seconds)
-        if self.interrupts.fileno() in ready:
-            self.interrupts.recv(4096)
-        return number in ready
+        else:
+            poll_of(number, self._interrupts)(seconds * 1000)
+            with contextlib.suppress(BlockingIOError):
+                self._interrupts.recv(4096)
+        return bool(self.connection.stale(0))
 
     def end(self) -> None:
         """End the subscription. If somebody listens, the connection is closed by whoever that is.
@@ -107,7 +108,7 @@ def _close(*sockets: socket.socket) -> None:
 
 
 class RedisWakeUps(WakeUps):
-    """The wake-ups of this process from one Redis. Survives fork.
+    """The wake-ups of this process. Survives fork.
 
     Args:
         connect: returns a new connection, which is in no pool; may raise as the pool does.
@@ -133,7 +134,6 @@ class RedisWakeUps(WakeUps):
         reset_in_child(self._start_again)
 
     def _start_again(self) -> None:
-        """Begin without waiters and without a subscription: in a forked child, the parent's."""
         line, self._line = self._line, None
         if line is not None:
             line.connection.close()
@@ -180,7 +180,7 @@ class RedisWakeUps(WakeUps):
             connection = await self._connect()
             try:
                 connection.begin()
-                await self._begin_on(connection, channel)
+                await connection.call("SUBSCRIBE", channel)
             except BaseException:
                 connection.close()
                 raise
@@ -189,9 +189,6 @@ class RedisWakeUps(WakeUps):
             pass  # waiters poll; trouble with the server shows there
         finally:
             self._subscribing.release()
-
-    async def _begin_on(self, connection: Connection, channel: bytes) -> None:
-        await connection.ask("SUBSCRIBE", channel)
 
     def end(self, token: str) -> None:
         self._bells.pop(token.encode(), None)
@@ -203,38 +200,28 @@ class RedisWakeUps(WakeUps):
     # --- listening --------------------------------------------------------------------------
 
     async def await_(self, bell: Bell, seconds: float) -> None:
-        await self._until(lambda: bell.rung, bell, seconds)
-
-    async def _until(self, done: Callable[[], bool], bell: Bell, seconds: float) -> None:
-        """Wait, listening if nobody else does, until something is so, or for that long."""
+        """Wait, listening if nobody else does, until the bell rings, or for that long."""
         ends = self._now() + seconds
-        while not done():
-            left = ends - self._now()
-            if left <= 0:
-                return
+        while not bell.rung and (left := ends - self._now()) > 0:
             line = self._line
             if line is None or not line.listening.acquire(blocking=False):
                 await bell.sleep(left)
                 continue
             try:
                 line.listener = bell
-                await self._listen(line, done, bell, ends)
+                await self._listen(line, bell, ends)
             except TROUBLE:
                 self._lose(line)
             finally:
                 line.leave()
 
-    async def _listen(self, line: _Line, done: Callable[[], bool], bell: Bell, ends: float) -> None:
-        """Ring the bells that the server names, until something is so or the time is over."""
+    async def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
+        """Ring the bells that the server names, until this one rings or the time is over."""
         bell.disturb = line.interrupt
         try:
-            while not done():
-                left = ends - self._now()
-                if left <= 0:
-                    return
+            while not bell.rung and (left := ends - self._now()) > 0:
                 if line.ended:
                     raise ConnectionError("the subscription has ended")
-                await self._send(line.connection)
                 if not line.connection.buffered:
                     await self._check(line)
                     if not await line.wait(bell, min(left, _ANSWER_SECONDS)):
@@ -243,37 +230,29 @@ class RedisWakeUps(WakeUps):
         finally:
             bell.disturb = None
 
-    async def _send(self, connection: Connection) -> None:
-        """Send what there is to send, as the one that listens."""
-
     async def _check(self, line: _Line) -> None:
         """Find out whether a quiet server is still there."""
         now = self._now()
         if line.asked_at is None and now - line.heard_at > _QUIET_SECONDS:
             line.asked_at = now
             line.connection.begin()
-            await line.connection.send("PING")
+            await line.connection.send(packed(("PING",)))
         elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
             raise ConnectionError("the server is silent")
 
     async def _hear(self, line: _Line, own: Bell) -> None:
         """Read one message; ring the bell that it names."""
         line.connection.begin()
-        message = await line.connection.hear()
-        if not isinstance(message, bytes):
-            self._other(message)
-        else:
-            token, _, rest = message.partition(b" ")
-            bell = self._bells.get(token)
-            if bell is own:
-                bell.disturb = None  # it is awake
-            if bell is not None:
-                left, _, value = rest.partition(b" ")
-                self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)
+        match await line.connection.reply():
+            case [b"message", _, bytes(message)]:
+                token, _, rest = message.partition(b" ")
+                bell = self._bells.get(token)
+                if bell is own:
+                    bell.disturb = None  # it is awake
+                if bell is not None:
+                    left, _, value = rest.partition(b" ")
+                    self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)
         line.heard_at, line.asked_at = self._now(), None
-
-    def _other(self, reply: Any) -> None:
-        """Take a reply that is no message."""
 
     def _lose(self, line: _Line) -> None:
         if self._line is line:

@@ -17,6 +17,7 @@ from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
+from userlock.stores.registry import open_store
 from userlock.testing import LeaseStoreContract, ManualClock
 
 
@@ -51,7 +52,7 @@ class TestKeys:
         assert KEY in keys
 
     def test_prefixes_keep_deployments_apart(self, store: AppEngineStore) -> None:
-        other = AppEngineStore.from_url("appengine://?prefix=app2")
+        other = open_store("appengine://?prefix=app2")
         created(store.create("ann", b"first", 60))
         created(other.create("ann", b"second", 60))
         assert found(store.read("ann")).record == b"first"

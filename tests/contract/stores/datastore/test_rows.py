@@ -15,6 +15,7 @@ from tests.contract.stores.datastore.faulty import FaultyClient
 from userlock.clock import SystemClock
 from userlock.lock.store import GRACE_SECONDS, RecordRefused, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
+from userlock.stores.registry import open_store
 
 
 class SkewedClock(SystemClock):
@@ -68,7 +69,7 @@ class TestRows:
 
     def test_namespace_database_kind_and_prefix(self, client: ndb.Client) -> None:
         url = "datastore://other?database=db2&namespace=ns2&prefix=p2&kind=Lease"
-        store = DatastoreStore.from_url(url)
+        store = open_store(url)
         assert store.create("ann", b"first", 60) is not None
         assert read(store).record == b"first"
         other = ndb.Client(project="other", database="db2", namespace="ns2")
@@ -77,9 +78,9 @@ class TestRows:
         assert keys == [("Lease", "p2=ann")]
         for elsewhere in (
             DatastoreStore(client),
-            DatastoreStore.from_url("datastore://"),
-            DatastoreStore.from_url("datastore://other?database=db2&namespace=ns2&prefix=p2"),
-            DatastoreStore.from_url("datastore://other?database=db2&prefix=p2&kind=Lease"),
+            open_store("datastore://"),
+            open_store("datastore://other?database=db2&namespace=ns2&prefix=p2"),
+            open_store("datastore://other?database=db2&prefix=p2&kind=Lease"),
         ):
             assert elsewhere.read("ann") is None
         assert DatastoreStore(other, prefix="p2", kind="Lease").read("ann") is not None
