@@ -62,7 +62,7 @@ def _forget_the_time(store: LeaseStore) -> object:
     """Let memcached be asked for its time again."""
     if isinstance(store, MemcacheStore):
         for connection in store.connections.idle:
-            connection.time.good_until = 0.0
+            connection.good_until = 0.0
     return None
 
 

@@ -93,7 +93,7 @@ def asking_memcached(
     process = asking(store, others, f"{protocol}-{connected}-{verb}-{number}", verb)
     if connected == "long ago":
         (connection,) = store.connections.idle
-        connection.time.good_until = 0.0
+        connection.good_until = 0.0
     elif connected == "not yet":
         store.close()
     return process

@@ -25,7 +25,7 @@ from userlock import errors, events, ids
 from userlock.contrib.problems import ANSWERED, problem_of
 from userlock.lock.lease import Holder, Lease
 from userlock.stores import MemoryStore
-from userlock.stores.memcache.wire import check
+from userlock.stores.memcache.dialects import unexpected
 from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
 
@@ -312,7 +312,7 @@ def test_a_lock_that_its_store_names_by_a_hash_has_the_same_one() -> None:
 def test_of_an_error_of_memcached_the_first_word_is_shown() -> None:
     userlock.configure(show_ids="masked")
     with pytest.raises(Refused, match=r"it answered 'SERVER_ERROR'$"):
-        check(b"SERVER_ERROR " + MARK.encode())
+        raise unexpected(b"SERVER_ERROR " + MARK.encode())
 
 
 @pytest.mark.parametrize("form", [{"show_ids": "plain"}, *FORMS])

@@ -30,9 +30,8 @@ from userlock.admin.health import (
 )
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
-from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.memcache.dialects import Item
-from userlock.stores.memcache.wire import SLOW, speaks_meta
+from userlock.stores.memcache.connections import SLOW, Connection, Connections
+from userlock.stores.memcache.dialects import Item, Meta, speaks_meta
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
 from userlock.waits import run
@@ -255,7 +254,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
         return Observed(
             first_seconds=first_seconds,
             version=version,
-            meta=first.dialect.meta,
+            meta=isinstance(first.dialect, Meta),
             stats=stats,
             later=number_in(_statistics(connections), "evictions"),
             others=any(each.get("pid", stats.get("pid")) != stats.get("pid") for each in others),

@@ -16,17 +16,17 @@ from userlock.fork import reset_in_child
 from userlock.waits import begun_in_thread
 
 
-class Address:
-    """A host, by name or number, and a port. Thread-safe; survives fork.
+def joined(host: str, port: int) -> str:
+    """Return an address as it is written: `host:port`, `[v6]:port`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    The look-up runs in a thread of its own; an answer that comes too late is
-    there for the next caller.
-    """
+
+class Address:
+    """A host, by name or number, and a port. Thread-safe; survives fork."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        self._numeric = _is_numeric(host)
         self._begin()
         reset_in_child(self._begin)
 
@@ -35,8 +35,16 @@ class Address:
         self._lookup: concurrent.futures.Future[str] | None = None
 
     def resolve(self, timeout: float) -> str:
-        """Return the host to connect to, as a number; an `OSError` after so many seconds."""
-        if self._numeric:
+        """Return the host to connect to, as a number; an `OSError` after so many seconds.
+
+        The look-up runs in a thread of its own; an answer that comes too late is
+        there for the next caller.
+        """
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            pass
+        else:
             return self.host
         with self._lock:
             if self._lookup is None:
@@ -54,8 +62,7 @@ class Address:
                 self._lookup = None
         problem = lookup.exception()  # UnicodeError for names that cannot be one, for instance
         if problem is not None:
-            # A new one each time: an exception gathers the traceback of every
-            # place that it passes.
+            # A new one: an exception gathers the traceback of every place that it passes.
             raise OSError(f"cannot find {self.host!r}: {problem}")
         return lookup.result()
 
@@ -65,11 +72,3 @@ class Address:
         # private IPv4 address, and `localhost` names both.
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         return str(found[0][4][0])
-
-
-def _is_numeric(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -47,6 +47,17 @@ _Answer = TypeVar("_Answer")
 Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 
 
+class NotHere(Exception):
+    """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked.
+
+    `ended`: the server has ended it, and probably the other ones.
+    """
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
+
+
 class _Waiter(Generic[_C]):
     """A caller that waits for its turn, and what it was given; words: why there is nothing."""
 
@@ -140,7 +151,11 @@ class Pool(abc.ABC, Generic[_C]):
             answer = await exchange(connection, *args)
         except BaseException as error:
             self._failed(connection, error)
-            raise
+            if not isinstance(error, NotHere):
+                raise
+            if error.ended:
+                self.drop_idle()
+            return await self.ask_apart(exchange, None, *args)
         self.idle.append(connection)
         if self._waiters:
             self._hand_on()

@@ -17,8 +17,8 @@ from tests.connections import take
 from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.wire import Wire, is_a_break
+from userlock.stores.memcache.connections import Connections, is_a_break
+from userlock.stores.memcache.dialects import Wire
 from userlock.waits import run
 
 

@@ -118,7 +118,7 @@ def until(pool: Connections, ttl_seconds: float) -> int:
     async def exchange(connection: Connection) -> int:
         return await connection.until(ttl_seconds - connection.dialect.grace_seconds)
 
-    return run(pool.ask_in_time, exchange)
+    return run(pool.exchange, True, exchange)
 
 
 # --- how long it lives --------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Leases in memcached."""
 
-from userlock.stores.memcache.sharded import ShardedMemcacheStore, of_parts
-from userlock.stores.memcache.store import MemcacheStore
+from userlock.stores.memcache.store import MemcacheStore, ShardedMemcacheStore, of_parts
 
 __all__ = ["MemcacheStore", "ShardedMemcacheStore", "of_parts"]

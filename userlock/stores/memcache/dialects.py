@@ -10,27 +10,33 @@
 The text protocol gives no CAS number for what is written, so a `gets` in the
 same packet asks for it. Nor does it tell how long a record has still to live.
 
+pymemcache makes the connection (addresses, TLS, options); from then on its
+socket is used here directly: replies are counted in bytes, so that nothing that
+another client stored can pass for a reply, several commands go in one packet,
+and an exchange has a deadline and a bound (`stream`).
+
 Commands are documented in memcached's doc/protocol.txt.
 """
 
 from __future__ import annotations
 
-import abc
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import userlock.ids as ids
+from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import GRACE_SECONDS
-from userlock.stores.memcache.wire import Wire, unexpected
-from userlock.stores.stream import Refused, number
+from userlock.stores.stream import Refused, Stream, number, words
 
+ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
+#: Whole commands up to this length fit into one record of TLS, and into memcached's buffer.
+_MOST_RECORD_BYTES = 8192
 #: The meta protocol's reply to a change, with the item's CAS number.
 _STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
 #: Its head of an item. The time to live of one that never ends, none of ours, is -1. Flags follow
 #: if somebody has marked the item as stale.
 _VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))(?: [WXZ])*").fullmatch
-
-_WITHOUT_CAS = "memcached runs without CAS (option -C), so it cannot hold locks"
-
 #: memcached's replies to an append for want of memory. Beyond a megabyte, and where only the
 #: longer item finds no room, it replies as if there were no item.
 _NO_ROOM = (
@@ -42,6 +48,9 @@ _NO_ROOM = (
 class _WithoutCas(Refused):
     """The stored item has no CAS number."""
 
+    def __init__(self) -> None:
+        super().__init__("memcached runs without CAS (option -C), so it cannot hold locks")
+
 
 class Item(NamedTuple):
     """An item as it was read. `remaining`: its seconds of life, the grace included, if known."""
@@ -51,85 +60,106 @@ class Item(NamedTuple):
     remaining: int | None
 
 
-class Change(NamedTuple):
-    """A swap, for an item of that CAS number. `until`: as memcached takes expirations."""
+class Wire(Stream):
+    """One connection, used by one caller at a time.
 
-    key: bytes
-    cas: int
-    record: bytes
-    until: int
+    Args:
+        client: a pymemcache client. It makes the connection, and then is not used any more.
+        timeout: for an exchange, in seconds.
+        now: the time, for deadlines.
+    """
+
+    def __init__(
+        self, client: Any, timeout: float, now: Callable[[], float] = SYSTEM_CLOCK.now
+    ) -> None:
+        self.client = client
+        # Connects, and sends nothing: all other ways to connect wait for a reply.
+        client.set_many({}, noreply=True)
+        super().__init__(client.sock, timeout, now)
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
+
+    async def send_each(self, commands: Sequence[bytes]) -> None:
+        """Send several commands, in one packet where that can be done.
+
+        Not over TLS. memcached (1.6.18) waits for the socket while commands that
+        have come wait in the TLS library: those behind a long value, in one
+        record of TLS with its end, until another packet comes.
+        """
+        if self.plain:
+            await self.send(b"".join(commands))
+            return
+        packet = b""
+        for command in commands:
+            if packet and len(packet) + len(command) > _MOST_RECORD_BYTES:
+                await self.send(packet)
+                packet = b""
+            packet += command
+        await self.send(packet)
+
+    async def line(self, wire: bytes) -> bytes:
+        """Send a command whose reply is one line; return the line, `Refused` for an error."""
+        reply = await self.ask(wire)
+        if reply.startswith(ERRORS):
+            raise unexpected(reply)
+        return reply
 
 
-class Dialect(abc.ABC):
-    """One of the protocols. Keys, and expirations (`until`), as memcached takes them.
+def unexpected(line: bytes) -> Refused:
+    """Return the error for a line that is not in the protocol, or for memcached's own."""
+    if not line.startswith(ERRORS):
+        return Refused(f"it answered {words(line)}")
+    text = line if ids.are_plain() else line.partition(b" ")[0]  # the rest may have keys
+    return Refused(f"it answered {text[:120].decode('latin-1').strip()!r}")
+
+
+def speaks_meta(version: bytes) -> bool:
+    """Return whether a server of that version has the meta protocol as it is documented.
+
+    1.6.0 to 1.6.11 had other reply codes and another form of `ms`.
+    """
+    numbers = re.match(rb"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", version)
+    return numbers is not None and tuple(map(int, numbers.groups())) >= (1, 6, 12)
+
+
+class Meta:
+    """The meta protocol. Keys, and expirations (`until`), as memcached takes them.
 
     Attributes:
-        meta: whether it is the meta protocol.
         grace_seconds: how much longer than its time to live to keep a record.
         get: the command that reads the item under a key.
     """
 
-    meta: bool
-    grace_seconds: float
-    get: bytes
-
-    async def read(self, wire: Wire, key: bytes) -> Item | None:
-        """Return the item under a key."""
-        await wire.send(self.get % key)
-        item = await self.item(wire, await wire.read_line())
-        wire.finish()
-        return item
-
-    @abc.abstractmethod
-    async def item(self, wire: Wire, line: bytes) -> Item | None:
-        """Return the item in the answer to `get`, which begins with this line."""
-
-    @abc.abstractmethod
-    async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
-
-    @abc.abstractmethod
-    async def swap(self, wire: Wire, change: Change) -> int | None:
-        """Replace an item. The new CAS number; None if it has changed or gone."""
-
-    @abc.abstractmethod
-    async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
-
-    @abc.abstractmethod
-    async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-
-
-class Meta(Dialect):
-    """The meta protocol."""
-
-    meta = True
-    grace_seconds = GRACE_SECONDS
+    grace_seconds: float = GRACE_SECONDS
     get = b"mg %b c t v\r\n"
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
+        """Add an item. Its CAS number, 0 if not known; None if there is one already."""
         reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
         stored = _STORED(reply)
         cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
         if cas == 0:
             # Created, but nothing could ever change it safely.
             await wire.line(b"md %b\r\n" % key)
-            raise _WithoutCas(_WITHOUT_CAS)
+            raise _WithoutCas
         return cas
 
-    async def swap(self, wire: Wire, change: Change) -> int | None:
-        key, cas, record, until = change
+    async def swap(self, wire: Wire, key: bytes, cas: int, record: bytes, until: int) -> int | None:
+        """Replace an item of that CAS number. The new one; None if it has changed or gone."""
         reply = await wire.line(
             b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
         )
         return self._cas(reply, b"EX", b"NF", b"NS")
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
+        """Delete the item if it has that CAS number; return whether it was."""
         reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
         return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
         await wire.send_each([b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), self.get % key])
         first = await wire.read_line()
         appended = first not in (b"NS", *_NO_ROOM)
@@ -137,17 +167,8 @@ class Meta(Dialect):
         wire.finish()
         return appended, item
 
-    @staticmethod
-    def _cas(reply: bytes, *refusals: bytes) -> int | None:
-        """Return the CAS number of what was stored; None for a refusal."""
-        stored = _STORED(reply)
-        if stored is not None:
-            return int(stored[1])
-        if reply.partition(b" ")[0] in refusals:
-            return None
-        raise unexpected(reply)
-
     async def item(self, wire: Wire, line: bytes) -> Item | None:
+        """Return the item in the answer to `get`, which begins with this line."""
         value = _VALUE(line)
         if value is None:
             if line == b"EN":
@@ -157,41 +178,36 @@ class Meta(Dialect):
         record = await wire.read_block(int(size))
         return Item(record, int(cas), None if left is None else int(left))
 
+    @staticmethod
+    def _cas(reply: bytes, *refusals: bytes) -> int | None:
+        stored = _STORED(reply)
+        if stored is not None:
+            return int(stored[1])
+        if reply.partition(b" ")[0] in refusals:
+            return None
+        raise unexpected(reply)
 
-class Text(Dialect):
-    """The text protocol: for servers before the other, and those that speak no other."""
 
-    meta = False
-    grace_seconds = 0.0
+class Text:
+    """The text protocol: for servers before the other, and those that speak no other. As `Meta`."""
+
+    grace_seconds: float = 0.0
     get = b"gets %b\r\n"
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:
-        await wire.send_each(
-            [
-                b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record),
-                self.get % key,
-            ]
-        )
+        add = b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record)
+        await wire.send_each([add, self.get % key])
         try:
-            cas = await self._written(wire, record, b"NOT_STORED")
+            return await self._written(wire, record, b"NOT_STORED")
         except _WithoutCas:
             # Created, but nothing could ever change it safely.
             await wire.line(b"delete %b\r\n" % key)
             raise
-        wire.finish()
-        return cas
 
-    async def swap(self, wire: Wire, change: Change) -> int | None:
-        key, cas, record, until = change
-        await wire.send_each(
-            [
-                b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record),
-                self.get % key,
-            ]
-        )
-        new = await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
-        wire.finish()
-        return new
+    async def swap(self, wire: Wire, key: bytes, cas: int, record: bytes, until: int) -> int | None:
+        swap = b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record)
+        await wire.send_each([swap, self.get % key])
+        return await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
 
     async def remove(self, wire: Wire, key: bytes, cas: int) -> bool:
         # A negative time to live ends the item at once.
@@ -199,44 +215,42 @@ class Text(Dialect):
         return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
 
     async def append(self, wire: Wire, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        await wire.send_each(
-            [b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line), self.get % key]
-        )
+        append = b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line)
+        await wire.send_each([append, self.get % key])
         appended = _is_done(await wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
         item = await self.item(wire, await wire.read_line())
         wire.finish()
         return appended, item
 
-    async def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
-        """Return the CAS number of the item just written; None if it was refused."""
-        stored = _is_done(await wire.read_line(), b"STORED", *refusals)
-        try:
-            item = await self.item(wire, await wire.read_line())
-        except _WithoutCas:
-            if stored:
-                raise
-            item = None
-        if not stored:
-            return None
-        # Not known when another client has appended to it already.
-        return item.cas if item is not None and item.record == record else 0
-
     async def item(self, wire: Wire, line: bytes) -> Item | None:
         if line == b"END":
             return None
-        if line[:6] != b"VALUE ":
-            raise unexpected(line)
         # VALUE <key> <flags> <bytes> [<cas>]
         fields = line.split()
-        if len(fields) < 4:
+        if line[:6] != b"VALUE " or len(fields) < 4:
             raise unexpected(line)
         record = await wire.read_block(number(fields[3]))
         if await wire.read_line() != b"END":
             raise Refused("it answered more than one value")
         cas = number(fields[4]) if len(fields) > 4 else 0
         if not cas:
-            raise _WithoutCas(_WITHOUT_CAS)
+            raise _WithoutCas
         return Item(record, cas, None)
+
+    async def _written(self, wire: Wire, record: bytes, *refusals: bytes) -> int | None:
+        """Return the CAS number of the item just written; None if it was refused."""
+        stored = _is_done(await wire.read_line(), b"STORED", *refusals)
+        item = None
+        try:
+            item = await self.item(wire, await wire.read_line())
+        except _WithoutCas:
+            if stored:
+                raise
+        wire.finish()
+        if not stored:
+            return None
+        # Not known when another client has appended to it already.
+        return item.cas if item is not None and item.record == record else 0
 
 
 def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:

@@ -20,28 +20,39 @@ Limits. All this takes connections to memcached itself; behind a proxy that
 reconnects by itself, say `via_proxy`. memcached may evict a live record under
 memory pressure, and forgets all of them on a restart: the lock then does not
 exclude, and fencing at the Datastore commit refuses the loser's write.
-A record is kept until a date in the server's own time (`server_time`), one to
+A record is kept until a date in the server's own time (`connections`), one to
 four seconds longer than asked. Behind a proxy, and where the server does not
 tell its time, seconds are sent instead: a server that was just stopped for a
 while (SIGSTOP, a paused or migrated machine) counts them from an earlier
 moment, and two leases may overlap. By the text protocol (before 1.6.12), a
 crashed holder's lock may go to a caller that came later than those in the queue.
+
+Several servers. Rendezvous hashing of its id finds the one server of each lock:
+all processes agree without talking, and a new server takes over only the locks
+that move to it. No lock ever moves because a server is down: one process would
+find it on the second server while another one still holds it on the first. A
+change of the list is like a restart of a memcached: for as long as processes with
+the old and the new list run side by side, locks that moved do not exclude.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import ssl
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import GRACE_SECONDS, Stored
+from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.keys import KeySpace
-from userlock.stores.memcache.connections import Connection, Connections, NotInTime
-from userlock.stores.memcache.dialects import Change, Item
-from userlock.stores.memcache.url import split_address
+from userlock.stores.memcache.connections import Connection, Connections
+from userlock.stores.memcache.dialects import Item
+from userlock.stores.memcache.url import parse, shard_name, split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
+from userlock.stores.urls import AddressError
 from userlock.stores.verbs import WaitingStore
 
 #: How often an item may appear between the two commands of an `append`; one of such a length has
@@ -56,10 +67,7 @@ _FENCE_EPOCH = 1_577_836_800
 
 @dataclasses.dataclass(slots=True)
 class _Version:
-    """A state of a record: its CAS number (0: not known), bytes, and key.
-
-    `latest`: the number of the latest connection then.
-    """
+    """A state of a record. `cas`: 0 if not known; `latest`: the latest connection then."""
 
     cas: int
     latest: int
@@ -122,11 +130,8 @@ class MemcacheStore(WaitingStore):
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         # A create is read back after a break, so a dead connection does no harm.
-        key, connections = self.keys.lock(lock_id), self.connections
-        try:
-            return await connections.exchange(False, self._create, key, record, ttl_seconds)
-        except NotInTime as trouble:
-            return await connections.ask_anew(trouble, self._create, key, record, ttl_seconds)
+        key = self.keys.lock(lock_id)
+        return await self.connections.exchange(False, self._create, key, record, ttl_seconds)
 
     async def _create(
         self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
@@ -137,12 +142,12 @@ class MemcacheStore(WaitingStore):
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
-        return self.stored(await self.connections.ask_to_read(_read, hurry, key), key)
+        return self.stored(await self.connections.ask_to_read(Connection.read, hurry, key), key)
 
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self.connections.ask_in_time(self._swap, version, record, ttl_seconds)
+        return await self.connections.exchange(True, self._swap, version, record, ttl_seconds)
 
     async def _swap(
         self, connection: Connection, own: _Version, record: bytes, ttl_seconds: float
@@ -151,7 +156,7 @@ class MemcacheStore(WaitingStore):
         cas = await self._number(connection, own)
         if cas is None:
             return None
-        new = await connection.dialect.swap(connection, Change(own.key, cas, record, until))
+        new = await connection.dialect.swap(connection, own.key, cas, record, until)
         return None if new is None else self._version(new, record, own.key)
 
     async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
@@ -165,11 +170,10 @@ class MemcacheStore(WaitingStore):
     async def _rewrite(
         self, connection: Connection, own: _Version, record: bytes
     ) -> _Version | None:
-        item = await connection.dialect.read(connection, own.key)
+        item = await connection.read(own.key)
         if item is None or not item.remaining or not _is_of(item, own):
             return None
-        change = Change(own.key, item.cas, record, item.remaining)
-        new = await connection.dialect.swap(connection, change)
+        new = await connection.dialect.swap(connection, own.key, item.cas, record, item.remaining)
         return None if new is None else self._version(new, record, own.key)
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
@@ -193,23 +197,12 @@ class MemcacheStore(WaitingStore):
         clock was set back, or it had counted 2^32 changes in each second.
         """
         key = self.keys.lock(lock_id)
-        found = await self.connections.ask_in_time(self._fence, key, line)
+        found = await self.connections.exchange(True, _fenced, key, line)
         if found is None:
             return None
         stored = self.stored(found[0], key)
         assert stored is not None
         return stored, found[1]
-
-    @staticmethod
-    async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Item, int] | None:
-        await connection.until(0)  # so that the time of its start is known
-        item = await _appended(connection, key, line)
-        if item is None:
-            return None
-        started = connection.time.started
-        if started is None:
-            raise Refused("it does not tell when it was started, so there is no fence")
-        return item, ((started - _FENCE_EPOCH) << 32) + item.cas
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -237,12 +230,8 @@ class MemcacheStore(WaitingStore):
         """
         if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
-        item = await connection.dialect.read(connection, version.key)
+        item = await connection.read(version.key)
         return item.cas if item is not None and _is_of(item, version) else None
-
-
-async def _read(connection: Connection, key: bytes) -> Item | None:
-    return await connection.dialect.read(connection, key)
 
 
 async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
@@ -255,9 +244,71 @@ async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | N
     return item
 
 
+async def _fenced(connection: Connection, key: bytes, line: bytes) -> tuple[Item, int] | None:
+    await connection.until(0)  # so that the time of its start is known
+    item = await _appended(connection, key, line)
+    if item is None:
+        return None
+    if connection.started is None:
+        raise Refused("it does not tell when it was started, so there is no fence")
+    return item, ((connection.started - _FENCE_EPOCH) << 32) + item.cas
+
+
 def _is_of(item: Item, version: _Version) -> bool:
     """Return whether an item that was just read is of a version that is not trusted."""
     # A holder that extends its lease writes the same record again, which the
     # number tells where it is known. After a restart the same record cannot be
     # there by chance: it carries the random token of its owner.
     return item.record == version.record and version.cas in (0, item.cas)
+
+
+# --- several servers ----------------------------------------------------------------------------
+
+
+def _forwarded(verb: str) -> Any:
+    """Return a verb of the server that has the lock."""
+
+    def forwarded(store: ShardedMemcacheStore, lock_id: str, *args: Any, **options: Any) -> Any:
+        return getattr(store.servers[store.shard_of(lock_id)], verb)(lock_id, *args, **options)
+
+    return forwarded
+
+
+class ShardedMemcacheStore(WaitingStore):
+    """A lease store over several memcached servers. Thread-safe; survives fork.
+
+    Args:
+        servers: a store for each, in any order. Each must have the same name in every process:
+            the names decide which locks it has. (`localhost` is 127.0.0.1.)
+    """
+
+    def __init__(self, servers: Sequence[MemcacheStore]) -> None:
+        addresses = [shard_name(server.address) for server in servers]
+        if not servers or len(set(addresses)) < len(addresses):
+            raise AddressError("memcached servers must be named once each")
+        self.servers = tuple(servers)
+        self._names = [address.encode() for address in addresses]
+
+    def shard_of(self, lock_id: str) -> int:
+        key = lock_id.encode("utf-8", "surrogatepass")
+        scores = [hashlib.sha256(name + b"\0" + key).digest() for name in self._names]
+        return scores.index(max(scores))
+
+    acreate, aread, aswap = _forwarded("acreate"), _forwarded("aread"), _forwarded("aswap")
+    aremove, aappend = _forwarded("aremove"), _forwarded("aappend")
+    afence = _forwarded("afence")
+
+    @property
+    def fences(self) -> bool:  # type: ignore[override]
+        return all(server.fences for server in self.servers)
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+def of_parts(parts: SplitResult) -> LeaseStore:
+    """Return the store that a `memcache://` URL names; see `url.parse`."""
+    addresses, options = parse(parts)
+    servers = [MemcacheStore(address, **options) for address in addresses]
+    return servers[0] if len(servers) == 1 else ShardedMemcacheStore(servers)

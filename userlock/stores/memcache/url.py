@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 from urllib.parse import SplitResult
 
+from userlock.stores.address import joined
 from userlock.stores.urls import YES_NO, AddressError, options_of
 
 _FORMS = {"protocol": ("(meta|text)?", "meta or text"), "via_proxy": YES_NO}
@@ -48,26 +49,24 @@ def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Return how to check the server's certificate, and the one to show, if there is any."""
     if key and not cert:
         raise AddressError("key= is the key of cert=, which is missing")
-    problem = ""
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError):
-        problem = "ca= must be a readable file with certificates of authorities (PEM)"
+        words = "ca= must be a readable file with certificates of authorities (PEM)"
+        raise AddressError(words) from None
     try:
-        if cert and not problem:
+        if cert:
             context.load_cert_chain(cert, key or None)
     except (OSError, ssl.SSLError):
-        problem = "cert= and key= must be readable files with a certificate and its key (PEM)"
-    if problem:  # not within the handler: the other error may quote the URL
-        raise AddressError(problem)
+        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
+        raise AddressError(words) from None
     return context
 
 
 def shard_name(address: str) -> str:
     """Return the name by which all processes spread locks over servers."""
     host, port = split_address(address)
-    host = "127.0.0.1" if host == "localhost" else host.rstrip(".")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return joined("127.0.0.1" if host == "localhost" else host.rstrip("."), port)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from redis.credentials import CredentialProvider, UsernamePasswordCredentialProv
 from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
-from userlock.stores.address import Address
+from userlock.stores.address import Address, joined
 from userlock.stores.pool import Pool
 from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
 from userlock.waits import run
@@ -226,7 +226,7 @@ class Connections(Pool[Connection]):
         host = self._options.get("host")
         self._address = Address(host, int(self._options.get("port", 6379))) if host else None
         if self._address:
-            self.name = f"{self._address.host}:{self._address.port}"
+            self.name = joined(self._address.host, self._address.port)
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
         self._raw(timeout)  # not connected: for its options
