@@ -8,22 +8,12 @@ the store keeps in the value what the service does not remember:
     userlock/1 9f3a5c0d11e2b7a4 1763640060123\n      a name for this state; when it ends
     ["4f01","interactive",...                       the record
 
-- `create` adds. `swap`, `remove` and `append` get the value, compare its name
-  with the version, and swap it by the number that came with it:
-
-        we                          memcache                     another
-        get ──────────────────────▶ state 9f3a, number 17
-                                    state 0b44, number 18 ◀───── swap 17
-        swap 17 ──────────────────▶ EXISTS: nothing is written
-
-  The name is random and part of the value, so a version means the same also
-  after the service was flushed or restarted. (Its numbers are only relied on
-  between two calls.)
-- `remove` swaps in a tombstone that lives for a second. It counts as no
-  record, and `create` swaps it for a new one.
-- `append` is tried again, after a short random delay, while others append.
-
-An uncontended lock costs three calls of the service.
+`create` adds. `swap`, `remove` and `append` get the value, compare its name with
+the version, and swap it by the number that came with it. The name is random and
+part of the value, so a version means the same also after the service was flushed
+or restarted. (Its numbers are only relied on between two calls.) `remove` swaps in
+a tombstone that lives for a second; it counts as no record, and `create` swaps it
+for a new one. An uncontended lock costs three calls of the service.
 
 Time. The end in the value is by the clock of the machine that wrote it; the
 service drops the value, and readers call it lapsed, by their own. While all
@@ -82,7 +72,7 @@ _TOMBSTONE_SECONDS = 1
 _HEADER = re.compile(rb"userlock/1 ([0-9a-f]{16}) ([0-9]{1,14})\n")
 _PLAIN_BYTES = memcache.TYPE_STR
 _LAST_SECOND = 2**32 - 1
-_MOST_CREATES = 2
+_MOST_CREATES = 3
 
 _GetStatus = memcache.MemcacheGetResponse
 _SetRequest = memcache.MemcacheSetRequest
@@ -111,8 +101,8 @@ class _Found(NamedTuple):
 class AppEngineStore(LeaseStore):
     """A lease store in App Engine's bundled memcache. Thread-safe.
 
-    Survives a fork before the process's first call of an App Engine service,
-    as in a server that forks its workers: the SDK's threads do not come along.
+    Survives a fork before the process's first call of an App Engine service:
+    the SDK's threads do not come along.
 
     Values of other programs count as held by an unknown holder until they go:
     nothing is appended to them, and they are never unpickled.
@@ -149,45 +139,40 @@ class AppEngineStore(LeaseStore):
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
+        number = None
         for _ in range(_MOST_CREATES):
-            name = _store(key, record, ends_ms)
+            name = _store(key, record, ends_ms, number)
             if name is not None:
                 return name
             item = _look(key)
-            if item is None:
-                continue  # it was there a moment ago: the end of a tombstone
-            if not _is_tombstone(item):
+            if item is not None and not _is_tombstone(item):
                 return None
-            name = _store(key, record, ends_ms, _number(item))
-            if name is not None:
-                return name
+            number = None if item is None else _number(item)
         return None  # others come and go
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        item = _get(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
-        found = _understood(item)
+        seconds = HURRIED_SECONDS if hurry else REPLY_SECONDS
+        found = _understood(_get(self._keys.lock(lock_id), seconds))
         return None if found is None else self._stored(found)
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
-        found = _understood(_look(key))
-        if found is None or found.name != version:
-            return None
-        return _store(key, record, ends_ms, found.number)
+        found = _of_version(key, version)
+        return None if found is None else _store(key, record, ends_ms, found.number)
 
     def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         key = self._keys.lock(lock_id)
-        found = _understood(_look(key))
-        if found is None or found.name != version or found.ends_ms is None:
+        found = _of_version(key, version)
+        if found is None or found.ends_ms is None:
             return None
         return _store(key, record, found.ends_ms, found.number)
 
     def remove(self, lock_id: str, version: object) -> bool:
         key = self._keys.lock(lock_id)
-        found = _understood(_look(key))
-        if found is None or found.name != version:
+        found = _of_version(key, version)
+        if found is None:
             return False
         return _set(key, _TOMBSTONE, _TOMBSTONE_SECONDS, found.number)
 
@@ -246,6 +231,12 @@ def _look(key: bytes) -> Any | None:
         raise StoreUnavailable(trouble.reason, sent=False) from trouble.__cause__
 
 
+def _of_version(key: bytes, version: object) -> _Found | None:
+    """Return the record before a change, if it is still of that version."""
+    found = _understood(_look(key))
+    return found if found is not None and found.name == version else None
+
+
 def _get(key: bytes, seconds: float) -> Any | None:
     """Return the item under the key, with its number; None when there is none."""
     response = memcache.MemcacheGetResponse()
@@ -277,9 +268,8 @@ def _set(key: bytes, value: bytes, expires: int, number: int | None) -> bool:
 
 def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     """Call the service, and fill in `response`; `StoreUnavailable` if there is none."""
-    # Any error in here has to do with the service or with the app's set-up for
-    # it, and there is no common base: a missing stub is an AssertionError, a
-    # malformed answer a DecodeError.
+    # Any error in here has to do with the service or with the app's set-up for it, and there is no
+    # common base: a missing stub is an AssertionError, a malformed answer a DecodeError.
     try:
         rpc = memcache.create_rpc(deadline=seconds)
         rpc.make_call(method, request, response)
@@ -287,16 +277,14 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
         needs = "calls need app_engine_apis in app.yaml, wrap_wsgi_app, and a request"
         raise StoreUnavailable(f"{_reason(error)} ({needs})", sent=False) from error
     future: concurrent.futures.Future[Any] | None = rpc.future
-    if future is not None:
-        # The SDK would wait without end: for one of its threads to be free
-        # (after a fork it counts threads that have gone), and for attempts to
-        # connect.
-        patience = seconds + _HANDOVER_SECONDS
-        if not concurrent.futures.wait([future], timeout=patience).done:
-            sent = not future.cancel()
-            raise StoreUnavailable(
-                f"App Engine memcache: no answer within {patience:g} s", sent=sent, slow=sent
-            )
+    patience = seconds + _HANDOVER_SECONDS
+    # The SDK would wait without end: for one of its threads to be free (after a fork it counts
+    # threads that have gone), and for attempts to connect.
+    if future is not None and not concurrent.futures.wait([future], timeout=patience).done:
+        sent = not future.cancel()
+        raise StoreUnavailable(
+            f"App Engine memcache: no answer within {patience:g} s", sent=sent, slow=sent
+        )
     try:
         rpc.check_success()
     except _REFUSED as error:
@@ -311,7 +299,7 @@ def _failed(status: str) -> StoreUnavailable:
 
 
 def _reason(error: Exception) -> str:
-    # Its other errors are of classes that say more than their texts.
+    # Other errors are of classes that say more than their texts.
     said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
     return f"App Engine memcache: {said}"
 
@@ -323,16 +311,10 @@ def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -
     """Swap the value of that number, or add one; the new state's name, None if it was refused."""
     name = os.urandom(8).hex().encode()
     value = b"userlock/1 %b %d\n%b" % (name, ends_ms, record)
-    return name if _set(key, value, _expires(ends_ms), number) else None
-
-
-def _expires(ends_ms: int) -> int:
-    """Return the date at which the service may drop a record.
-
-    A reader's clock may be behind the service's, and finds the record lapsed
-    `SKEW_SECONDS` after its end: the time of grace comes after both.
-    """
-    return min(math.ceil(ends_ms / 1000 + 2 * SKEW_SECONDS + GRACE_SECONDS), _LAST_SECOND)
+    # A reader's clock may be behind the service's, and finds the record lapsed `SKEW_SECONDS` after
+    # its end: the time of grace comes after both.
+    expires = min(math.ceil(ends_ms / 1000 + 2 * SKEW_SECONDS + GRACE_SECONDS), _LAST_SECOND)
+    return name if _set(key, value, expires, number) else None
 
 
 def _is_tombstone(item: Any) -> bool:

@@ -2,16 +2,10 @@
 
 Time is Datastore's alone. It says when a row was written (`update_time`) and
 when it was read (`read_time`), both by one clock that orders commits
-(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). A
-client's clock is never asked, so the clients' clocks may be far apart:
-
-    row                        begins                        lapsed when read at
-    created or swapped at T    T, its update_time            T + ttl + slack
-    appended to after that     T, now the property           T + ttl + slack
-                               leased_at
-
-An append changes the update time, so it stores the beginning that it found. The
-first write cannot store it: only the answer to that write tells it.
+(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). So the
+clients' clocks may be far apart. An append changes the update time, so it stores
+the beginning that it found as `leased_at`. The first write cannot store it: only
+the answer to that write tells it.
 
 Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and the best
 practices (https://cloud.google.com/datastore/docs/best-practices) ask for one
@@ -92,9 +86,8 @@ class Row(NamedTuple):
 def new_write_id() -> bytes:
     """Return a random name for one write.
 
-    Datastore gives an unchanged row neither a new version nor a new update
-    time (`MutationResult.version`): an extension with the same record would
-    not begin a new life.
+    Datastore gives an unchanged row neither a new version nor a new update time
+    (`MutationResult.version`): an extension with the same record would begin no new life.
     """
     return secrets.token_bytes(8)
 
@@ -108,20 +101,20 @@ def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float) -> Any:
 
 def rewritten(key: Any, row: Row, record: bytes, write_id: bytes) -> Any:
     """Return the entity with another record, in the same life."""
-    entity = _entity(key, record, row.ttl, row.expire_at, write_id)
-    leased_at = entity.properties[LEASED_AT]
-    leased_at.exclude_from_indexes = True
-    _set_time(leased_at.timestamp_value, row.began)
-    return entity
+    return _entity(key, record, row.ttl, row.expire_at, write_id, row.began)
 
 
-def _entity(key: Any, record: bytes, ttl: int, expire_at: int, write_id: bytes) -> Any:
+def _entity(
+    key: Any, record: bytes, ttl: int, expire_at: int, write_id: bytes, began: int | None = None
+) -> Any:
     entity = Entity(key=key)
     properties = entity.properties
     properties[RECORD].blob_value = record
     properties[TTL].integer_value = ttl
-    _set_time(properties[EXPIRE_AT].timestamp_value, expire_at)
+    properties[EXPIRE_AT].timestamp_value.FromMicroseconds(expire_at)
     properties[WRITE_ID].blob_value = write_id
+    if began is not None:
+        properties[LEASED_AT].timestamp_value.FromMicroseconds(began)
     for value in properties.values():
         value.exclude_from_indexes = True
     return entity
@@ -142,13 +135,11 @@ def read_row(result: Any, read_time: Any) -> Row:
     now, changed = microseconds(read_time), microseconds(result.update_time)
     if not now or not changed:
         raise StoreUnavailable("datastore: the server does not say when rows are written and read")
-    began = changed
-    if LEASED_AT in properties:
-        began = microseconds(properties[LEASED_AT].timestamp_value)
+    leased_at = LEASED_AT in properties
     return Row(
         record=properties[RECORD].blob_value,
         version=result.version,
-        began=began,
+        began=microseconds(properties[LEASED_AT].timestamp_value) if leased_at else changed,
         ttl=properties[TTL].integer_value,
         expire_at=microseconds(properties[EXPIRE_AT].timestamp_value),
         write_id=properties[WRITE_ID].blob_value,
@@ -159,11 +150,6 @@ def read_row(result: Any, read_time: Any) -> Row:
 def microseconds(timestamp: Any) -> int:
     """Return the time since 1970; 0 for a timestamp that is not set."""
     return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
-
-
-def _set_time(timestamp: Any, time: int) -> None:
-    timestamp.seconds, rest = divmod(time, _SECOND)
-    timestamp.nanos = rest * 1000
 
 
 # --- names --------------------------------------------------------------------------------------

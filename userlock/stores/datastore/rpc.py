@@ -44,8 +44,8 @@ _ADVICE = {
 }
 # No trouble, but a row that is not as the mutation expects.
 _DOES_NOT_FIT = {
-    ("insert", grpc.StatusCode.ALREADY_EXISTS),
-    ("update", grpc.StatusCode.NOT_FOUND),
+    "insert": grpc.StatusCode.ALREADY_EXISTS,
+    "update": grpc.StatusCode.NOT_FOUND,
 }
 # gRPC's words for an RPC that did not leave this process: there was no connection,
 # or no credentials to go with it.
@@ -64,14 +64,6 @@ class ConnectionBroken(StoreUnavailable):
     """UNAVAILABLE: the connection ended, or the server is going away. Worth another try."""
 
 
-class _Refused(StoreUnavailable):
-    """The server answered with another error than those above."""
-
-    def __init__(self, reason: str, code: grpc.StatusCode) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 class Channel:
     """The connection to a database. Thread-safe; survives fork with a factory."""
 
@@ -87,15 +79,14 @@ class Channel:
         reset_in_child(self._start_again)
 
     def _start_again(self) -> None:
-        """Open another one in a forked child."""
-        used = self._endpoint is not None or self._given is not None
-        self._inherited = self._inherited or used
+        self._inherited = self._inherited or bool(self._endpoint or self._given)
         self._endpoint = None
         self._lock = threading.Lock()
 
     def endpoint(self) -> Endpoint:
         """Return the database; its client is made when it is first needed."""
-        if self._inherited and self._endpoint is None and _forks_badly():
+        support = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower()
+        if self._inherited and self._endpoint is None and support in ("0", "false", "no"):
             # An RPC would hang, whatever its time-out and however new its channel.
             raise StoreUnavailable(
                 "datastore: this process was forked from one that had used gRPC, whose support "
@@ -120,14 +111,7 @@ class Channel:
 
 
 class Calls:
-    """The RPCs of one verb. Each has a time-out, and all together twice as long.
-
-    Args:
-        endpoint: the database.
-        kind: of the rows.
-        clock: for the time, and for waiting.
-        timeout: for one RPC, in seconds.
-    """
+    """The RPCs of one verb. Each has a time-out in seconds, and all together twice as long."""
 
     def __init__(self, endpoint: Endpoint, kind: str, clock: Clock, timeout: float) -> None:
         self._endpoint = endpoint
@@ -140,7 +124,6 @@ class Calls:
         self._unanswered = False  # an earlier try of the same may yet be carried out
 
     def key(self, name: str) -> Any:
-        """Return the key of a row."""
         return self._endpoint.key(self._kind, name)
 
     async def look_up(self, name: str) -> Row | None:
@@ -176,16 +159,13 @@ class Calls:
         ABORTED is contention with another commit, and nothing was done: tried
         again while there is time (see "Error codes").
         """
+        unfit = _DOES_NOT_FIT.get(mutation.WhichOneof("operation"))
         while True:
             try:
-                result = await self._call("commit", mutation)
-                return None if result.conflict_detected else result
+                result = await self._call("commit", mutation, unfit)
+                return None if result is None or result.conflict_detected else result
             except RecordBusy as trouble:
                 await self.wait_or_raise(trouble)
-            except _Refused as trouble:
-                if (mutation.WhichOneof("operation"), trouble.code) in _DOES_NOT_FIT:
-                    return None
-                raise
 
     async def wait_or_raise(self, trouble: StoreUnavailable) -> None:
         """Wait a little before another try; raise `trouble` if there is no time for one.
@@ -205,7 +185,8 @@ class Calls:
             await self.wait_or_raise(trouble)
         return await self._call(rpc, argument)
 
-    async def _call(self, rpc: str, argument: Any) -> Any:
+    async def _call(self, rpc: str, argument: Any, unfit: grpc.StatusCode | None = None) -> Any:
+        """Return the answer to an RPC; None for an error of the code `unfit`."""
         where = self._endpoint.name
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
@@ -215,6 +196,8 @@ class Calls:
                 if not _stayed_here(error):
                     self._sent = True
                     self._unanswered = error.code() is grpc.StatusCode.UNAVAILABLE
+                if unfit is not None and error.code() is unfit:
+                    return None
                 trouble = _translated(
                     error, f"{where}: {rpc}", sent=self._sent, unanswered=self._unanswered
                 )
@@ -249,7 +232,6 @@ def _for_parents_connection(error: Any) -> bool:
 
 
 def _translated(error: Any, where: str, *, sent: bool, unanswered: bool) -> StoreUnavailable:
-    """Return the error as the lock service knows it."""
     code = error.code()
     details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
     reason = f"{where}: {code.name}: {details:.300}"
@@ -262,10 +244,5 @@ def _translated(error: Any, where: str, *, sent: bool, unanswered: bool) -> Stor
         return ConnectionBroken(reason, sent=sent, slow=unanswered)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return RecordRefused(reason)
-    advice = _ADVICE.get(code)
-    return _Refused(reason if advice is None else f"{reason} ({advice})", code)
-
-
-def _forks_badly() -> bool:
-    """Return whether gRPC's support for forks is switched off. By default it is on."""
-    return os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in ("0", "false", "no")
+    advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+    return StoreUnavailable(reason + advice)

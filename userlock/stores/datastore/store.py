@@ -1,17 +1,12 @@
-"""The lease store whose records are rows in Google Cloud Datastore.
+"""Leases in Google Cloud Datastore: a row per lock, changed by compare and swap.
 
 For apps that have no memcached, and as the fallback for when it is down: two
 commits a lock, which cost more time and money than two commands to memcached,
 but a granted lock stays granted, whatever is evicted or restarted.
 
-Each row is changed by compare and swap. The seed takes a lease by
-
-    UPDATE leases SET … WHERE name = … AND lease_date = <as it was read>
-
-in a transaction of its own. Datastore has that in one step: a mutation that
-names the version it was decided on (`base_version`) is skipped when the row has
-another (`conflict_detected`; the server's value stays). So there is no
-transaction to begin, hold and roll back:
+A mutation that names the version it was decided on (`base_version`) is skipped
+when the row has another (`conflict_detected`; the server's value stays). So there
+is no transaction to begin, hold and roll back:
 
     verb     RPCs (1 round trip each)                  None when
     create   insert                                    ALREADY_EXISTS, and the row lives
@@ -24,15 +19,7 @@ transaction to begin, hold and roll back:
              all again while others were faster
 
 A contended lock costs four RPCs before the wait begins: insert and lookup, then
-lookup and update. `append` races like this, and loses nothing:
-
-    waiter 2                    row                     waiter 3
-    lookup: version 7 ◀──────── 7
-                                7 ────────────────────▶ lookup: version 7
-    update, base 7 ───────────▶ 8: waiter 2 is in it
-                                8 ◀──────────────────── update, base 7: conflict
-                                8 ────────────────────▶ lookup: version 8
-                                9 ◀──────────────────── update, base 8: both are in it
+lookup and update.
 
 Guarantees:
 - It never takes part in a transaction, and needs no ndb context: see
@@ -82,12 +69,7 @@ from userlock.datastore_rpc import Mutation
 from userlock.lock.store import RecordBusy, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
-from userlock.stores.datastore.rpc import (
-    TIMEOUT,
-    Calls,
-    Channel,
-    ConnectionBroken,
-)
+from userlock.stores.datastore.rpc import TIMEOUT, Calls, Channel, ConnectionBroken
 from userlock.stores.urls import SECONDS, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
@@ -170,8 +152,8 @@ class DatastoreStore(WaitingStore):
     # --- the verbs --------------------------------------------------------------------------
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        name, calls = self._name(lock_id), self._calls()
-        entity = self._fresh(calls.key(name), record, ttl_seconds)
+        name, calls = row_name(self._prefix, lock_id), self._calls()
+        entity = rows.fresh(calls.key(name), record, ttl_seconds, self._clock.wall())
         result = await calls.commit(Mutation(insert=entity))
         if result is None:
             row = await calls.look_up(name)
@@ -182,7 +164,7 @@ class DatastoreStore(WaitingStore):
         return None if result is None else result.version
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        row = await _living(self._calls(hurry=hurry), self._name(lock_id))
+        row = await _living(self._calls(hurry=hurry), row_name(self._prefix, lock_id))
         return None if row is None else row.stored
 
     async def aswap(
@@ -191,13 +173,14 @@ class DatastoreStore(WaitingStore):
         if not _is_version(version):
             return None
         calls = self._calls()
-        entity = self._fresh(calls.key(self._name(lock_id)), record, ttl_seconds)
+        key = calls.key(row_name(self._prefix, lock_id))
+        entity = rows.fresh(key, record, ttl_seconds, self._clock.wall())
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by two RPCs: the beginning of its life is to be stored again."""
-        name, calls = self._name(lock_id), self._calls()
+        name, calls = row_name(self._prefix, lock_id), self._calls()
         row = await _living(calls, name)
         if row is None or row.version != version:
             return None
@@ -209,17 +192,16 @@ class DatastoreStore(WaitingStore):
         if not _is_version(version):
             return False
         calls = self._calls()
-        key = calls.key(self._name(lock_id))
+        key = calls.key(row_name(self._prefix, lock_id))
         return await calls.commit(Mutation(delete=key, base_version=version)) is not None
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
-        """Append as `LeaseStore.append`. A line that was sent twice is almost never there twice.
+        """Append. After a broken connection the row's write id tells whether that was carried out.
 
-        After a broken connection the row's write id tells whether the update was
-        carried out, unless another write came since. Then the line is appended
-        again if the row is still in the same life; else the outcome is unknown.
+        Unless another write came since: then the line is appended again if the row is
+        still in the same life; else the outcome is unknown.
         """
-        name, calls = self._name(lock_id), self._calls()
+        name, calls = row_name(self._prefix, lock_id), self._calls()
         write_id = rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
@@ -240,9 +222,11 @@ class DatastoreStore(WaitingStore):
                 await calls.wait_or_raise(trouble)
                 continue
             if result is not None:
-                return _as_appended(row, line, result)
-            reason = "datastore: others were faster to change the row"
-            await calls.wait_or_raise(RecordBusy(reason))
+                # Datastore's time as of the commit, if reported.
+                now = max(row.now, rows.microseconds(result.update_time))
+                record = row.record + line
+                return row._replace(record=record, version=result.version, now=now).stored
+            await calls.wait_or_raise(RecordBusy("datastore: others were faster to change the row"))
 
     def close(self) -> None:
         self._channel.close()
@@ -273,37 +257,20 @@ class DatastoreStore(WaitingStore):
                 limit -= len(batch.entity_results)
                 cursor = batch.end_cursor
 
-    # ----------------------------------------------------------------------------------------
-
-    def _name(self, lock_id: str) -> str:
-        return row_name(self._prefix, lock_id)
-
     def _calls(self, *, hurry: bool = False) -> Calls:
         timeout = self.timeout / 4 if hurry else self.timeout
         return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
-
-    def _fresh(self, key: Any, record: bytes, ttl_seconds: float) -> Any:
-        return rows.fresh(key, record, ttl_seconds, self._clock.wall())
 
 
 async def _living(calls: Calls, name: str) -> Row | None:
     """Return the row; None when there is none, or it is dead.
 
-    A dead one is deleted, so that it cannot be changed any more by its version:
-
-        A, holder of version 7       row              B
-        (paused, and it dies)        7 ─────────────▶ lookup: dead
-                                     gone ◀────────── delete, base 7
-                                                      None: the lock is free
-        update, base 7 ───────────▶ refused
-
-    Where that fails, B has its answer all the same: B's `create` will find
-    the row that A may yet prolong.
+    A dead one is deleted, so that its former holder cannot prolong it any more. Where that fails,
+    the answer is good all the same: `create` will find the row.
     """
     row = await calls.look_up(name)
     if row is None or not row.gone:
         return row
-    # Where it fails: the next reader, or the sweep, does it.
     with contextlib.suppress(StoreUnavailable):
         await calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
     return None
@@ -312,9 +279,3 @@ async def _living(calls: Calls, name: str) -> Row | None:
 def _is_version(version: object) -> bool:
     """Return False for None and 0: a mutation with those would be carried out in any case."""
     return isinstance(version, int) and version > 0
-
-
-def _as_appended(row: Row, line: bytes, result: Any) -> Stored:
-    """Return the record after an append, with Datastore's time as of the commit if reported."""
-    now = max(row.now, rows.microseconds(result.update_time))
-    return row._replace(record=row.record + line, version=result.version, now=now).stored
