@@ -8,9 +8,9 @@ gone on without it.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ipaddress
 import socket
-import threading
 
 from userlock.fork import reset_in_child
 from userlock.waits import begun_in_thread
@@ -27,12 +27,11 @@ class Address:
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        self._begin()
-        reset_in_child(self._begin)
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
         self._lookup: concurrent.futures.Future[str] | None = None
+        reset_in_child(self._forget)
+
+    def _forget(self) -> None:
+        self._lookup = None
 
     def resolve(self, timeout: float) -> str:
         """Return the host to connect to, as a number; an `OSError` after so many seconds.
@@ -40,26 +39,20 @@ class Address:
         The look-up runs in a thread of its own; an answer that comes too late is
         there for the next caller.
         """
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
-            pass
-        else:
-            return self.host
-        with self._lock:
-            if self._lookup is None:
-                try:
-                    self._lookup = begun_in_thread(self._found, "userlock-resolve", daemon=True)
-                except RuntimeError as error:  # no more threads
-                    raise OSError(f"cannot look {self.host!r} up: {error}") from error
-            lookup = self._lookup
+        with contextlib.suppress(ValueError):
+            return str(ipaddress.ip_address(self.host))
+        lookup = self._lookup
+        if lookup is None:
+            try:
+                lookup = begun_in_thread(self._found, "userlock-resolve", daemon=True)
+            except RuntimeError as error:  # no more threads
+                raise OSError(f"cannot look {self.host!r} up: {error}") from error
+            self._lookup = lookup
         if not concurrent.futures.wait([lookup], timeout).done:
             raise TimeoutError(f"cannot find {self.host!r}: the look-up takes over {timeout} s")
-        # Each new connection asks again (they are rare), so that a server that
-        # moved is found.
-        with self._lock:
-            if self._lookup is lookup:
-                self._lookup = None
+        # Each new connection asks again (they are rare), so that a server that moved is found.
+        if self._lookup is lookup:
+            self._lookup = None
         problem = lookup.exception()  # UnicodeError for names that cannot be one, for instance
         if problem is not None:
             # A new one: an exception gathers the traceback of every place that it passes.
@@ -68,7 +61,6 @@ class Address:
 
     def _found(self) -> str:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        # IPv4 first: such servers are mostly bound to 127.0.0.1 or a
-        # private IPv4 address, and `localhost` names both.
+        # IPv4 first: such servers are mostly bound to it, and `localhost` names both.
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         return str(found[0][4][0])

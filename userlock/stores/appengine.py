@@ -117,11 +117,7 @@ class AppEngineStore(LeaseStore):
     requests_only = True
 
     def __init__(
-        self,
-        *,
-        prefix: str = "userlock",
-        clock: Clock = SYSTEM_CLOCK,
-        random: Random | None = None,
+        self, *, prefix: str = "userlock", clock: Clock = SYSTEM_CLOCK, random: Random | None = None
     ) -> None:
         self._keys = KeySpace(prefix)
         self._clock = clock

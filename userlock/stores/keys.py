@@ -1,9 +1,8 @@
 """The keys of lock ids, behind a deployment's prefix, on a server that several share.
 
 A key is the prefix, then `=` and a lock id or `#` and the hash of one (memcached and Redis put
-`:lock` before the sign). The first of the two signs ends the prefix, so each key is of one prefix
-and one id, whatever the id is. Ids that fit are used as they are, so that an operator can look
-them up by hand.
+`:lock` before the sign). The first sign ends the prefix, so no two ids share a key. Ids that fit
+are used as they are, so that an operator can look them up by hand.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ _PLAIN = re.compile(r"[!-~]{1,150}")
 
 
 def check_prefix(prefix: str, also: str = "") -> str:
-    """Return the prefix, if keys can begin with it; `ValueError` otherwise.
-
-    Args:
-        prefix: the prefix.
-        also: other characters that the store does not take.
-    """
+    """Return the prefix, if keys can begin with it. `also`: what else the store does not take."""
     refused = "=#" + also
     if not _PREFIX.fullmatch(prefix) or set(prefix) & set(refused):
         raise AddressError(
@@ -39,19 +33,12 @@ def hashed(lock_id: str) -> str:
 
 
 class KeySpace:
-    """A deployment's keys in memcached: at most 250 bytes, no spaces and control characters.
-
-    Attributes:
-        space: begins every key.
-    """
-
-    __slots__ = ("space",)
+    """A deployment's keys in memcached: at most 250 bytes, no spaces and control characters."""
 
     def __init__(self, prefix: str) -> None:
         self.space = f"{check_prefix(prefix)}:lock"
 
     def lock(self, lock_id: str) -> bytes:
-        """Return the key of the record of `lock_id`."""
         if _PLAIN.fullmatch(lock_id):
             return f"{self.space}={lock_id}".encode()
         return f"{self.space}#{hashed(lock_id)}".encode()

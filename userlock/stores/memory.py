@@ -8,10 +8,9 @@ stores: of the whole store (`evict`, `forget_everything`, `go_down`, `come_back`
 
 from __future__ import annotations
 
-import collections
-import enum
 import itertools
 import threading
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import SplitResult
@@ -33,6 +32,10 @@ Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
 
 _Answer = TypeVar("_Answer")
 
+_COMMAND_LOST = "the command was lost"
+_REPLY_LOST = "the reply was lost"
+_DELAYED = "the command is late"
+
 
 class _Entry(NamedTuple):
     record: bytes
@@ -40,30 +43,18 @@ class _Entry(NamedTuple):
     lapses_at: float
 
 
-class _Fault(enum.Enum):
-    COMMAND_LOST = "the command was lost"
-    REPLY_LOST = "the reply was lost"
-    DELAYED = "the command is late"
-
-
 class _WakeUps(WakeUps):
     """The bells of the waiters, by token."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._bells: dict[str, Bell] = {}
+        self.bells: dict[str, Bell] = {}
 
     async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
-        self._bells[token] = bell
+        self.bells[token] = bell
 
     def end(self, token: str) -> None:
-        self._bells.pop(token, None)
-
-    def wake(self, token: str, stored: Stored) -> None:
-        """Wake a waiter, if it is one of this process."""
-        bell = self._bells.get(token)
-        if bell is not None:
-            self.woken(bell, stored)
+        self.bells.pop(token, None)
 
 
 class MemoryStore(LeaseStore):
@@ -83,18 +74,17 @@ class MemoryStore(LeaseStore):
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, wakes: bool = True) -> None:
         self.clock = clock
-        self._wake_ups = _WakeUps() if wakes else None
-        self.wake_ups = self._wake_ups
-        self.asked: collections.Counter[Verb] = collections.Counter()
+        self.wake_ups = _WakeUps() if wakes else None
+        self.asked: Counter[Verb] = Counter()
         self.room: float = MAX_RECORD_BYTES
         self._mutex = threading.Lock()
         self._entries: dict[str, _Entry] = {}
-        # Goes on through `forget_everything`: a version never comes back, as
-        # it would in a memcached, whose numbers begin again at 1.
+        # Goes on through `forget_everything`; memcached's numbers begin again at 1.
         self._versions = itertools.count(1)
         self._down: Callable[[], StoreUnavailable] | None = None
-        self._faults: dict[Verb, collections.deque[tuple[_Fault, bool]]] = {}
-        self._firsts: dict[Verb, collections.deque[Callable[[], object]]] = {}
+        #: What befalls the next commands, and whether it is slow; what is called before them.
+        self._faults: dict[Verb, deque[tuple[str, bool]]] = defaultdict(deque)
+        self._firsts: dict[Verb, deque[Callable[[], object]]] = defaultdict(deque)
         self._late: list[Callable[[], object]] = []
 
     # --- the store --------------------------------------------------------------------------
@@ -140,8 +130,10 @@ class MemoryStore(LeaseStore):
 
     def append_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         stored = self.append(lock_id, line)
-        if stored is not None and self._wake_ups is not None:
-            self._wake_ups.wake(Record(stored).next_token(), stored)
+        if stored is not None and isinstance(self.wake_ups, _WakeUps):
+            bell = self.wake_ups.bells.get(Record(stored).next_token())
+            if bell is not None:
+                self.wake_ups.woken(bell, stored)
         return stored
 
     def close(self) -> None:
@@ -169,15 +161,12 @@ class MemoryStore(LeaseStore):
         self, reason: str = "the store is down", *, sent: bool = True, slow: bool = False
     ) -> None:
         """Do nothing but raise such a `StoreUnavailable`, until `come_back`."""
-        # A new error each time: an exception gathers the traceback of every
-        # place that it passes.
-        with self._mutex:
-            self._down = lambda: StoreUnavailable(reason, sent=sent, slow=slow)
+        # A new error each time: an exception gathers the traceback of every place that it passes.
+        self._down = lambda: StoreUnavailable(reason, sent=sent, slow=slow)
 
     def come_back(self) -> None:
         """Answer again."""
-        with self._mutex:
-            self._down = None
+        self._down = None
 
     # --- faults of the next command of a kind -----------------------------------------------
 
@@ -186,20 +175,19 @@ class MemoryStore(LeaseStore):
 
         The caller sees a broken connection; `slow`: a time-out.
         """
-        self._plan(verb, _Fault.COMMAND_LOST, slow=slow)
+        self._faults[verb].append((_COMMAND_LOST, slow))
 
     def lose_reply(self, verb: Verb, *, slow: bool = False) -> None:
         """Lose the reply to the next such command, which is carried out. See `lose_command`."""
-        self._plan(verb, _Fault.REPLY_LOST, slow=slow)
+        self._faults[verb].append((_REPLY_LOST, slow))
 
     def to_come(self) -> set[Verb]:
         """Return the kinds of commands that a planned fault still waits for."""
-        with self._mutex:
-            return {verb for verb, faults in self._faults.items() if faults}
+        return {verb for verb, faults in list(self._faults.items()) if faults}
 
     def delay(self, verb: Verb) -> None:
         """Let the next such command time out; `arrive` carries it out."""
-        self._plan(verb, _Fault.DELAYED, slow=True)
+        self._faults[verb].append((_DELAYED, True))
 
     def arrive(self) -> list[object]:
         """Carry out the delayed commands, in their order; return the lost answers.
@@ -215,34 +203,29 @@ class MemoryStore(LeaseStore):
 
         It may use the store: so another client's command comes in between.
         """
-        with self._mutex:
-            self._firsts.setdefault(verb, collections.deque()).append(action)
+        self._firsts[verb].append(action)
 
     # --- within -----------------------------------------------------------------------------
-
-    def _plan(self, verb: Verb, fault: _Fault, *, slow: bool) -> None:
-        with self._mutex:
-            self._faults.setdefault(verb, collections.deque()).append((fault, slow))
 
     def _carry_out(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
         with self._mutex:
             self.asked[verb] += 1
-            actions = self._firsts.get(verb)
+            actions = self._firsts[verb]
             action = actions.popleft() if actions else None
         if action is not None:
             action()
         with self._mutex:
             if self._down is not None:
                 raise self._down()
-            faults = self._faults.get(verb)
+            faults = self._faults[verb]
             if not faults:
                 return do()
             fault, slow = faults.popleft()
-            if fault is _Fault.REPLY_LOST:
+            if fault == _REPLY_LOST:
                 do()
-            elif fault is _Fault.DELAYED:
+            elif fault == _DELAYED:
                 self._late.append(do)
-            raise StoreUnavailable(f"{verb}: {fault.value}", slow=slow)
+            raise StoreUnavailable(f"{verb}: {fault}", slow=slow)
 
     def _entry(self, lock_id: str) -> _Entry | None:
         entry = self._entries.get(lock_id)

@@ -123,10 +123,7 @@ class Pool(abc.ABC, Generic[_C]):
     # --- exchanges --------------------------------------------------------------------------
 
     async def exchange(
-        self,
-        checked: bool,
-        exchange: Exchange[_C, *_Args, _Answer],
-        *args: *_Args,
+        self, checked: bool, exchange: Exchange[_C, *_Args, _Answer], *args: *_Args
     ) -> _Answer:
         """Return the result of an exchange with these arguments.
 
@@ -162,10 +159,7 @@ class Pool(abc.ABC, Generic[_C]):
         return answer
 
     async def ask_to_read(
-        self,
-        exchange: Exchange[_C, *_Args, _Answer],
-        hurry: bool,
-        *args: *_Args,
+        self, exchange: Exchange[_C, *_Args, _Answer], hurry: bool, *args: *_Args
     ) -> _Answer:
         """Return the result of an exchange that changes nothing: it is repeated after a break.
 
@@ -186,10 +180,7 @@ class Pool(abc.ABC, Generic[_C]):
             raise
 
     async def ask_apart(
-        self,
-        exchange: Exchange[_C, *_Args, _Answer],
-        timeout: float | None,
-        *args: *_Args,
+        self, exchange: Exchange[_C, *_Args, _Answer], timeout: float | None, *args: *_Args
     ) -> _Answer:
         """Return the result of an exchange on a new connection, which is closed afterwards."""
         connection = None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -21,10 +20,9 @@ from userlock.words import meant
 
 _T = TypeVar("_T")
 
-#: A pattern of an option's values, and words for it.
-Form = tuple[str, str]
-YES_NO: Form = ("yes|no", "yes or no")
-SECONDS: Form = (r"(?=.*[1-9])[0-9]{1,5}(\.[0-9]{1,9})?", "a number of seconds above 0")
+#: Patterns of an option's values, with words for them.
+YES_NO = ("yes|no", "yes or no")
+SECONDS = (r"(?=.*[1-9])[0-9]{1,5}(\.[0-9]{1,9})?", "a number of seconds above 0")
 
 #: The schemes of the stores.
 SCHEMES = (
@@ -53,10 +51,9 @@ class AddressError(ValueError):
 
 
 def shown_url(url: object, schemes: Collection[str] = SCHEMES) -> str:
-    """Return what may be shown of a store's URL, whatever it is.
+    """Return what may be shown of a store's URL, whatever it is: the hosts, but no credentials.
 
-    Scheme, hosts, database and prefix of a URL of the usual form; of another
-    one the scheme, if it is one of `schemes`.
+    Of a URL that is not of the usual form only the scheme, if it is one of `schemes`.
     """
     text = url if isinstance(url, str) else ""
     form = _FORM.fullmatch(text) if text.isprintable() else None
@@ -72,11 +69,6 @@ def shown_url(url: object, schemes: Collection[str] = SCHEMES) -> str:
 def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[str] = SCHEMES) -> _T:
     """Return what `make` returns for the parts of a URL.
 
-    Args:
-        url: the URL.
-        make: gets its parts.
-        schemes: those that may be shown of a malformed URL.
-
     Raises:
         ValueError: the URL is malformed, or `make` refuses it. It shows what may be shown, and
             has no other error in its chain.
@@ -90,13 +82,14 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
     except ImportError:
         raise
     except Exception:
-        problem = f"the client of the store refuses it{_names_in(url)}"
+        names = ", ".join(_plain_names(url.partition("?")[2]))
+        said = f"; its options are: {names}" if names else ""
+        problem = f"the client of the store refuses it{said}"
     # Outside of the handler: the other error may quote the password, also as a context.
     raise ValueError(f"{shown_url(url, schemes)!r}: {problem}")
 
 
 def _split(url: str, schemes: Collection[str]) -> SplitResult:
-    """Return the parts of a URL of the usual form."""
     if not isinstance(url, str):
         raise AddressError(
             f"a URL like memcache://127.0.0.1:11211 is a str, not {type(url).__name__}"
@@ -124,14 +117,14 @@ def unknown_scheme(url: str) -> AddressError:
 def options_of(
     parts: SplitResult,
     *,
-    forms: Mapping[str, Form] = MappingProxyType({}),
+    forms: Mapping[str, tuple[str, str]] | None = None,
     without_default: Collection[str] = (),
     **defaults: str,
 ) -> dict[str, str]:
-    """Return the options of a store's URL, by name; those that are not named by their defaults.
+    """Return the options of a store's URL by name, with defaults.
 
-    An `AddressError`: an option is unknown, named twice, or not of its form. Passed over silently,
-    the locks would be elsewhere than meant.
+    An option that is unknown, named twice, or not of its form is an error: without it, the locks
+    would be elsewhere than meant.
     """
     named = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(named)
@@ -145,17 +138,10 @@ def options_of(
             f"unknown option {', '.join(unknown) or '…'}{f' ({near})' if near else ''}; "
             f"there are: {', '.join(known)}"
         )
-    for name, (pattern, words) in forms.items():
+    for name, (pattern, words) in (forms or {}).items():
         if name in options and not re.fullmatch(pattern, options[name]):
             raise AddressError(f"{name} must be {words}")
     return defaults | options
-
-
-def _names_in(url: object) -> str:
-    """Return the names of a URL's options in words."""
-    form = _FORM.fullmatch(url) if isinstance(url, str) else None
-    names = _plain_names(form["query"] or "") if form is not None else []
-    return f"; its options are: {', '.join(names)}" if names else ""
 
 
 def _plain_names(query: str) -> list[str]:

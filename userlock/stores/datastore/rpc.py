@@ -43,10 +43,7 @@ _ADVICE = {
     grpc.StatusCode.FAILED_PRECONDITION: "the database must be in Datastore mode",
 }
 # No trouble, but a row that is not as the mutation expects.
-_DOES_NOT_FIT = {
-    "insert": grpc.StatusCode.ALREADY_EXISTS,
-    "update": grpc.StatusCode.NOT_FOUND,
-}
+_DOES_NOT_FIT = {"insert": grpc.StatusCode.ALREADY_EXISTS, "update": grpc.StatusCode.NOT_FOUND}
 # gRPC's words for an RPC that did not leave this process: there was no connection,
 # or no credentials to go with it.
 _NOT_SENT = (

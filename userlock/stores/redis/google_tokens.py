@@ -1,11 +1,7 @@
 """Access tokens of Google's IAM as passwords.
 
-A token lives for an hour. A new one is fetched in the background, minutes
-before the old one ends:
-
-    10:00  first connection: fetches a token     (until 11:00)
-    10:50  a new connection: the old token       another thread fetches the next
-    10:51  a new connection: the new token       (until 11:50)
+A token lives for an hour. The first new connection in its last ten minutes still
+gets it, and lets a thread fetch the next one.
 """
 
 from __future__ import annotations
@@ -61,11 +57,7 @@ class GoogleTokens(CredentialProvider):
         self._refreshing: concurrent.futures.Future[object] | None = None
 
     def get_credentials(self) -> tuple[str, str]:
-        """Return the user's name and a token.
-
-        Raises:
-            redis.AuthenticationError: there is no token.
-        """
+        """Return the user's name and a token; `redis.AuthenticationError` if there is none."""
         try:
             with self._mutex:
                 if self._credentials is None:
@@ -73,8 +65,11 @@ class GoogleTokens(CredentialProvider):
                 left = self._left()
                 if left <= datetime.timedelta():
                     self._credentials.refresh(_request)
-                elif left < _EARLY:
-                    self._refresh_soon()
+                elif left < _EARLY and (self._refreshing is None or self._refreshing.done()):
+                    # If that fails, the old one is good for some minutes yet.
+                    refresh = functools.partial(self._credentials.refresh, _request)
+                    with contextlib.suppress(RuntimeError):  # no more threads
+                        self._refreshing = begun_in_thread(refresh, "userlock-token", daemon=True)
                 return self._user, str(self._credentials.token)
         except google.auth.exceptions.GoogleAuthError as error:
             raise redis.AuthenticationError(
@@ -89,13 +84,6 @@ class GoogleTokens(CredentialProvider):
             return datetime.timedelta.max
         left: datetime.timedelta = expiry.replace(tzinfo=datetime.UTC) - self._now()
         return left
-
-    def _refresh_soon(self) -> None:
-        """Refresh in a thread; if that fails, the old token is good for some minutes yet."""
-        if self._refreshing is None or self._refreshing.done():
-            refresh = functools.partial(self._credentials.refresh, _request)
-            with contextlib.suppress(RuntimeError):  # no more threads; the next caller tries again
-                self._refreshing = begun_in_thread(refresh, "userlock-token", daemon=True)
 
 
 def _request(*args: Any, **kwargs: Any) -> Any:
