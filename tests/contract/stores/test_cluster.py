@@ -280,7 +280,6 @@ def test_a_fence_of_something_else_is_an_outage() -> None:
         (b"-MOVED 1 127.0.0.1:%d", "from node to node"),
         (b"-ASK 1 127.0.0.1:%d", "from node to node"),
         (b"-MOVED 1 :%d", "from node to node"),  # on the same host
-        (b"-TRYAGAIN in a moment", "from node to node"),
         (b"-MOVED 1 127.0.0.1:1", "refused"),
         (b"-MOVED 1 127.0.0.1:65536", "does not exist"),
         (b"-CLUSTERDOWN Hash slot not served", "CLUSTERDOWN|not served"),

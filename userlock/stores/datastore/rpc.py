@@ -125,7 +125,7 @@ class Calls:
 
     async def look_up(self, name: str) -> Row | None:
         """Return a row as it is now; None where there is none."""
-        reply = await self._again_if_broken("lookup", [self.key(name)])
+        reply = await self._call("lookup", [self.key(name)], repeat=True)
         where = f"{self._endpoint.name}: a row of kind {self._kind}"
         if reply.deferred:
             raise StoreUnavailable(f"{where}: the lookup was put off")
@@ -148,21 +148,16 @@ class Calls:
             part.property.name = "__key__"
             part.op = _PropertyFilter.Operator[operator]
             part.value.key_value.CopyFrom(self.key(name))
-        return await self._again_if_broken("run_query", query)
+        return await self._call("run_query", query, repeat=True)
 
     async def commit(self, mutation: Any) -> Any | None:
         """Apply one mutation; its `MutationResult`, or None when the row is not as it expects.
 
-        ABORTED is contention with another commit, and nothing was done: tried
-        again while there is time (see "Error codes").
+        ABORTED is contention with another commit, and nothing was done (see "Error codes").
         """
         unfit = _DOES_NOT_FIT.get(mutation.WhichOneof("operation"))
-        while True:
-            try:
-                result = await self._call("commit", mutation, unfit)
-                return None if result is None or result.conflict_detected else result
-            except RecordBusy as trouble:
-                await self.wait_or_raise(trouble)
+        result = await self._call("commit", mutation, unfit=unfit)
+        return None if result is None or result.conflict_detected else result
 
     async def wait_or_raise(self, trouble: StoreUnavailable) -> None:
         """Wait a little before another try; raise `trouble` if there is no time for one.
@@ -175,15 +170,13 @@ class Calls:
             raise trouble
         await pause(self._clock, delay)
 
-    async def _again_if_broken(self, rpc: str, argument: Any) -> Any:
-        try:
-            return await self._call(rpc, argument)
-        except (RecordBusy, ConnectionBroken) as trouble:
-            await self.wait_or_raise(trouble)
-        return await self._call(rpc, argument)
+    async def _call(
+        self, rpc: str, argument: Any, *, repeat: bool = False, unfit: object = None
+    ) -> Any:
+        """Return the answer to an RPC; `repeat`: it may be sent again, once, if a connection ends.
 
-    async def _call(self, rpc: str, argument: Any, unfit: grpc.StatusCode | None = None) -> Any:
-        """Return the answer to an RPC; None for an error of the code `unfit`."""
+        None for an error of the code `unfit`.
+        """
         where = self._endpoint.name
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
@@ -198,16 +191,19 @@ class Calls:
                 trouble = _translated(
                     error, f"{where}: {rpc}", sent=self._sent, unanswered=self._unanswered
                 )
-                if not _for_parents_connection(error):
-                    # Its text may name a row, and so a lock.
-                    raise trouble from (error if ids.are_plain() else None)
-                await self.wait_or_raise(trouble)
-                continue
+                cause = error if ids.are_plain() else None  # its text may name a row, and so a lock
+                if not (isinstance(trouble, RecordBusy) or _for_parents_connection(error)):
+                    if not (repeat and isinstance(trouble, ConnectionBroken)):
+                        raise trouble from cause
+                    repeat = False
+                trouble.__cause__ = cause
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
-            self._sent = True
-            self._unanswered = False
-            return answer
+            else:
+                self._sent = True
+                self._unanswered = False
+                return answer
+            await self.wait_or_raise(trouble)
 
 
 def _stayed_here(error: Any) -> bool:

@@ -30,7 +30,7 @@ from typing import Any
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS as _SLOTS
 from redis.crc import key_slot
-from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+from redis.exceptions import AskError, ClusterDownError, MovedError
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import Stored, StoreUnavailable
@@ -38,7 +38,7 @@ from userlock.stores.keys import check_prefix
 from userlock.stores.redis.connections import Connection, Connections
 from userlock.stores.redis.store import FENCE_BODY, RedisStore, Script, fenced
 from userlock.stores.stream import Refused, number
-from userlock.waits import pause, run
+from userlock.waits import run
 
 #: How often one command is redirected.
 _MOST_REDIRECTIONS = 5
@@ -46,12 +46,11 @@ _MOST_REDIRECTIONS = 5
 _REFRESH_SECONDS = 1.0
 #: How many nodes are asked for the map at a time.
 _MOST_ASKED = 3
-#: Pause before a command is sent again to a node that asks for it, in seconds.
-_TRY_AGAIN_SECONDS = 0.01
 #: By how much a fence grows with each epoch: 19 hours, in microseconds.
 _EPOCH_BITS = 36
 
-_REDIRECTIONS = (AskError, ClusterDownError, TryAgainError)  # MOVED is an ASK
+# MOVED is an ASK. There is no TRYAGAIN, which is for commands of several keys.
+_REDIRECTIONS = (AskError, ClusterDownError)
 
 _FENCE = Script(
     FENCE_BODY.replace(
@@ -178,8 +177,6 @@ class ClusterConnections:
                     await self._refresh(node)
                 case AskError():
                     node, source = self._node(_address(answer, node)), node
-                case TryAgainError():
-                    await pause(SYSTEM_CLOCK, _TRY_AGAIN_SECONDS)
                 case _:
                     node.failed = True  # the whole cluster is down, as it sees it
                     raise _unavailable(node.name, str(answer))
@@ -256,14 +253,14 @@ async def _slots(connection: Connection) -> list[tuple[int, int, _Addresses]]:
     reply = await connection.call("CLUSTER", "SLOTS")
     if not isinstance(reply, list) or not reply:
         raise Refused("it answered CLUSTER SLOTS without slots")
-    return [_row(each) for each in reply]
-
-
-def _row(row: Any) -> tuple[int, int, _Addresses]:
-    match row:
-        case [int(first), int(last), primary, *replicas] if 0 <= first <= last < _SLOTS:
-            return first, last, [_named(each) for each in (primary, *replicas)]
-    raise Refused("it answered CLUSTER SLOTS with something else than slots")
+    rows = []
+    for row in reply:
+        match row:
+            case [int(first), int(last), *nodes] if 0 <= first <= last < _SLOTS and nodes:
+                rows.append((first, last, [_named(each) for each in nodes]))
+            case _:
+                raise Refused("it answered CLUSTER SLOTS with something else than slots")
+    return rows
 
 
 def _named(node: Any) -> tuple[str, int]:

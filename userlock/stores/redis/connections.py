@@ -41,7 +41,6 @@ _OF_A_CLUSTER: Mapping[str, type[redis.RedisError]] = {
     "ASK": exceptions.AskError,
     "CLUSTERDOWN": exceptions.ClusterDownError,
     "MOVED": exceptions.MovedError,
-    "TRYAGAIN": exceptions.TryAgainError,
 }
 #: Lists within lists: CLUSTER SLOTS replies with slots, their nodes, and what is known of a node.
 _MOST_DEPTH = 4
