@@ -16,7 +16,7 @@ import pytest
 from sample_app.stack import ports, services
 from sample_app.stack.children import Child
 from userlock.stores.redis import RedisStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 #: The time by which memcached may keep a record longer than its lease, in seconds: the uncertainty
 #: of its clock (2.1), the fraction of a second, the lateness of the clock at the end of the lease,

@@ -29,7 +29,7 @@ from tests.contract.emulator.process import EmulatorProcess
 from tests.servers import Memcached, RedisServer
 from userlock.stores import ShardedMemcacheStore
 from userlock.stores.redis import RedisStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 _PROJECT = "trial"
 #: The sizes of the filling values: memcached groups items by size, and records have many sizes.

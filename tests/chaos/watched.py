@@ -19,7 +19,7 @@ from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.renewal import SYSTEM_RENEWALS
 from userlock.lock.service import LockService
 from userlock.lock.waiting import Attempt
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 #: A delay beyond this time, in seconds, is a pause of the process or the thread: waiters behind may
 #: take it for dead. It is shorter than their patience.

@@ -38,7 +38,7 @@ from tests.waiting import wait_until
 from userlock import LockService
 from userlock.clock import SYSTEM_CLOCK
 from userlock.ndb import capabilities, commits
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 _SECONDS_BETWEEN_GAUGES = 2.0
 _CACHE_SECONDS = 0.5

@@ -20,7 +20,7 @@ from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 LOCKS = 20
 TASKS = 200

@@ -18,7 +18,7 @@ from userlock.events import Listeners
 from userlock.lock.lease import Fenced, Lease
 from userlock.lock.store import LeaseStore
 from userlock.stores.redis import ClusterStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.waits import run
 
 pytestmark = pytest.mark.timeout(300)

@@ -19,7 +19,7 @@ from tests.unit.lock.test_interrupts import Interrupt, Interrupter, quietly
 from userlock import LockService, LockTimeout
 from userlock.events import Listeners
 from userlock.lock.scope import current, current_scope
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 #: A lease of one second is over after this time, on every server.
 _OVER_SECONDS = 6.5

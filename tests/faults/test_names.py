@@ -12,7 +12,7 @@ import pytest
 
 from tests.servers import Memcached, RedisServer
 from userlock.lock.store import LeaseStore, StoreUnavailable
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 #: Far more than the time that the store waits for a look-up, and less than one may take.
 BOUND_SECONDS = 5.0

@@ -19,8 +19,7 @@ from userlock.events import Listeners
 from userlock.ids import NAMESPACE, are_plain
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
-from userlock.stores.registry import open_store
-from userlock.stores.urls import shown_url
+from userlock.stores.urls import open_store, shown_url
 from userlock.words import escaped
 
 FINE = 0

@@ -154,7 +154,7 @@ class LockService:
             ImportError: the store's extra is not installed; the message names it.
         """
         # By name: stores import this package, and not the other way round.
-        open_store = importlib.import_module("userlock.stores.registry").open_store
+        open_store = importlib.import_module("userlock.stores.urls").open_store
         other = (
             None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
         )

@@ -1,4 +1,4 @@
-"""URLs of stores: their parts, their options, and the text that may be shown of them.
+"""URLs of stores: the stores, their options, and the text that may be shown of them.
 
 A password that is not percent-encoded ends up in other parts of the URL:
 
@@ -11,11 +11,13 @@ a URL than `shown_url` gives: errors of urllib and of clients quote their input.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from userlock.lock.store import LeaseStore
 from userlock.words import meant
 
 _T = TypeVar("_T")
@@ -31,6 +33,9 @@ SCHEMES = (
     *("redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"),
     *("redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"),
 )
+
+#: The modules of schemes that have not a module of their own.
+_MODULES = {"memcaches": "memcache", "rediss": "redis", "valkey": "redis", "valkeys": "redis"}
 
 #: The usual form: one @ at most, before the host, and no #.
 _FORM = re.compile(
@@ -66,6 +71,26 @@ def shown_url(url: object, schemes: Collection[str] = SCHEMES) -> str:
     return f"{scheme}://…" if scheme in schemes else "…"
 
 
+def open_store(url: str) -> LeaseStore:
+    """Return the store that a URL names.
+
+    Raises:
+        ValueError: the URL is malformed. The text shows neither user nor password.
+        ImportError: an extra is missing; the text names it.
+    """
+    return open_url(url, _store_of)
+
+
+def _store_of(parts: SplitResult) -> LeaseStore:
+    if parts.scheme not in SCHEMES:
+        raise _unknown_scheme(parts.scheme)
+    kind = parts.scheme.partition("+")[0]
+    # Imported when it is used: some need an extra, and Google's clients take long to import.
+    module = importlib.import_module(f"userlock.stores.{_MODULES.get(kind, kind)}")
+    store: LeaseStore = module.of_parts(parts)
+    return store
+
+
 def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[str] = SCHEMES) -> _T:
     """Return what `make` returns for the parts of a URL.
 
@@ -98,7 +123,7 @@ def _split(url: str, schemes: Collection[str]) -> SplitResult:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
         if url.partition(":")[0].lower() not in schemes:
-            raise unknown_scheme(url)
+            raise _unknown_scheme(url)
         raise AddressError(
             "it must look like SCHEME://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. In a password or "
             "option @ is %40, / is %2F, ? is %3F, : is %3A and a space is %20"
@@ -106,8 +131,7 @@ def _split(url: str, schemes: Collection[str]) -> SplitResult:
     return urlsplit(url)
 
 
-def unknown_scheme(url: str) -> AddressError:
-    """Return the error for a URL of no known scheme."""
+def _unknown_scheme(url: str) -> AddressError:
     near = meant(url.partition(":")[0].lower(), SCHEMES, "{}://")
     known = ", ".join(f"{name}://" for name in SCHEMES)
     end = f" ({near})" if near else ""

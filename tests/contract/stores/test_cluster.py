@@ -26,7 +26,7 @@ from userlock.admin.redis import list_locks
 from userlock.lock.lease import new_token
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import ClusterStore, cluster
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.testing import (
     FenceContract,
     ForkContract,

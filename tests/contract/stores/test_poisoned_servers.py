@@ -17,7 +17,7 @@ from userlock.lock.lease import Granted
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.waits import run
 
 #: The server is the same for all examples; each has a lock of its own.

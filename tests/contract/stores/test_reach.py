@@ -33,7 +33,7 @@ from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.redis import RedisStore
 from userlock.stores.redis.url import parse
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.testing import WakeContract
 from userlock.waits import run
 

@@ -19,7 +19,7 @@ from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.lock.lease import Fenced
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.redis import RedisStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.testing import (
     ForkContract,
     WakeContract,

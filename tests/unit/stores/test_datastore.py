@@ -15,8 +15,7 @@ from userlock.datastore_rpc import Key
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
-from userlock.stores.registry import open_store
-from userlock.stores.urls import open_url
+from userlock.stores.urls import open_store, open_url
 
 EntityResult: Any = query.EntityResult.pb()
 

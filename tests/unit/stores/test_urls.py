@@ -19,8 +19,7 @@ from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache import url as memcache_url
 from userlock.stores.redis import url as redis_url
-from userlock.stores.registry import open_store
-from userlock.stores.urls import SCHEMES, shown_url
+from userlock.stores.urls import SCHEMES, open_store, shown_url
 from userlock.testing import ManualClock
 
 HOST = "host.example"

@@ -17,7 +17,7 @@ from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 from userlock.testing import LeaseStoreContract, ManualClock
 
 

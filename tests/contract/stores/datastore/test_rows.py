@@ -15,7 +15,7 @@ from tests.contract.stores.datastore.faulty import FaultyClient
 from userlock.clock import SystemClock
 from userlock.lock.store import GRACE_SECONDS, RecordRefused, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
-from userlock.stores.registry import open_store
+from userlock.stores.urls import open_store
 
 
 class SkewedClock(SystemClock):
