@@ -20,12 +20,11 @@ service drops the value, and readers call it lapsed, by their own. While all
 three agree within `SKEW_SECONDS`, a record never lapses or goes early, and does
 both up to two of them late. Clocks that differ by more can end a lease early.
 
-Limits. The service may drop any value at any time, as any memcache: two can
-then hold a lock, and the fencing refuses the loser's write. Calls belong to a
-request: in other threads (the renewal thread, or one of your own) the SDK
-refuses them, which is an outage to the lock. So take leases that are long
-enough for the request, without heartbeats. The namespace of
-`namespace_manager` is not part of lock ids.
+Limits. The service may drop any value at any time: two can then hold a lock, and
+the fencing refuses the loser's write. Calls belong to a request: in other threads
+the SDK refuses them, which is an outage to the lock. So take leases that are long
+enough for the request, without heartbeats. The namespace of `namespace_manager` is
+not part of lock ids.
 
 Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
 of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it

@@ -48,14 +48,11 @@ Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 
 
 class NotHere(Exception):
-    """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked.
-
-    `ended`: the server has ended it, and probably the other ones.
-    """
+    """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked."""
 
     def __init__(self, *, ended: bool) -> None:
         super().__init__()
-        self.ended = ended
+        self.ended = ended  # by the server, which probably has ended the other ones, too
 
 
 class _Waiter(Generic[_C]):
@@ -73,23 +70,17 @@ class _Waiter(Generic[_C]):
 
 
 class Pool(abc.ABC, Generic[_C]):
-    """Connections to one server. Thread-safe; none is shared. A forked child starts with none.
+    """At most so many connections to one server. Thread-safe; a forked child starts with none.
 
     A place is free again when nothing refers to it any more: none is lost when
     an interrupt makes a thread drop a connection.
-
-    Args:
-        most: how many there may be.
-
-    Attributes:
-        trouble: the errors whose cause is the server, or the way there.
-        idle: the connections that stand idle, the latest used last.
     """
 
+    #: The errors whose cause is the server, or the way there.
     trouble: tuple[type[BaseException], ...]
 
     def __init__(self, *, most: int = 32) -> None:
-        self.idle: list[_C] = []
+        self.idle: list[_C] = []  # the latest used last
         self._most = most
         # A store that is dropped leaves no open sockets behind.
         weakref.finalize(self, _close_all, self.idle)
@@ -107,10 +98,7 @@ class Pool(abc.ABC, Generic[_C]):
 
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
-        """Return a new connection; `timeout`: another one for replies than usual, in seconds.
-
-        Called in threads only.
-        """
+        """Return a new connection, in a thread; `timeout`: another one for replies than usual."""
 
     @abc.abstractmethod
     def is_a_break(self, error: BaseException) -> bool:
@@ -203,7 +191,7 @@ class Pool(abc.ABC, Generic[_C]):
         return run(self.ask_apart, blocking, None)
 
     def _failed(self, connection: _C | None, error: BaseException) -> None:
-        """Close the connection of an exchange that failed; raise trouble with the server."""
+        """Close the connection of an exchange that failed; raise `StoreUnavailable` for trouble."""
         trouble = None
         if isinstance(error, self.trouble):
             trouble = self.unavailable(error, sent=connection is not None)
@@ -283,25 +271,18 @@ class Pool(abc.ABC, Generic[_C]):
             self._hand_on()
 
     def close(self, connection: _C) -> None:
-        """Close it. Another caller may make one."""
         connection.close()
         connection.place = None
         self._hand_on()
 
     def drop_idle(self) -> None:
-        """Close those that stand idle."""
         _close_all(self.idle)
         self._hand_on()
 
     # --- turns ------------------------------------------------------------------------------
 
     async def _wait_for_turn(self) -> _C | Place:
-        """Return an idle connection, or a place for one.
-
-        Raises:
-            NoConnection: there was none in time.
-            StoreUnavailable: the server failed another caller meanwhile.
-        """
+        """Return an idle connection, or a place for one."""
         waiter = _Waiter[_C]()
         try:
             locked(self._mutex, self._queue, waiter)
@@ -317,7 +298,7 @@ class Pool(abc.ABC, Generic[_C]):
         locked(self._mutex, self._waiters.pop, waiter, None)
         if waiter.given is None:
             raise NoConnection(f"all {self._most} connections are in use")
-        if isinstance(waiter.given, str):
+        if isinstance(waiter.given, str):  # the server failed another caller meanwhile
             raise StoreUnavailable(waiter.given, sent=False)
         return waiter.given
 

@@ -65,21 +65,9 @@ class Place:
 
 
 class Stream:
-    """One connection, used by one caller at a time, thread or task.
+    """One connection, used by one caller at a time, thread or task. `timeout`: for an exchange."""
 
-    Args:
-        sock: the connected socket.
-        timeout: for an exchange, in seconds.
-        now: the time, for deadlines.
-
-    Attributes:
-        plain: whether bytes go out as they are; not over TLS.
-        began: the begin of the exchange.
-        stale: returns whether it is readable within so many milliseconds. An idle one has most
-            likely ended then.
-        place: in its pool, until it is closed.
-    """
-
+    #: In its pool, until it is closed.
     place: Place | None = None
 
     def __init__(
@@ -88,18 +76,18 @@ class Stream:
         self._socket = sock
         self._timeout = timeout
         self._now = now
-        self._slack = timeout * _SLACK
         sock.settimeout(timeout)
         #: The socket's own time-out; 0 for a task's.
         self._patience = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
         #: The file number, for the first command of a thread's exchange on a plain socket.
         self._first: int | None = None
-        # With a time-out a plain socket does not block. Its own `send` waits for room first, which
-        # is a system call more; nearly always there is room.
+        # Not over TLS. With a time-out a plain socket does not block. Its own `send` waits for room
+        # first, which is a system call more; nearly always there is room.
         self.plain = type(sock) is socket.socket and os.name == "posix"
         self._file = sock.fileno() if self.plain else None
         self._buffer = b""
+        #: Whether it is readable within so many milliseconds: an idle one has ended, most likely.
         self.stale = poll_of(sock)
         self.begin()
 
@@ -130,7 +118,6 @@ class Stream:
     # --- commands and replies ---------------------------------------------------------------
 
     async def send(self, wire: bytes) -> None:
-        """Send commands."""
         self._first = None
         try:
             rest = wire if self._file is None else wire[os.write(self._file, wire) :]
@@ -234,7 +221,7 @@ class Stream:
         left = self.began + self._timeout - self._now()
         if left <= 0:
             raise TimeoutError("timed out")
-        if left < self._patience - self._slack:
+        if left < self._patience - self._timeout * _SLACK:
             self._wait_at_most(left)
 
     def _wait_at_most(self, seconds: float) -> None:

@@ -1,12 +1,9 @@
 """Leases in Google Cloud Datastore: a row per lock, changed by compare and swap.
 
-For apps that have no memcached, and as the fallback for when it is down: two
-commits a lock, which cost more time and money than two commands to memcached,
-but a granted lock stays granted, whatever is evicted or restarted.
-
-A mutation that names the version it was decided on (`base_version`) is skipped
-when the row has another (`conflict_detected`; the server's value stays). So there
-is no transaction to begin, hold and roll back:
+Two commits a lock cost more time and money than two commands to memcached, but a
+granted lock stays granted, whatever is evicted or restarted. A mutation that names
+the version it was decided on (`base_version`) is skipped when the row has another
+(`conflict_detected`). So there is no transaction to begin, hold and roll back:
 
     verb     RPCs (1 round trip each)                  None when
     create   insert                                    ALREADY_EXISTS, and the row lives
@@ -18,16 +15,10 @@ is no transaction to begin, hold and roll back:
     append   as read, then update by version;          missing, or dead
              all again while others were faster
 
-A contended lock costs four RPCs before the wait begins: insert and lookup, then
-lookup and update.
-
-Guarantees:
-- It never takes part in a transaction, and needs no ndb context: see
-  `userlock.datastore_rpc`.
-- Time is Datastore's alone: see `rows.py`. A lease ends at its time to live
-  plus 0.05 s and a thousandth, because clocks run at different rates.
-- A version is the row's for ever, so a change decided on an old one is refused,
-  also after the row was deleted and created again.
+It never takes part in a transaction, and needs no ndb context (`userlock.datastore_rpc`).
+Time is Datastore's alone (`rows`). A lease ends at its time to live plus 0.05 s and a
+thousandth, because clocks run at different rates. A version is the row's for ever, so a
+change decided on an old one is refused, also after the row was created again.
 
 Limits:
 - A lock with dozens of waiters belongs in memcached: Datastore slows down when one
@@ -45,10 +36,9 @@ Limits:
   (measured on grpcio 1.85), and does not work while another thread has an RPC under
   way. Where it is off, each verb raises `StoreUnavailable` in the child.
 
-Dead rows stay until the next read of the lock. A policy on the property
-`expire_at`, set once for each kind, sweeps them a day after the end of the lease by
-its taker's clock (not in the legacy mode, optimistic with entity groups; see
-https://cloud.google.com/datastore/docs/ttl):
+Dead rows stay until the next read of the lock. A policy on `expire_at`, set once for
+each kind, sweeps them a day after the end of the lease by its taker's clock (not in the
+mode optimistic with entity groups; see https://cloud.google.com/datastore/docs/ttl):
 
     gcloud firestore fields ttls update expire_at \\
         --collection-group=UserLockLease --enable-ttl --database='(default)'

@@ -78,24 +78,16 @@ def is_a_break(error: BaseException) -> bool:
 
 
 class Connection(Wire):
-    """A connection in its pool.
-
-    Attributes:
-        number: the later, the higher.
-        dialect: speaks the server's protocol.
-        started: the time when the server started, by its clock; None if it does not tell.
-        ahead: the server's time less ours, at most; None if it does not tell, or was not asked.
-        good_until: until when the known time is good. (Our clock must go on while the machine is
-            suspended, as the server's may.)
-    """
+    """A connection in its pool. `now`: must go on while the machine is suspended."""
 
     def __init__(self, client: Any, timeout: float, now: Callable[[], float]) -> None:
         super().__init__(client, timeout, now)
-        self.number = 0
+        self.number = 0  # the later, the higher
         self.dialect: Meta | Text = _META
+        #: When the server started, by its clock; its time less ours, at most. None: it did not say.
         self.started: int | None = None
         self.ahead: float | None = None
-        self.good_until = math.inf
+        self.good_until = math.inf  # what it said of its time
 
     async def read(self, key: bytes) -> Item | None:
         """Return the item under a key."""
@@ -157,13 +149,7 @@ class Connection(Wire):
 
 
 class Connections(Pool[Connection]):
-    """The connections of this process to one server; for the arguments see `MemcacheStore`.
-
-    Attributes:
-        address: the server's, in full.
-        tells_time: whether the server itself answers, and can be asked for its time.
-        latest: the number of the latest connection, for versions that are got now.
-    """
+    """The connections of this process to one server; for the arguments see `MemcacheStore`."""
 
     trouble = (*_TROUBLE, Refused)
 
@@ -184,7 +170,7 @@ class Connections(Pool[Connection]):
         self._server = server if isinstance(server, str) else Address(*server)
         self.tells_time = not via_proxy
         self._numbers = itertools.count(1)
-        self.latest = 0
+        self.latest = 0  # the number of the latest connection
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._protocol = protocol

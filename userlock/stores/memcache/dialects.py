@@ -61,13 +61,7 @@ class Item(NamedTuple):
 
 
 class Wire(Stream):
-    """One connection, used by one caller at a time.
-
-    Args:
-        client: a pymemcache client. It makes the connection, and then is not used any more.
-        timeout: for an exchange, in seconds.
-        now: the time, for deadlines.
-    """
+    """One connection, made by a pymemcache client, which then is not used any more."""
 
     def __init__(
         self, client: Any, timeout: float, now: Callable[[], float] = SYSTEM_CLOCK.now
@@ -125,14 +119,11 @@ def speaks_meta(version: bytes) -> bool:
 
 
 class Meta:
-    """The meta protocol. Keys, and expirations (`until`), as memcached takes them.
+    """The meta protocol. Keys, and expirations (`until`), as memcached takes them."""
 
-    Attributes:
-        grace_seconds: how much longer than its time to live to keep a record.
-        get: the command that reads the item under a key.
-    """
-
+    #: How much longer than its time to live to keep a record.
     grace_seconds: float = GRACE_SECONDS
+    #: The command that reads the item under a key.
     get = b"mg %b c t v\r\n"
 
     async def create(self, wire: Wire, key: bytes, record: bytes, until: int) -> int | None:

@@ -16,16 +16,15 @@ the number that came with it is used, on that same connection:
     mg k ───────────────▶ (the next owner's record)
     not as we left it: changed, and nothing is deleted
 
-Limits. All this takes connections to memcached itself; behind a proxy that
-reconnects by itself, say `via_proxy`. memcached may evict a live record under
-memory pressure, and forgets all of them on a restart: the lock then does not
-exclude, and fencing at the Datastore commit refuses the loser's write.
-A record is kept until a date in the server's own time (`connections`), one to
-four seconds longer than asked. Behind a proxy, and where the server does not
-tell its time, seconds are sent instead: a server that was just stopped for a
-while (SIGSTOP, a paused or migrated machine) counts them from an earlier
-moment, and two leases may overlap. By the text protocol (before 1.6.12), a
-crashed holder's lock may go to a caller that came later than those in the queue.
+Limits. Behind a proxy that reconnects by itself, say `via_proxy`. memcached may
+evict a live record under memory pressure, and forgets all of them on a restart:
+the lock then does not exclude, and fencing at the Datastore commit refuses the
+loser's write. A record is kept until a date in the server's own time
+(`connections`), one to four seconds longer than asked. Behind a proxy, and where
+the server does not tell its time, seconds are sent instead: a server that was
+just stopped for a while counts them from an earlier moment, and two leases may
+overlap. By the text protocol (before 1.6.12), a crashed holder's lock may go to
+a caller that came later than those in the queue.
 
 Several servers. Rendezvous hashing of its id finds the one server of each lock:
 all processes agree without talking, and a new server takes over only the locks

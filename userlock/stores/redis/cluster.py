@@ -11,11 +11,9 @@ kind, so the caller learns of it as with one server, and the breaker of that nod
 alone opens. Before a node that has failed is asked again, another one is asked for
 the map: if a replica was promoted, the next command goes there.
 
-From redis-py come the slot of a key, the errors with their addresses, and
-connections. Its `RedisCluster` and `NodesManager` are not used. They block, and
-connect by themselves and to all nodes, with retries and time-outs of their own; they
-send a command again whose reply was lost; and one dead node costs each request its
-time-outs. So the map, its renewal and the redirections stand here.
+redis-py's `RedisCluster` and `NodesManager` are not used. They block, and connect by
+themselves and to all nodes, with retries and time-outs of their own; they send a command
+again whose reply was lost; and one dead node costs each request its time-outs.
 """
 
 from __future__ import annotations
@@ -63,30 +61,20 @@ _Addresses = list[tuple[str, int]]
 
 
 class Node(Connections):
-    """The connections of this process to one node.
-
-    Attributes:
-        address: its host and port.
-        number: never another node's.
-        failed: it did not answer the last time.
-    """
+    """The connections of this process to one node."""
 
     def __init__(self, address: tuple[str, int], number: int, pool: Any, **options: Any) -> None:
         super().__init__(pool, **options)
         self.address = address
-        self.number = number
-        self.failed = False
+        self.number = number  # never another node's
+        self.failed = False  # to answer the last time
 
 
 class ClusterConnections:
     """The connections of this process to the nodes of a cluster. Thread-safe; survives fork.
 
-    Exchanges are those of a pool, with the key first.
-
-    Args:
-        pool: a redis-py pool, whose kind of connection and options are used for each node.
-        seeds: hosts and ports of nodes, or of an endpoint that names them.
-        **options: the time-outs of `Connections`.
+    Exchanges are those of a pool, with the key first. The redis-py pool's kind of connection and
+    options are used for each node.
     """
 
     def __init__(self, pool: Any, seeds: Sequence[tuple[str, int]], **options: float) -> None:
@@ -121,7 +109,6 @@ class ClusterConnections:
         return list(dict.fromkeys(node for node in self._slots if node is not None))
 
     def drop_idle(self) -> None:
-        """Close the connections that stand idle."""
         for node in list(self._nodes.values()):
             node.drop_idle()
 
@@ -149,7 +136,7 @@ class ClusterConnections:
     ) -> Any:
         """Return the answer of the node that has the key, wherever it is.
 
-        `ask` asks a node; to that a slot just moves from a second one, if it is one.
+        `ask`: asks a node, to which the slot just moves from a second one, if there is one.
         """
         slot = key_slot(key)
         node = self._slots[slot]
@@ -185,11 +172,7 @@ class ClusterConnections:
     # --- the map ----------------------------------------------------------------------------
 
     async def _refresh(self, first: Node | None = None) -> None:
-        """Read the map from a node that answers, unless that was done a moment ago.
-
-        Raises:
-            StoreUnavailable: no node has told the map yet.
-        """
+        """Read the map from a node that answers, unless that was done a moment ago."""
         now = SYSTEM_CLOCK.now()
         if self._mapped and now < self._refresh_at:
             return
@@ -208,7 +191,7 @@ class ClusterConnections:
             node.failed = False
             self._take(rows, node)
             return
-        if not self._mapped and trouble is not None:
+        if not self._mapped and trouble is not None:  # no node has told the map yet
             trouble.sent = False  # nothing of the caller's was
             raise trouble
 

@@ -83,12 +83,9 @@ def packed(command: Command) -> bytes:
 
 
 class Connection(Stream):
-    """One connection of redis-py's, which stands. Used by one caller at a time.
+    """One connection of redis-py's, which stands."""
 
-    Attributes:
-        asking: a node from which a slot just moves to this one. Each packet begins with ASKING.
-    """
-
+    #: A node from which a slot just moves to this one: each packet begins with ASKING.
     asking: object = None
 
     def __init__(self, raw: Any, timeout: float) -> None:
@@ -100,13 +97,10 @@ class Connection(Stream):
         self._raw.disconnect()
 
     async def call(self, *command: bytes | str | int, replicas: int = 0) -> Any:
-        """Return the reply to one command; raise Redis's error.
-
-        `replicas`: how many must have what it changes, within half of the time-out.
-        """
+        """Return the reply to one command, whose change so many replicas must have in time."""
         if replicas:
-            wait = ("WAIT", replicas, int(self._timeout * 500))
-            reply, count = await self.call_all([command, wait])
+            half_ms = int(self._timeout * 500)
+            reply, count = await self.call_all([command, ("WAIT", replicas, half_ms)])
         else:
             (reply,) = await self.call_all([command])
             count = 0
@@ -194,14 +188,8 @@ class _Handshake:
 class Connections(Pool[Connection]):
     """The connections of this process to one server.
 
-    Args:
-        pool: a redis-py pool. Its kind of connection and their options are used, but for those
-            of time; it is kept, because Sentinel's connections ask it where the master is.
-        connect_timeout: in seconds.
-        timeout: for an exchange, in seconds.
-
-    Attributes:
-        name: the server's, for messages.
+    Of a redis-py pool the kind of connection and their options are used, but for those of time. It
+    is kept, because Sentinel's connections ask it where the master is.
     """
 
     trouble = TROUBLE

@@ -31,12 +31,9 @@ _TIMEOUT = 5.0
 
 
 class GoogleTokens(CredentialProvider):
-    """Access tokens as passwords. Thread-safe; survives fork.
+    """Access tokens as passwords: of google-auth's credentials, or of the environment's.
 
-    Args:
-        credentials: of google-auth; by default those of the environment.
-        user: the user's name at the server.
-        now: the time, in UTC.
+    Thread-safe; survives fork.
     """
 
     def __init__(

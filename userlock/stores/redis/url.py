@@ -54,29 +54,18 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 class Named(NamedTuple):
-    """The parts of a URL.
+    """The parts of a URL."""
 
-    Attributes:
-        client_url: for redis-py, with user and password: of the first server.
-        options: of the store, by name.
-        credentials: the name of a provider; empty if there is none.
-        kind: "", "cluster" or "sentinel".
-        addresses: the servers, nodes of the cluster or Sentinels.
-        service: as the Sentinels call it.
-        of_sentinels: user and password at the Sentinels, as redis-py names them.
-    """
-
-    client_url: str
-    options: dict[str, Any]
-    credentials: str
-    kind: str
-    addresses: tuple[tuple[str, int], ...]
-    service: str
-    of_sentinels: dict[str, str]
+    client_url: str  # for redis-py, with user and password: of the first server
+    options: dict[str, Any]  # of the store
+    credentials: str  # the name of a provider; empty if there is none
+    kind: str  # "", "cluster" or "sentinel"
+    addresses: tuple[tuple[str, int], ...]  # the servers, nodes of the cluster or Sentinels
+    service: str  # as the Sentinels call it
+    of_sentinels: dict[str, str]  # user and password there, as redis-py names them
 
 
 def parse(parts: SplitResult) -> Named:
-    """Return the parts of a URL."""
     base, _, kind = parts.scheme.partition("+")
     hosts = parts.netloc.rpartition("@")[2].split(",")
     addresses = tuple(dict.fromkeys(_address(parts, host, _PORTS[kind]) for host in hosts))

@@ -42,18 +42,13 @@ _ANSWER_SECONDS = 1.0
 
 
 class _Line:
-    """One subscription, and a pair of sockets that interrupts the thread that listens to it.
-
-    Attributes:
-        listening: held by the thread or task that listens; taken for good when the connection is
-            closed.
-        listener: its bell.
-    """
+    """One subscription, and a pair of sockets that interrupts the thread that listens to it."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
+        #: Held by the thread or task that listens; taken for good when the connection is closed.
         self.listening = threading.Lock()
-        self.listener: Bell | None = None
+        self.listener: Bell | None = None  # its
         self.heard_at = now
         self.asked_at: float | None = None
         self.ended = False
@@ -90,14 +85,12 @@ class _Line:
             listener.stir()
 
     def leave(self) -> None:
-        """Listen no more."""
         self.listener = None
         self.listening.release()
         if self.ended:
             self.end()
 
     def interrupt(self) -> None:
-        """Make the thread that listens look around."""
         with contextlib.suppress(OSError):  # interrupted often enough already, or closed at exit
             self._interrupt.send(b"!")
 
@@ -114,7 +107,7 @@ class RedisWakeUps(WakeUps):
         connect: returns a new connection, which is in no pool; may raise as the pool does.
         channel: begins the names of channels.
         stored: returns a record from its value and its time to live in milliseconds.
-        now: the time, in seconds.
+        now: the time.
     """
 
     def __init__(
@@ -153,11 +146,7 @@ class RedisWakeUps(WakeUps):
         return self._line is not None and super().come
 
     def missed(self) -> None:
-        """Note a missed wake-up; after some, subscribe anew.
-
-        The server may be a primary no more. It answers all the same, and has
-        nothing to tell.
-        """
+        """Note a missed wake-up; after some, subscribe anew: it may be the primary no more."""
         super().missed()
         if not super().come and self._now() >= self._renew_at:
             self._renew_at = self._now() + _RENEW_SECONDS
