@@ -110,7 +110,10 @@ class Channel:
 class Calls:
     """The RPCs of one verb. Each has a time-out in seconds, and all together twice as long."""
 
-    def __init__(self, endpoint: Endpoint, kind: str, clock: Clock, timeout: float) -> None:
+    def __init__(
+        self, endpoint: Endpoint, kind: str, name: str, clock: Clock, timeout: float
+    ) -> None:
+        self.key = endpoint.key(kind, name)
         self._endpoint = endpoint
         self._kind = kind
         self._clock = clock
@@ -120,12 +123,9 @@ class Calls:
         self._sent = False
         self._unanswered = False  # an earlier try of the same may yet be carried out
 
-    def key(self, name: str) -> Any:
-        return self._endpoint.key(self._kind, name)
-
-    async def look_up(self, name: str) -> Row | None:
-        """Return a row as it is now; None where there is none."""
-        reply = await self._call("lookup", [self.key(name)], repeat=True)
+    async def look_up(self) -> Row | None:
+        """Return the row as it is now; None where there is none."""
+        reply = await self._call("lookup", [self.key], repeat=True)
         where = f"{self._endpoint.name}: a row of kind {self._kind}"
         if reply.deferred:
             raise StoreUnavailable(f"{where}: the lookup was put off")
@@ -147,7 +147,7 @@ class Calls:
             part = both.filters.add().property_filter
             part.property.name = "__key__"
             part.op = _PropertyFilter.Operator[operator]
-            part.value.key_value.CopyFrom(self.key(name))
+            part.value.key_value.CopyFrom(self._endpoint.key(self._kind, name))
         return await self._call("run_query", query, repeat=True)
 
     async def commit(self, mutation: Any) -> Any | None:

@@ -142,11 +142,11 @@ class DatastoreStore(WaitingStore):
     # --- the verbs --------------------------------------------------------------------------
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        name, calls = row_name(self._prefix, lock_id), self._calls()
-        entity = rows.fresh(calls.key(name), record, ttl_seconds, self._clock.wall())
+        calls = self._calls(lock_id)
+        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
         result = await calls.commit(Mutation(insert=entity))
         if result is None:
-            row = await calls.look_up(name)
+            row = await calls.look_up()
             if row is None or not row.gone:
                 return None
             # The fastest here, be it another `create`, wins by the version.
@@ -154,7 +154,7 @@ class DatastoreStore(WaitingStore):
         return None if result is None else result.version
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        row = await _living(self._calls(hurry=hurry), row_name(self._prefix, lock_id))
+        row = await _living(self._calls(lock_id, hurry=hurry))
         return None if row is None else row.stored
 
     async def aswap(
@@ -162,28 +162,26 @@ class DatastoreStore(WaitingStore):
     ) -> object | None:
         if not _is_version(version):
             return None
-        calls = self._calls()
-        key = calls.key(row_name(self._prefix, lock_id))
-        entity = rows.fresh(key, record, ttl_seconds, self._clock.wall())
+        calls = self._calls(lock_id)
+        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
         """Replace the record by two RPCs: the beginning of its life is to be stored again."""
-        name, calls = row_name(self._prefix, lock_id), self._calls()
-        row = await _living(calls, name)
+        calls = self._calls(lock_id)
+        row = await _living(calls)
         if row is None or row.version != version:
             return None
-        entity = rows.rewritten(calls.key(name), row, record, rows.new_write_id())
+        entity = rows.rewritten(calls.key, row, record, rows.new_write_id())
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
     async def aremove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
-        calls = self._calls()
-        key = calls.key(row_name(self._prefix, lock_id))
-        return await calls.commit(Mutation(delete=key, base_version=version)) is not None
+        calls = self._calls(lock_id)
+        return await calls.commit(Mutation(delete=calls.key, base_version=version)) is not None
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         """Append. After a broken connection the row's write id tells whether that was carried out.
@@ -191,18 +189,17 @@ class DatastoreStore(WaitingStore):
         Unless another write came since: then the line is appended again if the row is
         still in the same life; else the outcome is unknown.
         """
-        name, calls = row_name(self._prefix, lock_id), self._calls()
-        write_id = rows.new_write_id()
+        calls, write_id = self._calls(lock_id), rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
-            row = await _living(calls, name)
+            row = await _living(calls)
             if in_doubt is not None and (row is None or row.began != in_doubt[0].began):
                 raise in_doubt[1]
             if row is None:
                 return None
             if row.write_id == write_id:
                 return row.stored
-            entity = rows.rewritten(calls.key(name), row, row.record + line, write_id)
+            entity = rows.rewritten(calls.key, row, row.record + line, write_id)
             try:
                 result = await calls.commit(Mutation(update=entity, base_version=row.version))
             except ConnectionBroken as trouble:
@@ -235,7 +232,7 @@ class DatastoreStore(WaitingStore):
             end = f"{self._prefix}{chr(ord(sign) + 1)}"
             cursor = b""
             while limit > 0:
-                batch = run(self._calls().query, begin, end, min(limit, _BATCH), cursor)
+                batch = run(self._calls("").query, begin, end, min(limit, _BATCH), cursor)
                 for result in batch.entity_results:
                     with contextlib.suppress(ValueError):  # not one of ours
                         row = rows.read_row(result, batch.read_time)
@@ -247,22 +244,23 @@ class DatastoreStore(WaitingStore):
                 limit -= len(batch.entity_results)
                 cursor = batch.end_cursor
 
-    def _calls(self, *, hurry: bool = False) -> Calls:
+    def _calls(self, lock_id: str, *, hurry: bool = False) -> Calls:
         timeout = self.timeout / 4 if hurry else self.timeout
-        return Calls(self._channel.endpoint(), self._kind, self._clock, timeout)
+        name = row_name(self._prefix, lock_id)
+        return Calls(self._channel.endpoint(), self._kind, name, self._clock, timeout)
 
 
-async def _living(calls: Calls, name: str) -> Row | None:
+async def _living(calls: Calls) -> Row | None:
     """Return the row; None when there is none, or it is dead.
 
     A dead one is deleted, so that its former holder cannot prolong it any more. Where that fails,
     the answer is good all the same: `create` will find the row.
     """
-    row = await calls.look_up(name)
+    row = await calls.look_up()
     if row is None or not row.gone:
         return row
     with contextlib.suppress(StoreUnavailable):
-        await calls.commit(Mutation(delete=calls.key(name), base_version=row.version))
+        await calls.commit(Mutation(delete=calls.key, base_version=row.version))
     return None
 
 

@@ -32,8 +32,8 @@ import base64
 import hashlib
 import math
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import redis
 
@@ -45,6 +45,8 @@ from userlock.stores.redis.connections import Command, Connection, Connections
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
 from userlock.stores.verbs import WaitingStore
+
+_Answer = TypeVar("_Answer")
 
 #: Longer ids are hashed. Redis takes keys of 512 MB, and sends them all for a list of its locks.
 MOST_ID_BYTES = 1000
@@ -221,59 +223,60 @@ class RedisStore(WaitingStore):
         return version if created else None
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        return await self.connections.ask_to_read(_stored, hurry, self.key(lock_id), _READ)
+        key = self.key(lock_id)
+        return await self.connections.ask_to_read(_ran, hurry, key, stored, _READ, 0)
 
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._change(lock_id, version, record, _SWAP, ttl_seconds)
+        return await self._change(_SWAP, lock_id, version, record, _lifetime(ttl_seconds))
 
     async def atake_over(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._change(lock_id, version, record, _TAKE_OVER, ttl_seconds)
+        return await self._change(_TAKE_OVER, lock_id, version, record, _lifetime(ttl_seconds))
 
     async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
         # (KEEPTTL would do, from Redis 6 on.)
-        return await self._change(lock_id, version, record, _REWRITE)
+        return await self._change(_REWRITE, lock_id, version, record)
 
     async def _change(
-        self,
-        lock_id: str,
-        version: Any,
-        record: bytes,
-        script: Script,
-        ttl_seconds: float | None = None,
+        self, script: Script, lock_id: str, version: Any, record: bytes, *lifetime: bytes
     ) -> object | None:
         value, new = _fresh(record)
-        args, replicas = [value], 0
-        if ttl_seconds is not None:
-            args, replicas = [value, b"%d" % _lifetime(ttl_seconds)], self._replicas
-        done = await self.connections.exchange(
-            True, _changed, self.key(lock_id), script, version, replicas, *args
-        )
-        return new if done else None
+        replicas = self._replicas if lifetime else 0
+        args = (*version, value, *lifetime)
+        return new if await self._run(True, lock_id, _done, script, replicas, *args) else None
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
-        return await self.connections.exchange(
-            True, _changed, self.key(lock_id), _REMOVE, version, 0
-        )
+        return await self._run(True, lock_id, _done, _REMOVE, 0, *version)
+
+    # An append is sent again after a break, so a dead connection does no harm.
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
-        return await self._append(_APPEND, lock_id, line)
-
-    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
-        """Append; the number is the server's time in microseconds."""
-        return await self.connections.exchange(True, _fence, self.key(lock_id), line)
+        return await self._run(False, lock_id, stored, _APPEND, 0, line)
 
     async def aappend_and_wake(self, lock_id: str, line: bytes) -> Stored | None:
         if self.wake_ups is None:
             return await self.aappend(lock_id, line)
-        return await self._append(_WAKE, lock_id, line, self._channel)
+        return await self._run(False, lock_id, stored, _WAKE, 0, line, self._channel)
 
-    async def _append(self, script: Script, lock_id: str, *args: bytes) -> Stored | None:
-        # An append is sent again after a break, so a dead connection does no harm.
-        return await self.connections.exchange(False, _stored, self.key(lock_id), script, *args)
+    async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
+        """Append; the number is the server's time in microseconds."""
+        return await self._run(True, lock_id, fenced, _FENCE, 0, line)
+
+    async def _run(
+        self,
+        checked: bool,
+        lock_id: str,
+        answer: Callable[[Any], _Answer],
+        script: Script,
+        replicas: int,
+        *args: bytes,
+    ) -> _Answer:
+        return await self.connections.exchange(
+            checked, _ran, self.key(lock_id), answer, script, replicas, *args
+        )
 
     def close(self) -> None:
         self.connections.drop_idle()
@@ -296,33 +299,22 @@ class RedisStore(WaitingStore):
 
 
 async def _create(
-    connection: Connection, key: bytes, replicas: int, value: bytes, lifetime: int
+    connection: Connection, key: bytes, replicas: int, value: bytes, lifetime: bytes
 ) -> bool:
     reply = await connection.call("SET", key, value, "NX", "PX", lifetime, replicas=replicas)
     return _done(reply, b"OK", None)
 
 
-async def _changed(
+async def _ran(
     connection: Connection,
     key: bytes,
+    answer: Callable[[Any], _Answer],
     script: Script,
-    version: tuple[bytes, int],
     replicas: int,
     *args: bytes,
-) -> bool:
-    head, length = version
-    return _done(await script.run(connection, key, head, b"%d" % length, *args, replicas=replicas))
-
-
-async def _stored(
-    connection: Connection, key: bytes, script: Script, *args: bytes
-) -> Stored | None:
-    # Here, not by the caller: a reply that is none closes the connection.
-    return stored(await script.run(connection, key, *args))
-
-
-async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Stored, int] | None:
-    return fenced(await _FENCE.run(connection, key, line))
+) -> _Answer:
+    # The answer here, not by the caller: a reply that is none closes the connection.
+    return answer(await script.run(connection, key, *args, replicas=replicas))
 
 
 def fenced(reply: Any) -> tuple[Stored, int] | None:
@@ -347,15 +339,15 @@ def read_commands(keys: Sequence[bytes]) -> list[Command]:
     ]
 
 
-def _fresh(record: bytes) -> tuple[bytes, tuple[bytes, int]]:
+def _fresh(record: bytes) -> tuple[bytes, tuple[bytes, bytes]]:
     """Return the value to store for a record, and its version: the head, and the length of all."""
     head = b"#%b\n" % base64.b64encode(os.urandom(12))
-    return head + record, (head, len(head) + len(record))
+    return head + record, (head, b"%d" % (len(head) + len(record)))
 
 
-def _lifetime(ttl_seconds: float) -> int:
+def _lifetime(ttl_seconds: float) -> bytes:
     """Return how long to keep a record, in milliseconds."""
-    return math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
+    return b"%d" % math.ceil((ttl_seconds + _SLACK_SECONDS + GRACE_SECONDS) * 1000)
 
 
 def _done(reply: Any, yes: object = 1, no: object = 0) -> bool:
@@ -372,13 +364,13 @@ def stored(reply: Any) -> Stored | None:
         case [bytes(value), int(left)]:
             head = value[:_HEAD_LENGTH]
         case [bytes(head), int(), int(length)]:
-            return Stored(b"", (head, length), lapsed=False)
+            return Stored(b"", (head, b"%d" % length), lapsed=False)
         case _:
             raise _odd(reply)
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
         # Another program wrote it. Only the whole of it tells its state.
-        return Stored(value, (value, len(value)), lapsed=False)
-    version, record = (head, len(value)), value[_HEAD_LENGTH:]
+        return Stored(value, (value, b"%d" % len(value)), lapsed=False)
+    version, record = (head, b"%d" % len(value)), value[_HEAD_LENGTH:]
     if left < 0:  # somebody took the time to live off it
         return Stored(record, version, lapsed=False)
     seconds = left / 1000 - GRACE_SECONDS
