@@ -38,8 +38,8 @@ import concurrent.futures
 import hashlib
 import math
 import os
+import random
 import re
-from random import Random, SystemRandom
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -109,19 +109,14 @@ class AppEngineStore(LeaseStore):
     Args:
         prefix: begins every key, so that deployments can share an app.
         clock: for the wall time, and for waiting between attempts.
-        random: for jitter.
     """
 
     #: The SDK refuses calls from threads that serve no request.
     requests_only = True
 
-    def __init__(
-        self, *, prefix: str = "userlock", clock: Clock = SYSTEM_CLOCK, random: Random | None = None
-    ) -> None:
+    def __init__(self, *, prefix: str = "userlock", clock: Clock = SYSTEM_CLOCK) -> None:
         self._keys = KeySpace(prefix)
         self._clock = clock
-        # Not seeded, so that forked workers do not try again in step.
-        self._random = random or SystemRandom()
 
     @classmethod
     def of_parts(cls, parts: SplitResult) -> AppEngineStore:
@@ -129,8 +124,6 @@ class AppEngineStore(LeaseStore):
         if parts.netloc or parts.path:
             raise urls.AddressError("it must look like appengine://?prefix=NAME")
         return cls(prefix=urls.options_of(parts, prefix="userlock")["prefix"])
-
-    # --- the verbs --------------------------------------------------------------------------
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
@@ -140,7 +133,7 @@ class AppEngineStore(LeaseStore):
             if name is not None:
                 return name
             item = _look(key)
-            if item is not None and not _is_tombstone(item):
+            if _understood(item) is not None:
                 return None
             number = None if item is None else _number(item)
         return None  # others come and go
@@ -190,7 +183,7 @@ class AppEngineStore(LeaseStore):
                     f"App Engine memcache: others changed the record for {APPEND_SECONDS:g} s",
                     sent=False,
                 )
-            self._clock.sleep(self._random.uniform(0, delay))
+            self._clock.sleep(random.uniform(0, delay))
             delay = min(2 * delay, 0.032)
 
     def close(self) -> None:
@@ -213,9 +206,6 @@ class AppEngineStore(LeaseStore):
 
     def _ends_ms(self, ttl_seconds: float) -> int:
         return math.ceil((self._clock.wall() + ttl_seconds) * 1000)
-
-
-# --- calls of the service -------------------------------------------------------------------
 
 
 def _look(key: bytes) -> Any | None:
@@ -299,9 +289,6 @@ def _reason(error: Exception) -> str:
     return f"App Engine memcache: {said}"
 
 
-# --- values ---------------------------------------------------------------------------------
-
-
 def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -> bytes | None:
     """Swap the value of that number, or add one; the new state's name, None if it was refused."""
     name = os.urandom(8).hex().encode()
@@ -312,13 +299,9 @@ def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -
     return name if _set(key, value, expires, number) else None
 
 
-def _is_tombstone(item: Any) -> bool:
-    return bool(item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE)
-
-
 def _understood(item: Any | None) -> _Found | None:
     """Return the record in an item; None for none."""
-    if item is None or _is_tombstone(item):
+    if item is None or (item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE):
         return None
     match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
     if match is None:

@@ -87,8 +87,6 @@ class MemoryStore(LeaseStore):
         self._firsts: dict[Verb, deque[Callable[[], object]]] = defaultdict(deque)
         self._late: list[Callable[[], object]] = []
 
-    # --- the store --------------------------------------------------------------------------
-
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         def do() -> int | None:
             return None if self._entry(lock_id) else self._put(lock_id, record, ttl_seconds)
@@ -204,8 +202,6 @@ class MemoryStore(LeaseStore):
         It may use the store: so another client's command comes in between.
         """
         self._firsts[verb].append(action)
-
-    # --- within -----------------------------------------------------------------------------
 
     def _carry_out(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
         with self._mutex:

@@ -85,16 +85,13 @@ class Pool(abc.ABC, Generic[_C]):
         # A store that is dropped leaves no open sockets behind.
         weakref.finalize(self, _close_all, self.idle)
         self._begin()
-        reset_in_child(self._start_again)
+        reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._taken: weakref.WeakSet[Place] = weakref.WeakSet()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
         self._waiters: dict[_Waiter[_C], None] = {}
-
-    def _start_again(self) -> None:
-        self._begin()
-        _close_all(self.idle)  # which sends nothing
+        _close_all(self.idle)  # the parent's; which sends nothing
 
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
@@ -107,8 +104,6 @@ class Pool(abc.ABC, Generic[_C]):
     @abc.abstractmethod
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         """Return the lock service's error for one of `trouble`."""
-
-    # --- exchanges --------------------------------------------------------------------------
 
     async def exchange(
         self, checked: bool, exchange: Exchange[_C, *_Args, _Answer], *args: *_Args

@@ -115,8 +115,6 @@ class Stream:
         """Send nothing any more: another file may get the number of this one. Others close it."""
         self._file = self._first = None
 
-    # --- commands and replies ---------------------------------------------------------------
-
     async def send(self, wire: bytes) -> None:
         self._first = None
         try:

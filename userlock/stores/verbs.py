@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from userlock.lock.store import LeaseStore, Stored, numbered
 from userlock.waits import run
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
 
-def _blocking(verb: Callable[_P, _R]) -> Callable[_P, _R]:
+def _blocking(verb: _Verb) -> _Verb:
     """Return a verb that runs its coroutine, `acreate` for `create`, in the calling thread."""
 
     @functools.wraps(verb, updated=())  # not the mark of an abstract method
     def blocking(store: Any, *args: Any, **kwargs: Any) -> Any:
         return run(getattr(store, f"a{verb.__name__}"), *args, **kwargs)
 
-    return cast(Callable[_P, _R], blocking)
+    return cast(_Verb, blocking)
 
 
 class WaitingStore(LeaseStore):

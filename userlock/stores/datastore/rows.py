@@ -152,9 +152,6 @@ def microseconds(timestamp: Any) -> int:
     return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
 
 
-# --- names --------------------------------------------------------------------------------------
-
-
 def check_prefix(prefix: str) -> str:
     """Return the prefix, if names can begin with it; `ValueError` otherwise."""
     if prefix.startswith("__"):

@@ -139,8 +139,6 @@ class DatastoreStore(WaitingStore):
             client_factory=client, prefix=options["prefix"], kind=options["kind"], timeout=timeout
         )
 
-    # --- the verbs --------------------------------------------------------------------------
-
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         calls = self._calls(lock_id)
         entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
@@ -217,8 +215,6 @@ class DatastoreStore(WaitingStore):
 
     def close(self) -> None:
         self._channel.close()
-
-    # --- for operators ----------------------------------------------------------------------
 
     def connect(self) -> str:
         """Make the client, if there is none yet; return the name of its database."""

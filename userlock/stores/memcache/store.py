@@ -125,8 +125,6 @@ class MemcacheStore(WaitingStore):
         self.via_proxy = via_proxy
         self.fences = not via_proxy
 
-    # --- the verbs --------------------------------------------------------------------------
-
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         # A create is read back after a break, so a dead connection does no harm.
         key = self.keys.lock(lock_id)
@@ -156,7 +154,7 @@ class MemcacheStore(WaitingStore):
         if cas is None:
             return None
         new = await connection.dialect.swap(connection, own.key, cas, record, until)
-        return None if new is None else self._version(new, record, own.key)
+        return None if new is None else _Version(new, self.connections.latest, record, own.key)
 
     async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
         """Replace the record by the meta protocol only: the other tells no times to live.
@@ -173,7 +171,7 @@ class MemcacheStore(WaitingStore):
         if item is None or not item.remaining or not _is_of(item, own):
             return None
         new = await connection.dialect.swap(connection, own.key, item.cas, record, item.remaining)
-        return None if new is None else self._version(new, record, own.key)
+        return None if new is None else _Version(new, self.connections.latest, record, own.key)
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
         return await self.connections.exchange(True, self._remove, version)
@@ -195,31 +193,32 @@ class MemcacheStore(WaitingStore):
         start comes first, so numbers grow all the same, unless the server's
         clock was set back, or it had counted 2^32 changes in each second.
         """
-        key = self.keys.lock(lock_id)
-        found = await self.connections.exchange(True, _fenced, key, line)
-        if found is None:
+        return await self.connections.exchange(True, self._fence, self.keys.lock(lock_id), line)
+
+    async def _fence(
+        self, connection: Connection, key: bytes, line: bytes
+    ) -> tuple[Stored, int] | None:
+        await connection.until(0)  # so that the time of its start is known
+        item = await _appended(connection, key, line)
+        stored = self.stored(item, key)
+        if item is None or stored is None:
             return None
-        stored = self.stored(found[0], key)
-        assert stored is not None
-        return stored, found[1]
+        if connection.started is None:
+            raise Refused("it does not tell when it was started, so there is no fence")
+        return stored, ((connection.started - _FENCE_EPOCH) << 32) + item.cas
 
     def close(self) -> None:
         self.connections.drop_idle()
-
-    # --- versions ---------------------------------------------------------------------------
 
     def stored(self, item: Item | None, key: bytes) -> Stored | None:
         """Return an item as a record."""
         if item is None:
             return None
-        version = self._version(item.cas, item.record, key)
+        version = _Version(item.cas, self.connections.latest, item.record, key)
         if item.remaining is None:
             return Stored(item.record, version, lapsed=False)
         left = item.remaining - GRACE_SECONDS
         return Stored(item.record, version, left <= 0, left)
-
-    def _version(self, cas: int, record: bytes, key: bytes) -> _Version:
-        return _Version(cas, self.connections.latest, record, key)
 
     async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
@@ -241,16 +240,6 @@ async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | N
         if appended or item is None or len(item.record) > _LONG_BYTES:
             break
     return item
-
-
-async def _fenced(connection: Connection, key: bytes, line: bytes) -> tuple[Item, int] | None:
-    await connection.until(0)  # so that the time of its start is known
-    item = await _appended(connection, key, line)
-    if item is None:
-        return None
-    if connection.started is None:
-        raise Refused("it does not tell when it was started, so there is no fence")
-    return item, ((connection.started - _FENCE_EPOCH) << 32) + item.cas
 
 
 def _is_of(item: Item, version: _Version) -> bool:

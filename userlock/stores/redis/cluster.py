@@ -117,8 +117,6 @@ class ClusterConnections:
         nodes = list(self._mapped or self._seeds)
         return await random.choice([node for node in nodes if not node.failed] or nodes).apart()
 
-    # --- exchanges, as a pool has them --------------------------------------------------------
-
     async def exchange(self, checked: bool, exchange: Any, key: bytes, *args: Any) -> Any:
         return await self._follow(
             key,

@@ -57,11 +57,7 @@ _QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
 #: Options without which redis-py reads its package's metadata for each new connection, to send the
 #: server its name and version.
 _PARAMETERS = inspect.signature(redis.connection.AbstractConnection.__init__).parameters
-_ANONYMOUS = {
-    name: None
-    for name in (("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version"))
-    if name in _PARAMETERS
-}
+_NAMES = ("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version")
 #: Options of a client for notifications that come without a question.
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
 
@@ -202,7 +198,7 @@ class Connections(Pool[Connection]):
         given = pool.connection_kwargs
         self._options: dict[str, Any] = {
             **{name: given[name] for name in given if name not in _NOTIFICATIONS},
-            **_ANONYMOUS,
+            **dict.fromkeys(_NAMES),
             "retry": Retry(NoBackoff(), 0),
             "retry_on_timeout": False,
             "retry_on_error": [],

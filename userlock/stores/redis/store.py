@@ -212,8 +212,6 @@ class RedisStore(WaitingStore):
     def _connect(self, pool: Any, connect_timeout: float, timeout: float) -> None:
         self.connections = Connections(pool, connect_timeout=connect_timeout, timeout=timeout)
 
-    # --- the verbs --------------------------------------------------------------------------
-
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         value, version = _fresh(record)
         # A create is read back after a break, so a dead connection does no harm.
@@ -293,9 +291,6 @@ class RedisStore(WaitingStore):
 
     def _hashed(self, lock_id: str) -> bytes:
         return self.space + b"#" + hashed(lock_id).encode()
-
-
-# --- exchanges ----------------------------------------------------------------------------------
 
 
 async def _create(

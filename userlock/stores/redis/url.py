@@ -160,9 +160,6 @@ def _check_tls(
         )
 
 
-# --- clients ------------------------------------------------------------------------------------
-
-
 def client_of(named: Named) -> redis.Redis:
     """Return a client of the server, or of the primary that Sentinels name. Nothing is sent."""
     provider = _provider_of(named.credentials) if named.credentials else None

@@ -53,9 +53,9 @@ class _Line:
         self.asked_at: float | None = None
         self.ended = False
         self._interrupts, self._interrupt = socket.socketpair()
-        weakref.finalize(self, _close, self._interrupts, self._interrupt)
-        self._interrupts.setblocking(False)
-        self._interrupt.setblocking(False)
+        for each in (self._interrupts, self._interrupt):
+            weakref.finalize(self, each.close)
+            each.setblocking(False)
 
     async def wait(self, bell: Bell, seconds: float) -> bool:
         """Wait for a message, for that long, or until the bell is stirred; return whether it came.
@@ -93,11 +93,6 @@ class _Line:
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):  # interrupted often enough already, or closed at exit
             self._interrupt.send(b"!")
-
-
-def _close(*sockets: socket.socket) -> None:
-    for each in sockets:
-        each.close()
 
 
 class RedisWakeUps(WakeUps):
@@ -185,8 +180,6 @@ class RedisWakeUps(WakeUps):
         if self._bells and line is not None and not line.listening.locked():
             with contextlib.suppress(StopIteration, RuntimeError):  # others come and go
                 next(iter(self._bells.values())).stir()  # it may listen now
-
-    # --- listening --------------------------------------------------------------------------
 
     async def await_(self, bell: Bell, seconds: float) -> None:
         """Wait, listening if nobody else does, until the bell rings, or for that long."""
