@@ -150,13 +150,6 @@ class AppEngineStore(LeaseStore):
         found = _of_version(key, version)
         return None if found is None else _store(key, record, ends_ms, found.number)
 
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        key = self._keys.lock(lock_id)
-        found = _of_version(key, version)
-        if found is None or found.ends_ms is None:
-            return None
-        return _store(key, record, found.ends_ms, found.number)
-
     def remove(self, lock_id: str, version: object) -> bool:
         key = self._keys.lock(lock_id)
         found = _of_version(key, version)

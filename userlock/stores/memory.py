@@ -28,7 +28,7 @@ from userlock.lock.store import (
 from userlock.stores.urls import AddressError
 from userlock.waits import Bell
 
-Verb = Literal["create", "read", "swap", "rewrite", "remove", "append"]
+Verb = Literal["create", "read", "swap", "remove", "append"]
 
 _Answer = TypeVar("_Answer")
 
@@ -102,13 +102,6 @@ class MemoryStore(LeaseStore):
             return self._put(lock_id, record, ttl_seconds) if known else None
 
         return self._carry_out("swap", do)
-
-    def rewrite(self, lock_id: str, version: object, record: bytes) -> int | None:
-        def do() -> int | None:
-            entry = self._entry_of(lock_id, version)
-            return self._replace(lock_id, entry, record).version if entry else None
-
-        return self._carry_out("rewrite", do)
 
     def remove(self, lock_id: str, version: object) -> bool:
         def do() -> bool:

@@ -165,16 +165,6 @@ class DatastoreStore(WaitingStore):
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
-    async def arewrite(self, lock_id: str, version: object, record: bytes) -> object | None:
-        """Replace the record by two RPCs: the beginning of its life is to be stored again."""
-        calls = self._calls(lock_id)
-        row = await _living(calls)
-        if row is None or row.version != version:
-            return None
-        entity = rows.rewritten(calls.key, row, record, rows.new_write_id())
-        result = await calls.commit(Mutation(update=entity, base_version=version))
-        return None if result is None else result.version
-
     async def aremove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False

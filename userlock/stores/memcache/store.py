@@ -156,23 +156,6 @@ class MemcacheStore(WaitingStore):
         new = await connection.dialect.swap(connection, own.key, cas, record, until)
         return None if new is None else _Version(new, self.connections.latest, record, own.key)
 
-    async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
-        """Replace the record by the meta protocol only: the other tells no times to live.
-
-        memcached counts in whole seconds of its own: if one ends between read
-        and change, the record stays for that second longer.
-        """
-        return await self.connections.exchange(True, self._rewrite, version, record)
-
-    async def _rewrite(
-        self, connection: Connection, own: _Version, record: bytes
-    ) -> _Version | None:
-        item = await connection.read(own.key)
-        if item is None or not item.remaining or not _is_of(item, own):
-            return None
-        new = await connection.dialect.swap(connection, own.key, item.cas, record, item.remaining)
-        return None if new is None else _Version(new, self.connections.latest, record, own.key)
-
     async def aremove(self, lock_id: str, version: Any) -> bool:
         return await self.connections.exchange(True, self._remove, version)
 

@@ -94,16 +94,12 @@ class Connection(Stream):
 
     async def call(self, *command: bytes | str | int, replicas: int = 0) -> Any:
         """Return the reply to one command, whose change so many replicas must have in time."""
-        if replicas:
-            half_ms = int(self._timeout * 500)
-            reply, count = await self.call_all([command, ("WAIT", replicas, half_ms)])
-        else:
-            (reply,) = await self.call_all([command])
-            count = 0
+        wait = [("WAIT", replicas, int(self._timeout * 500))] if replicas else []
+        reply, *counts = await self.call_all([command, *wait])
         if isinstance(reply, redis.RedisError):
             raise reply
-        if reply and not (isinstance(count, int) and count >= replicas):
-            raise TooFewReplicas(f"{count!r:.80} of {replicas} replicas have the lease")
+        if counts and reply and not (isinstance(counts[0], int) and counts[0] >= replicas):
+            raise TooFewReplicas(f"{counts[0]!r:.80} of {replicas} replicas have the lease")
         return reply
 
     async def call_all(self, commands: Sequence[Command]) -> list[Any]:

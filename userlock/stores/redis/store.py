@@ -111,14 +111,6 @@ redis.call('set', KEYS[1], ARGV[3] .. later, 'px', ARGV[4])
 return 1
 """
 )
-_REWRITE = Script(
-    f"""{_COMPARE}
-local left = redis.call('pttl', KEYS[1])
-if left < 0 then return 0 end
-redis.call('set', KEYS[1], ARGV[3], 'px', left + 1)
-return 1
-"""
-)
 _REMOVE = Script(f"{_COMPARE} return redis.call('del', KEYS[1])")
 _ADD = f"""
 if redis.call('exists', KEYS[1]) == 0 then return false end
@@ -227,24 +219,20 @@ class RedisStore(WaitingStore):
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._change(_SWAP, lock_id, version, record, _lifetime(ttl_seconds))
+        return await self._change(_SWAP, lock_id, version, record, ttl_seconds)
 
     async def atake_over(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
-        return await self._change(_TAKE_OVER, lock_id, version, record, _lifetime(ttl_seconds))
-
-    async def arewrite(self, lock_id: str, version: Any, record: bytes) -> object | None:
-        # (KEEPTTL would do, from Redis 6 on.)
-        return await self._change(_REWRITE, lock_id, version, record)
+        return await self._change(_TAKE_OVER, lock_id, version, record, ttl_seconds)
 
     async def _change(
-        self, script: Script, lock_id: str, version: Any, record: bytes, *lifetime: bytes
+        self, script: Script, lock_id: str, version: Any, record: bytes, ttl_seconds: float
     ) -> object | None:
         value, new = _fresh(record)
-        replicas = self._replicas if lifetime else 0
-        args = (*version, value, *lifetime)
-        return new if await self._run(True, lock_id, _done, script, replicas, *args) else None
+        args = (*version, value, _lifetime(ttl_seconds))
+        done = await self._run(True, lock_id, _done, script, self._replicas, *args)
+        return new if done else None
 
     async def aremove(self, lock_id: str, version: Any) -> bool:
         return await self._run(True, lock_id, _done, _REMOVE, 0, *version)
