@@ -254,7 +254,8 @@ class TestProtocol:
         self, protocol: str | None, version: str, word: str
     ) -> None:
         with _Server(version) as server:
-            with contextlib.closing(MemcacheStore(server.address, protocol=protocol)) as store:
+            store = MemcacheStore(server.address, protocol=protocol, **PATIENT)
+            with contextlib.closing(store):
                 assert store.create("ann", b"first", 60) is not None
             assert server.seen[0] == word
 
