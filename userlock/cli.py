@@ -1,7 +1,4 @@
-"""Run the command line: choose a command, run it, return its exit code.
-
-The commands are modules of `userlock.admin`.
-"""
+"""Run the command line: choose a command of `userlock.admin`, run it, return its exit code."""
 
 from __future__ import annotations
 
@@ -17,28 +14,11 @@ from collections.abc import Sequence
 
 import userlock.ids as ids
 from userlock._version import __version__
-from userlock.admin.command import (
-    BUG,
-    INTERRUPTED,
-    NO_MEANS,
-    NO_READER,
-    USAGE,
-    Command,
-    CommandError,
-    Connect,
-    Invocation,
-    Parser,
-    add_common,
-    add_parser,
-    argument,
-    command,
-    connect,
-    exit_codes,
-)
-from userlock.admin.console import Console
+from userlock.admin import command
+from userlock.admin.command import Command, CommandError, Console, Invocation, Parser
 from userlock.words import escaped
 
-#: The environment variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
+#: The variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
 SHOW_IDS = "USERLOCK_SHOW_IDS"
 
 #: The commands: the module of each, which is loaded when it is called, and its purpose.
@@ -65,7 +45,9 @@ def command_of(name: str) -> Command:
     return found
 
 
-@command(argument("shell", metavar="SHELL", help="bash, zsh or another that shtab knows"))
+@command.command(
+    command.argument("shell", metavar="SHELL", help="bash, zsh or another that shtab knows")
+)
 def completion(options: argparse.Namespace, invocation: Invocation) -> int:
     """Print a script for a shell that completes commands and options.
 
@@ -87,17 +69,20 @@ def main(
     arguments: Sequence[str] | None = None,
     *,
     console: Console | None = None,
-    connect: Connect = connect,
+    connect: command.Connect = command.connect,
 ) -> int:
     """Run one command, by default of this process's arguments. Return the exit code."""
     console = console or Console.of_process()
-    _silence_libraries()
+    # Libraries write nothing between the lines of an answer.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
     environ = console.environ
     try:
         form = ids.form_of(environ.get(SHOW_IDS) or "plain", environ.get(ids.KEY_VARIABLE, ""))
     except ValueError as error:
         console.note(f"userlock: {SHOW_IDS}: {error}")
-        return USAGE
+        return command.USAGE
     before = ids.use(form)
     try:
         code = _run(arguments, console, connect)
@@ -105,32 +90,32 @@ def main(
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             console.note("")  # past the ^C that the terminal shows
-        return INTERRUPTED
+        return command.INTERRUPTED
     except BrokenPipeError:
         # Otherwise Python would complain again when it flushes at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), console.stdout.fileno())
-        return NO_READER
+        return command.NO_READER
     except OSError as error:
         console.note(f"userlock: cannot write the answer: {error.strerror or error}")
-        return BUG
+        return command.BUG
     except Exception:
         console.note(f"userlock: this is a bug in userlock:\n{traceback.format_exc()}")
-        return BUG
+        return command.BUG
     finally:
         ids.use(before)
     return code
 
 
-def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) -> int:
+def _run(arguments: Sequence[str] | None, console: Console, connect: command.Connect) -> int:
     try:
         options = parser().parse_args(arguments)
     except SystemExit as end:  # after --help, or an error in the command line
-        return end.code if isinstance(end.code, int) else USAGE
+        return end.code if isinstance(end.code, int) else command.USAGE
     if options.command is None:
         names = ", ".join(COMMANDS)
         console.note(f"userlock: no command is given. Choose from: {names} (see userlock --help)")
-        return USAGE
+        return command.USAGE
     invocation = Invocation(options, console, connect)
     try:
         code: int = options.run(options, invocation)
@@ -145,27 +130,21 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: Connect) ->
 
 def parser() -> Parser:
     """Return the parser; those of the commands are filled when they are used."""
+    codes = command.exit_codes(command.NO_MEANS)
     parser = Parser(
         prog="userlock",
         description="Show and break locks, check their server, repair the outbox and requests.",
         epilog="Every command takes --store and --json. "
-        f"`userlock COMMAND --help` shows the other options.\n\n{exit_codes(NO_MEANS)}",
+        f"`userlock COMMAND --help` shows the other options.\n\n{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"userlock {__version__}")
-    add_common(parser)
+    command.add_common(parser)
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", parser_class=Parser
     )
     for name, (_, summary) in COMMANDS.items():
-        below = add_parser(commands, name, summary)
+        below = command.add_parser(commands, name, summary)
         below.fill = functools.partial(lambda name, to: command_of(name).fill(to), name)
     return parser
-
-
-def _silence_libraries() -> None:
-    """Keep libraries from writing between the lines of an answer."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")

@@ -20,12 +20,12 @@ from userlock.admin.command import (
     Argument,
     Command,
     CommandError,
+    Console,
     Invocation,
     argument,
     plain_reason,
     unreachable,
 )
-from userlock.admin.console import Console
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults

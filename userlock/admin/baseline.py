@@ -10,8 +10,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.admin.command import CommandError, Invocation, argument, command, flag, option
-from userlock.admin.console import Console
+from userlock.admin.command import (
+    CommandError,
+    Console,
+    Invocation,
+    argument,
+    command,
+    flag,
+    option,
+)
 from userlock.sites import (
     DEFAULT_NAME,
     FACTS_KEY,

@@ -1,4 +1,4 @@
-"""Commands and their parser: exit codes, errors, arguments, the store's address.
+"""Commands, their parser and their console: exit codes, errors, arguments, the store's address.
 
 A command is a function with the decorator `command`. Its docstring is its help.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
-from userlock.admin.console import Console
-from userlock.clock import Clock
+from userlock.admin.rendering import document
+from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import Listeners
 from userlock.ids import NAMESPACE, are_plain
 from userlock.lock.lease import check_lock_id
@@ -70,14 +72,65 @@ def connect(url: str, clock: Clock) -> LockService:
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
-# --- the parser ---------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Console:
+    """The streams of a command, as in `sys`; the environment; the clock, also for waiting."""
+
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+    environ: Mapping[str, str]
+    clock: Clock = SYSTEM_CLOCK
+
+    @classmethod
+    def of_process(cls) -> Console:
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal that cannot show a character must not end the command.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        # A stream is None where a process has none.
+        streams = (sys.stdin or _null("r"), sys.stdout or _null("w"), sys.stderr or _null("w"))
+        return cls(*streams, os.environ)
+
+    @property
+    def can_ask(self) -> bool:
+        return self.stdin.isatty()
+
+    def say(self, text: str) -> None:
+        """Write lines of the answer."""
+        self.stdout.write(f"{text}\n")
+        self.stdout.flush()
+
+    def note(self, text: str, *, end: str = "\n") -> None:
+        """Write a remark that is not part of the answer."""
+        self.stderr.write(text + end)
+        self.stderr.flush()
+
+    def ask(self, question: str) -> str:
+        """Ask on standard error; return the answer."""
+        self.note(question, end="")
+        answer = self.stdin.readline()
+        if not answer.endswith("\n"):
+            self.note("")  # the input has ended
+        return answer.strip()
+
+    def agrees(self, question: str) -> bool:
+        return self.ask(f"{question} [y/N] ").lower() in ("y", "yes")
+
+    def document(self, facts: Mapping[str, Any]) -> None:
+        """Write facts as JSON on one line of ASCII, harmless to a terminal."""
+        self.say(json.dumps(document(facts), ensure_ascii=True, allow_nan=False))
+
+
+def _null(mode: str) -> TextIO:
+    return open(os.devnull, mode)  # type: ignore[return-value]  # noqa: PTH123
 
 
 class Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, without the whole usage before it.
 
-    Arguments that may be a store's URL, misplaced or after a misspelt option,
-    are not repeated.
+    Arguments that may be a store's URL, misplaced or misspelt, are not repeated. `fill` adds the
+    arguments when the parser is first used.
     """
 
     fill: Callable[[Parser], None] | None = None
@@ -89,7 +142,7 @@ class Parser(argparse.ArgumentParser):
             fill(self)
 
     def filled(self) -> Parser:
-        """Return the parser with its arguments, and those of the commands below it."""
+        """Return the parser with all arguments, those of the commands below it included."""
         self._load()
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -116,10 +169,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Invocation:
-    """The common options and the console of one command.
-
-    `url` is what may be shown of the store's; `names_store`: whether there is one.
-    """
+    """The common options and the console of one command. `url`: the store's, without secrets."""
 
     def __init__(self, options: argparse.Namespace, console: Console, connect: Connect) -> None:
         self.console = console
@@ -130,7 +180,6 @@ class Invocation:
         self.names_store = bool(self._url)
 
     def service(self) -> LockService:
-        """Return the lock service over the store."""
         if not self._url:
             raise CommandError(
                 f"no store is named. To fix it: pass --store URL, or set USERLOCK_STORE={_EXAMPLE}"
@@ -144,7 +193,7 @@ class Invocation:
             raise CommandError(f"{error}{example}") from error
 
     def answer(self, document: Mapping[str, Any], *lines: str, no: bool = False) -> int:
-        """Write the answer: the document if JSON is wished, else the lines. Return the exit code.
+        """Write the answer: the document for --json, else the lines. Return the exit code.
 
         `no`: whether the answer is no. That the document says `interrupted` counts more.
         """
@@ -162,18 +211,13 @@ class Invocation:
             self.console.say(line)
 
 
-# --- commands -----------------------------------------------------------------------------------
-
 #: Runs a command with its options and its invocation; with an app's object, if it is about one.
 Run = Callable[..., int]
 #: The names of an argument of a command, and the keywords with which argparse takes it.
 Argument = tuple[tuple[str, ...], Mapping[str, Any]]
-#: Arguments; a list of them excludes each other.
-Arguments = tuple[Argument | list[Argument], ...]
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """Return an argument."""
     return names, options
 
 
@@ -201,12 +245,11 @@ class Command:
     run: Run | None
     doc: str
     no: str = ""
-    arguments: Arguments = ()
+    arguments: tuple[Argument | list[Argument], ...] = ()  # those of a list exclude each other
     actions: tuple[Command, ...] = ()
 
     @property
     def summary(self) -> str:
-        """Return its purpose in a phrase."""
         line = self.doc.partition("\n")[0].rstrip(".")
         return f"{line[0].lower()}{line[1:]}"
 
@@ -217,13 +260,10 @@ class Command:
         parser.epilog = f"{details}\n\n{exit_codes(self.no)}"
         add_common(parser)
         for each in self.arguments:
-            if isinstance(each, list):
-                group = parser.add_mutually_exclusive_group()
-                for names, options in each:
-                    group.add_argument(*names, **options)
-            else:
-                names, options = each
-                parser.add_argument(*names, **options)
+            exclusive = isinstance(each, list)
+            group = parser.add_mutually_exclusive_group() if exclusive else parser
+            for names, options in each if isinstance(each, list) else [each]:
+                group.add_argument(*names, **options)
         if self.actions:
             actions = parser.add_subparsers(
                 title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
@@ -246,12 +286,8 @@ def command(*arguments: Argument | list[Argument], no: str = "") -> Callable[[Ru
 
 def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary: str) -> Parser:
     """Add the parser of a command."""
-    return commands.add_parser(
-        name,
-        help=summary,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, help=summary, formatter_class=raw, allow_abbrev=False)
 
 
 def exit_codes(no: str) -> str:
@@ -276,11 +312,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# --- values of arguments ------------------------------------------------------------------------
-
-
 def usable_lock_id(lock_id: str) -> str:
-    """Return the lock id as given, if it is valid."""
     try:
         return check_lock_id(lock_id)
     except ValueError as error:
@@ -329,11 +361,10 @@ def of_namespace(meaning: str) -> Argument:
     """Return the option that names a namespace."""
 
     def checked(text: str) -> str:
-        if not NAMESPACE.fullmatch(text):
-            raise argparse.ArgumentTypeError(
-                f"{text!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
-            )
-        return text
+        if NAMESPACE.fullmatch(text):
+            return text
+        says = f"{text!r:.110} is no namespace: up to 100 letters, digits, and . _ -"
+        raise argparse.ArgumentTypeError(says)
 
     return option("--namespace", "NAME", meaning, checked)
 

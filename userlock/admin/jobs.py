@@ -21,6 +21,7 @@ from userlock.admin.app import AppObject, Stop, heard
 from userlock.admin.command import (
     NO,
     CommandError,
+    Console,
     Invocation,
     argument,
     command,
@@ -30,7 +31,6 @@ from userlock.admin.command import (
     option,
     seconds,
 )
-from userlock.admin.console import Console
 from userlock.admin.rendering import (
     Column,
     Facts,

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from unittest import mock
 
-from userlock.admin.console import Console
+from userlock.admin.command import Console
 from userlock.cli import main
 from userlock.clock import Clock
 from userlock.events import Listeners

@@ -10,8 +10,7 @@ import pytest
 
 import userlock
 from tests.unit.cli.terminal import Terminal
-from userlock.admin.command import Parser, seconds
-from userlock.admin.console import Console
+from userlock.admin.command import Console, Parser, seconds
 from userlock.cli import COMMANDS, main, parser
 
 

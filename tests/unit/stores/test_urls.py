@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import userlock
-from userlock.admin.console import Console
+from userlock.admin.command import Console
 from userlock.cli import main
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
