@@ -26,7 +26,7 @@ COMMANDS = {
     "locks": ("locks", "list the locks, the longest wait first"),
     "holder": ("locks", "show the holder of a lock, its remaining lease, and the queue"),
     "break": ("locks", "end the lease of a lock whose holder hangs"),
-    "doctor": ("doctor", "check the server that keeps the locks"),
+    "doctor": ("health", "check the server that keeps the locks"),
     "baseline": ("baseline", "write or check a file of put sites known not to hold their lock"),
     "outbox": ("jobs", "show jobs of the outbox, relay and run them, redrive and purge dead ones"),
     "flows": ("requests", "show requests with an idempotency key, complete unfinished ones"),

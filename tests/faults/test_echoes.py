@@ -76,7 +76,7 @@ def said_by(service: LockService, *, examined: bool) -> list[str]:
     note(lambda: service.holder(LOCK_ID))
     note(lambda: service.break_lock(LOCK_ID, by="me"))
     note(lambda: service.acquire("somebody else", wait_timeout=0))
-    note(lambda: snapshot.take(service, [], 0.0).note)
+    note(lambda: snapshot.take(service, []).note)
     if examined:
         note(lambda: health.examine(service.store))
     return texts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from userlock.admin.health import Finding, Findings, Listing, new_lock_id, try_out
+from userlock.admin.health import Finding, Findings, new_lock_id, try_out
+from userlock.admin.locks import Listing
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.appengine import REPLY_SECONDS, AppEngineStore
 
@@ -13,12 +14,10 @@ _LEASE_SECONDS = 120
 
 
 def list_locks(store: AppEngineStore, limit: int) -> Listing:
-    """Return nothing, with the reason."""
     return Listing([], "App Engine's memcache does not list its keys")
 
 
 def examine(store: AppEngineStore) -> list[Finding]:
-    """Return the findings about the service."""
     found = Findings("App Engine memcache")
     began = time.monotonic()
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from userlock.admin.health import Finding, Findings, Listed, Listing, new_lock_id, try_out
+from userlock.admin.health import WARNING, Finding, Findings, new_lock_id, try_out
+from userlock.admin.locks import Listing, LockState
+from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
 
@@ -17,13 +19,12 @@ ADVICE = (
 
 
 def list_locks(store: DatastoreStore, limit: int) -> Listing:
-    """Return the locks, found by queries."""
-    found = (Listed.of(*each) for each in store.records(limit))
+    records = store.records(limit)
+    found = (LockState(name, Record(stored), hashed) for name, hashed, stored in records)
     return Listing.within_room(found, shortest_first=False)
 
 
 def examine(store: DatastoreStore) -> list[Finding]:
-    """Return the findings about the database."""
     found = Findings("datastore")
     try:
         began = time.monotonic()
@@ -44,4 +45,4 @@ def add_emulator(found: Findings, host: str) -> None:
     """Add that an emulator answers in place of Datastore."""
     says = f"this is an emulator at {host}, not Datastore"
     advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
-    found.warning("emulator", says, advice, emulator=host)
+    found.add("emulator", WARNING, says, advice, emulator=host)

@@ -1,25 +1,35 @@
-"""Health of servers: findings, for each kind of store the module that examines it, a self-test.
+"""Examine servers: `userlock doctor`. Findings, the module of each kind of store, a self-test.
 
-The module of a kind lists the locks of its stores too. It has the name of the store's module.
+A kind of store has a module here with the name of the store's own:
+
+    examine(store): the findings about each server. Takes a few seconds; raises for no failure.
+        Writes a record of its own, under a random lock id, and removes it.
+    list_locks(store, limit, after): so many locks, or a few more: a `locks.Listing`. Costs the
+        store some work. `after`: where the page begins, of a kind that has pages. Raises
+        `StoreUnavailable`.
+
 The self-test goes through the store's own five verbs on a lock that nobody else has, so it
 tries the commands of acquiring and releasing, with all proxies in between.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import enum
 import importlib
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
+from userlock.admin.command import UNREACHABLE, Invocation, argument, command, flag, plain_reason
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.words import counted
+from userlock.lock.store import LeaseStore, StoreUnavailable
+from userlock.words import counted, escaped
 
 Fact = str | float | bool | None
 
@@ -27,17 +37,13 @@ Fact = str | float | bool | None
 _USUAL_PATIENCE = 0.3
 #: How long the record of the self-test would live if that were cut short, in seconds.
 _TTL_SECONDS = 5.0
+#: The reads of the self-test: at most so many, for so many seconds.
+_MOST_READS, _READ_SECONDS = 300, 0.5
 #: Above this, in seconds, an uncontended lock is slow because of distance, not of load.
 _SLOW_MEDIAN = 0.005
-#: The most bytes of all records in one listing. Parsed, they take a multiple of it.
-MOST_LISTED_BYTES = 8 << 20
-NO_ROOM = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; long ones are missing"
 
 
-# --- findings -----------------------------------------------------------------------------------
-
-
-class Verdict(enum.Enum):
+class Verdict(enum.StrEnum):
     """The severity of a finding."""
 
     OK = "ok"
@@ -45,6 +51,10 @@ class Verdict(enum.Enum):
     WARNING = "warning"
     #: Locks do not work as they should.
     WRONG = "wrong"
+
+
+OK, WARNING, WRONG = Verdict
+_DOWN = ("reachable", WRONG)
 
 
 class Finding(NamedTuple):
@@ -74,33 +84,26 @@ class Findings(list[Finding]):
         super().__init__()
         self.server = server
 
-    def ok(self, subject: str, says: str, **facts: Fact) -> None:
-        """Add a fact that is fine."""
-        self.append(Finding(self.server, subject, Verdict.OK, says, "", facts))
-
-    def warning(self, subject: str, says: str, advice: str, **facts: Fact) -> None:
-        """Add a warning."""
-        self.append(Finding(self.server, subject, Verdict.WARNING, says, advice, facts))
-
-    def wrong(self, subject: str, says: str, advice: str, **facts: Fact) -> None:
-        """Add a fault."""
-        self.append(Finding(self.server, subject, Verdict.WRONG, says, advice, facts))
+    def add(
+        self, subject: str, verdict: Verdict, says: str, advice: str = "", **facts: Fact
+    ) -> None:
+        """Add a finding. One that is fine needs no advice."""
+        advice = "" if verdict is OK else advice
+        self.append(Finding(self.server, subject, verdict, says, advice, facts))
 
     def check(self, subject: str, fine: bool, says: str, advice: str, **facts: Fact) -> None:
         """Add a fact that is fine, or else a warning."""
-        if fine:
-            self.ok(subject, says, **facts)
-        else:
-            self.warning(subject, says, advice, **facts)
+        self.add(subject, OK if fine else WARNING, says, advice, **facts)
 
     def reachable(self, seconds: float) -> None:
         """Add that the server answers, the first time after so many seconds."""
-        self.ok("reachable", f"it answers; the first answer took {milliseconds(seconds)}", up=True)
+        says = f"it answers; the first answer took {milliseconds(seconds)}"
+        self.add("reachable", OK, says, up=True)
 
     def unreachable(self, reason: str, advice: str) -> Findings:
         """Take that the server does not answer, so nothing else is known, for the only finding."""
         self.clear()
-        self.wrong("reachable", f"it does not answer: {reason}", advice, up=False)
+        self.add("reachable", WRONG, f"it does not answer: {reason}", advice, up=False)
         return self
 
 
@@ -123,81 +126,89 @@ def evicted(noun: str, count: int, now: int) -> str:
     return f"{says}, {now:,} more while this ran" if now else says
 
 
-# --- kinds of stores ----------------------------------------------------------------------------
-
-
-class Listed(NamedTuple):
-    """A lock that has a record, as its store lists it."""
-
-    name: str  # its id; where the store keeps only its hash, `sha256:` and the hash
-    hashed: bool
-    stored: Stored
-
-    @classmethod
-    def of(cls, name: str, hashed: bool, stored: Stored) -> Listed:
-        """Return the lock of that id, or of that hash of one."""
-        return cls(f"sha256:{name}" if hashed else name, hashed, stored)
-
-
-class Listing(NamedTuple):
-    """The locks of a store that have a record, each once, in no order."""
-
-    locks: list[Listed]
-    #: Why there may be more of them; empty if there are not.
-    note: str = ""
-    #: Where the next page begins, of a store that lists page by page.
-    more: str = ""
-
-    @classmethod
-    def within_room(
-        cls, found: Iterable[Listed], note: str = "", *, shortest_first: bool = True
-    ) -> Listing:
-        """Take the locks for which there is room: forged records must not fill the memory."""
-        locks: list[Listed] = []
-        left = MOST_LISTED_BYTES
-        for each in found:
-            if len(each.stored.record) <= left:
-                left -= len(each.stored.record)
-                locks.append(each)
-                continue
-            note = NO_ROOM
-            if shortest_first:
-                break  # before the longer ones are read
-        return cls(locks, note)
-
-
-class Kind(Protocol):
-    """The functions of such a module, for its kind of store."""
-
-    #: So many locks of a store, or a few more. Costs it some work. Raises `StoreUnavailable`. With
-    #: `more` of a page as the third argument, the next one.
-    list_locks: Callable[..., Listing]
-    #: The findings about each server. Takes a few seconds; raises for no failure. Writes a record
-    #: of its own, under a random lock id, and removes it.
-    examine: Callable[[Any], list[Finding]]
-
-
-def kind_of(store: LeaseStore) -> Kind | None:
+def kind_of(store: LeaseStore) -> Any:
     """Return the module for a store; None for a third party's."""
     for parent in type(store).__mro__:
         if parent.__module__.startswith("userlock.stores."):
             name = parent.__module__.split(".")[2]
-            return cast(Kind, importlib.import_module(f"userlock.admin.{name}"))
+            return importlib.import_module(f"userlock.admin.{name}")
     return None
 
 
-def examine(store: LeaseStore) -> list[Finding]:
-    """Return the findings about a store's servers. Of a third party's, only its records and its
-    speed are tried."""
-    kind = kind_of(store)
-    if kind is not None:
-        return kind.examine(store)
-    found = Findings(type(store).__name__)
-    try_out(found, store, patience=_USUAL_PATIENCE)
+@command(
+    argument(
+        "--datastore",
+        nargs="?",
+        const="",
+        metavar="PROJECT/DATABASE",
+        help="check Datastore instead: that of the environment, or the one named",
+    ),
+    flag("--quiet", "show only warnings and errors"),
+    no="something is wrong (a warning is none)",
+)
+def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
+    """Check the server that keeps the locks.
+
+    Each finding is ok, a warning (locks work, but read it) or wrong. Takes a few seconds,
+    writes a record of its own and removes it. Every server of the store is checked; exit
+    code 3 means that none of them answers. With --datastore, Datastore is checked, and
+    --store is not needed: does it report versions, does it honour base_version, does it
+    refuse stale writes that pass through the installed ndb? The JSON document has store,
+    verdict and findings (server, subject, verdict, says, advice, facts).
+    """
+    if options.datastore is None:
+        place, findings = invocation.url, examine(invocation.service().store)
+    else:
+        place, findings = "datastore", examine_datastore(options.datastore)
+    worst = max((each.verdict for each in findings), key=list(Verdict).index, default=OK)
+    facts = [{**each._asdict(), "says": plain_reason(each.says)} for each in findings]
+    document = {"store": place, "verdict": worst, "findings": facts}
+    lines = _lines(findings, quiet=options.quiet)
+    code = invocation.answer(document, *lines, no=worst is WRONG)
+    down = {each.server for each in findings if (each.subject, each.verdict) == _DOWN}
+    return UNREACHABLE if findings and down == {each.server for each in findings} else code
+
+
+def _lines(findings: list[Finding], *, quiet: bool) -> list[str]:
+    lines: list[str] = []
+    for server in dict.fromkeys(each.server for each in findings):
+        lines.append(escaped(server))
+        for each in findings:
+            if each.server != server or (quiet and each.verdict is OK):
+                continue
+            lines.append(f"  {each.verdict:7} {each.subject:12} {plain_reason(each.says)}")
+            if each.advice:
+                lines.append(f"{'':23}→ {escaped(each.advice)}")
+    counts = Counter(each.verdict for each in findings)
+    lines.append(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
+    return lines
+
+
+def examine_datastore(name: str) -> list[Finding]:
+    found = Findings("datastore")
+    try:
+        of_ndb = importlib.import_module("userlock.admin.ndb")  # by name, as the kinds of stores
+    except ImportError as error:
+        if error.name is not None:
+            raise  # ndb itself is missing
+        advice = "Writes are not protected with this release."
+        found.add("ndb", WRONG, str(error), advice, fenced=False)
+        return found
+    project, _, database = name.partition("/")
+    found[:] = of_ndb.examine(project, "" if database == "(default)" else database)
     return found
 
 
-# --- self-test ----------------------------------------------------------------------------------
+def examine(store: LeaseStore) -> list[Finding]:
+    """Return the findings about servers; of a third party's store about its records and speed."""
+    kind = kind_of(store)
+    found: list[Finding]
+    if kind is not None:
+        found = kind.examine(store)
+    else:
+        found = tried = Findings(type(store).__name__)
+        try_out(tried, store, patience=_USUAL_PATIENCE)
+    return found
 
 
 def new_lock_id() -> str:
@@ -209,7 +220,6 @@ def try_out(
     found: Findings,
     store: LeaseStore,
     *,
-    clock: Clock = SYSTEM_CLOCK,
     patience: float,
     lock_id: Callable[[], str] = new_lock_id,
 ) -> None:
@@ -220,12 +230,12 @@ def try_out(
     """
     try:
         faults = faults_of_records(store, lock_id())
-        times = round_trips(store, lock_id(), clock=clock)
+        times = _round_trips(store, lock_id())
     except StoreUnavailable as trouble:
         says = f"a lock could not be taken for the test: {trouble.reason}"
-        found.wrong("records", says, "", survives=False)
+        found.add("records", WRONG, says, survives=False)
         return
-    says = (
+    says = "; ".join(faults) or (
         "a lease record was created, read, appended to, swapped and removed; changes by an "
         "outdated version were refused"
     )
@@ -233,10 +243,7 @@ def try_out(
         "Something that is not this store alone answers here, or it is broken: until that is "
         "found, two can hold one lock."
     )
-    if faults:
-        found.wrong("records", "; ".join(faults), advice, survives=False)
-    else:
-        found.ok("records", says, survives=True)
+    found.add("records", WRONG if faults else OK, says, advice, survives=not faults)
     judge_latency(found, times, patience)
 
 
@@ -276,19 +283,12 @@ def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     return faults
 
 
-def round_trips(
-    store: LeaseStore,
-    lock_id: str,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-    most: int = 300,
-    most_seconds: float = 0.5,
-) -> list[float]:
+def _round_trips(store: LeaseStore, lock_id: str, clock: Clock = SYSTEM_CLOCK) -> list[float]:
     """Return the durations of reads, which are one round trip each, the shortest first."""
     store.read(lock_id)  # makes the connection
     times: list[float] = []
-    ends = clock.now() + most_seconds
-    while len(times) < most and (clock.now() < ends or not times):
+    ends = clock.now() + _READ_SECONDS
+    while len(times) < _MOST_READS and (clock.now() < ends or not times):
         asked_at = clock.now()
         store.read(lock_id)
         times.append(clock.now() - asked_at)

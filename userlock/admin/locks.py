@@ -9,9 +9,11 @@ import argparse
 import collections
 import getpass
 import socket
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 import userlock.ids as ids
+from userlock.admin import rendering
 from userlock.admin.command import (
     FINE,
     UNREACHABLE,
@@ -27,16 +29,7 @@ from userlock.admin.command import (
     usable_lock_id,
 )
 from userlock.admin.health import kind_of
-from userlock.admin.rendering import (
-    Column,
-    Facts,
-    Moment,
-    fields,
-    labelled,
-    local,
-    table,
-    time_of_day,
-)
+from userlock.admin.rendering import Column, Facts, Moment, time_of_day
 from userlock.errors import LockServiceUnavailable
 from userlock.events import LISTENERS, Broken
 from userlock.lock.lease import Holder, printable
@@ -48,6 +41,9 @@ from userlock.words import escaped, span
 _MOST_LOCKS = 10_000
 #: How many waiters of a lock are shown.
 MOST_WAITERS = 100
+#: The most bytes of all records in one listing. Parsed, they take a multiple of it.
+MOST_LISTED_BYTES = 8 << 20
+NO_ROOM = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; long ones are missing"
 
 FOREIGN = "something that userlock did not write"
 
@@ -69,21 +65,20 @@ QUEUE = (
 )
 
 
-def _shown_hash(name: str) -> str:
-    return ids.show_digest(name.removeprefix("sha256:"))
+_S = TypeVar("_S")
 
 
 class LockState(NamedTuple):
     """A lock, and its record if it has one."""
 
-    name: str  # as `Listed.name`
+    name: str  # its id; where the store keeps only its hash, the hash
     record: Record | None
     hashed: bool = False
 
     @property
     def shown(self) -> str:
         """Return the name for people."""
-        return _shown_hash(self.name) if self.hashed else ids.show(self.name)
+        return ids.show_digest(self.name) if self.hashed else ids.show(self.name)
 
     @property
     def held(self) -> bool:
@@ -95,9 +90,8 @@ class LockState(NamedTuple):
 
     def longest_wait(self, wall: float) -> float:
         """Return the longest wait so far, in seconds; -1 if there are no waiters."""
-        if self.record is None:
-            return -1.0
-        return max((wall - each.since for each in self.record.waiters()), default=-1.0)
+        waiters = [] if self.record is None else self.record.waiters()
+        return max((wall - each.since for each in waiters), default=-1.0)
 
     def row(self, wall: float) -> Facts:
         """Return the lock as a row of `COLUMNS`."""
@@ -115,54 +109,101 @@ class LockState(NamedTuple):
         return row
 
 
-class Snapshot(NamedTuple):
-    """The locks of a store at one moment, in seconds since 1970."""
+class Listing(NamedTuple):
+    """The locks of a store at one moment, each once, in no order.
 
-    wall: float
+    `note`: which are missing, and why; empty if none are. `more`: where the next page begins, of
+    a store that lists page by page; empty if this is the last one.
+    """
+
     locks: list[LockState]
-    #: Which locks are missing, and why; empty if none are.
-    note: str
-    #: Where the next page begins; empty if this is the last one.
+    note: str = ""
     more: str = ""
+
+    @classmethod
+    def within_room(
+        cls, found: Iterable[LockState], note: str = "", *, shortest_first: bool = True
+    ) -> Listing:
+        """Take the locks for which there is room: forged records must not fill the memory."""
+        locks: list[LockState] = []
+        left = MOST_LISTED_BYTES
+        for each in found:
+            size = 0 if each.record is None else len(each.record.stored.record)
+            if size <= left:
+                left -= size
+                locks.append(each)
+                continue
+            note = NO_ROOM
+            if shortest_first:
+                break  # before the longer ones are read
+        return cls(locks, note)
+
+    @classmethod
+    def of_servers(
+        cls,
+        kind: str,
+        servers: Mapping[str, _S],
+        list_one: Callable[[_S, int, str], Listing],
+        limit: int,
+        after: str,
+    ) -> Listing:
+        """List the locks of several servers, without those of a server that is down.
+
+        `list_one`: lists so many of one server, after a cursor of its own; empty: from the begin.
+        """
+        locks: list[LockState] = []
+        notes: list[str] = []
+        begins, _, cursor = after.rpartition("/")
+        left = sorted(name for name in servers if name >= begins)
+        down: list[StoreUnavailable] = []
+        for name in left:
+            if len(locks) >= limit:
+                return cls(locks, "; ".join(notes), f"{name}/")
+            try:
+                one = list_one(servers[name], limit - len(locks), cursor if name == begins else "")
+            except StoreUnavailable as trouble:
+                down.append(trouble)
+                notes.append(trouble.reason)
+                continue
+            locks += one.locks
+            if one.note:
+                notes.append(f"{kind} at {name}: {one.note}")
+            if one.more:
+                return cls(locks, "; ".join(notes), f"{name}/{one.more}")
+        if down and len(down) == len(left):
+            raise down[-1]
+        return cls(locks, "; ".join(notes))
 
     @property
     def held(self) -> int:
         return sum(each.held for each in self.locks)
 
-    def select(self, *, everything: bool) -> list[LockState]:
+    def select(self, wall: float, *, everything: bool) -> list[LockState]:
         """Return the locks to show, the longest wait first: contended ones, or all."""
         chosen = [each for each in self.locks if everything or each.contended]
-        return sorted(chosen, key=lambda each: (-each.longest_wait(self.wall), each.name))
+        return sorted(chosen, key=lambda each: (-each.longest_wait(wall), each.name))
 
 
-def take(
-    service: LockService,
-    lock_ids: list[str],
-    wall: float,
-    *,
-    most: int = _MOST_LOCKS,
-    after: str = "",
-) -> Snapshot:
-    """Take a snapshot of the named locks; of all if none are named, which costs the store work.
+def take(service: LockService, lock_ids: list[str], after: str | None = None) -> Listing:
+    """List the named locks; all if none are named, which costs the store work.
 
-    Of all, at most `most` or a few more, after those of the page whose `more` is `after`. Raises
-    StoreUnavailable.
+    `after`: lists page by page: `more` of the page before, or empty. Raises StoreUnavailable.
     """
     if lock_ids:
-        return _take_named(service, list(dict.fromkeys(lock_ids)), wall)
+        return _take_named(service, list(dict.fromkeys(lock_ids)))
     kind = kind_of(service.store)
     if kind is None:
-        return Snapshot(wall, [], "this kind of store does not list its locks")
-    pages = (after,) if after else ()
-    listed, note, more = kind.list_locks(service.store, most, *pages)
-    if len(listed) >= most == _MOST_LOCKS:
-        note = note or f"there are more than {most:,} locks; these are some of them"
-    locks = [LockState(each.name, Record(each.stored), each.hashed) for each in listed]
-    return Snapshot(wall, locks, note, more)
+        return Listing([], "this kind of store does not list its locks")
+    found: Listing = kind.list_locks(service.store, _MOST_LOCKS, *((after,) if after else ()))
+    last = after is None or not found.more
+    if last and len(found.locks) >= _MOST_LOCKS and not found.note:
+        note = f"there are more than {_MOST_LOCKS:,} locks; these are some of them"
+        return found._replace(note=note)
+    return found
 
 
-def _take_named(service: LockService, lock_ids: list[str], wall: float) -> Snapshot:
-    """Take a snapshot without the locks of servers that are down; the note names those locks."""
+def _take_named(service: LockService, lock_ids: list[str]) -> Listing:
+    """List locks without those of servers that are down; the note names these."""
     locks: list[LockState] = []
     missing: dict[str, LockServiceUnavailable] = {}
     for lock_id in lock_ids:
@@ -174,7 +215,7 @@ def _take_named(service: LockService, lock_ids: list[str], wall: float) -> Snaps
         first = next(iter(missing.values()))
         raise StoreUnavailable(first.reason) from first
     notes = [f"{ids.quoted(lock_id)}: {each.reason}" for lock_id, each in missing.items()]
-    return Snapshot(wall, locks, "; ".join(notes))
+    return Listing(locks, "; ".join(notes))
 
 
 def is_foreign(record: Record) -> bool:
@@ -183,7 +224,6 @@ def is_foreign(record: Record) -> bool:
 
 
 def held_seconds(holder: Holder, wall: float) -> float:
-    """Return how long it has been held, as far as the clocks agree."""
     return max(wall - holder.since, 0.0)
 
 
@@ -192,16 +232,13 @@ def name_of(party: Holder | Waiter) -> str:
     return escaped(f"{party.process} {ids.show_request(party.request)}".strip()) or "?"
 
 
-# --- as documents -------------------------------------------------------------------------------
-
-
 def facts(lock_id: str, record: Record | None, wall: float, *, hashed: bool = False) -> Facts:
     """Return a lock as a document, with at most `MOST_WAITERS` of its waiters."""
     held = record is not None and not record.free
     waiters = [] if record is None else record.waiters()
     return {
         "lock_id": None if hashed else ids.exact(lock_id),
-        "hash": _shown_hash(lock_id) if hashed else None,
+        "hash": ids.show_digest(lock_id) if hashed else None,
         "held": held,
         "holder": holder_facts(record, wall) if record is not None and held else None,
         "waiting": len(waiters),
@@ -210,7 +247,6 @@ def facts(lock_id: str, record: Record | None, wall: float, *, hashed: bool = Fa
 
 
 def holder_facts(record: Record, wall: float) -> Facts:
-    """Return the holder as a document."""
     holder = record.holder
     if is_foreign(record):
         return {"foreign": True, "process": FOREIGN}
@@ -241,7 +277,6 @@ def queue_rows(waiters: list[Waiter], wall: float) -> list[Facts]:
 
 
 def waiter_facts(waiter: Waiter, wall: float) -> Facts:
-    """Return a waiter as a document."""
     return {
         "process": waiter.process,
         "request": ids.show_request(waiter.request),
@@ -290,12 +325,11 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     service, console = invocation.service(), invocation.console
     if options.all and (options.follow or lock_ids):
         raise CommandError("--all goes neither with IDs nor with --follow")
-    first, after = True, ""
-    most = _MOST_ROWS if options.all else _MOST_LOCKS
+    first, after = True, "" if options.all else None
     while True:
         wall = console.clock.wall()
         try:
-            sample = take(service, lock_ids, wall, most=most, after=after)
+            found = take(service, lock_ids, after)
         except StoreUnavailable as trouble:
             if first or not options.follow:
                 raise unreachable(trouble.reason) from trouble
@@ -304,45 +338,44 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
             line = f"{time_of_day(wall)}  the store does not answer: {reason}"
             invocation.answer(document, line)
         else:
-            if first and sample.note and not sample.locks:
+            if first and found.note and not found.locks:
                 raise CommandError(
-                    f"cannot list the locks: {sample.note}. To fix it: name the locks to show, "
+                    f"cannot list the locks: {found.note}. To fix it: name the locks to show, "
                     "userlock locks ID …"
                 )
-            _show(invocation, sample, sample.select(everything=not options.contended))
-            after = sample.more if options.all else ""
+            _show(options, invocation, found, wall)
+            if options.all and found.more:
+                first, after = False, found.more
+                continue
         first = False
-        if after:
-            continue
         if not options.follow:
             return FINE
         console.clock.sleep(options.interval)
 
 
-def _show(invocation: Invocation, sample: Snapshot, found: list[LockState]) -> None:
-    shown, rest = found[:_MOST_ROWS], len(found) - _MOST_ROWS
-    note = sample.note or (f"{rest:,} more locks are not shown" if rest > 0 else "")
+def _show(options: argparse.Namespace, invocation: Invocation, found: Listing, wall: float) -> None:
+    chosen = found.select(wall, everything=not options.contended)
+    shown = chosen if options.all else chosen[:_MOST_ROWS]
+    rest = len(chosen) - len(shown)
+    note = found.note or (f"{rest:,} more locks are not shown" if rest else "")
     document = {
-        "at": Moment(sample.wall),
-        "listed": len(sample.locks),
-        "held": sample.held,
+        "at": Moment(wall),
+        "listed": len(found.locks),
+        "held": found.held,
         "complete": not note,
         "note": plain_reason(note),
-        "locks": [facts(lock.name, lock.record, sample.wall, hashed=lock.hashed) for lock in shown],
+        "locks": [facts(lock.name, lock.record, wall, hashed=lock.hashed) for lock in shown],
     }
-    contended = sum(lock.contended for lock in sample.locks)
-    counts = f"{sample.held:,} held, {contended:,} contended"
-    lines = [f"{time_of_day(sample.wall)}  {counts}  {invocation.url}"]
-    if found:
-        lines += table(COLUMNS, [lock.row(sample.wall) for lock in shown])
-    if rest > 0:
+    contended = sum(lock.contended for lock in found.locks)
+    counts = f"{found.held:,} held, {contended:,} contended"
+    lines = [f"{time_of_day(wall)}  {counts}  {invocation.url}"]
+    if shown:
+        lines += rendering.table(COLUMNS, [lock.row(wall) for lock in shown])
+    if rest:
         lines.append(f"… and {rest:,} more")
-    if sample.note:
-        lines.append(f"not complete: {plain_reason(sample.note)}")
+    if found.note:
+        lines.append(f"not complete: {plain_reason(found.note)}")
     invocation.answer(document, *lines)
-
-
-# --- one lock -----------------------------------------------------------------------------------
 
 
 @command(_LOCK_ID, no="nobody holds it")
@@ -365,7 +398,6 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _look(service: LockService, lock_id: str) -> Record | None:
-    """Return the lock's record. A store that does not answer ends the command."""
     try:
         return service.look(lock_id)
     except LockServiceUnavailable as error:
@@ -379,7 +411,6 @@ def _seconds_left(record: Record | None) -> float | None:
 
 
 def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
-    """Return a lock in lines for people."""
     name = ids.show(lock_id)
     if record is None or (record.free and record.empty):
         return [f"{name}: not held, no waiters"]
@@ -404,7 +435,7 @@ def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
     # `max_waiting` bounds the waiters of one process.
     together = f"; {most} of them in {escaped(process)}" if most > 1 else ""
     lines.append(f"  waiting   {len(waiters)}{together}")
-    queue = table(QUEUE, queue_rows(waiters, wall))
+    queue = rendering.table(QUEUE, queue_rows(waiters, wall))
     if len(waiters) > MOST_WAITERS:
         queue.append(f"… and {len(waiters) - MOST_WAITERS:,} more")
     return lines + [f"  {line}" for line in queue]
@@ -419,7 +450,7 @@ def _holder_lines(record: Record, wall: float) -> list[str]:
         facts["lease"] += f"; {span(left)} left, unless it is renewed"
     if blocked is not None:
         facts["waits_for"] = f"{ids.show(blocked.lock_id)} since {time_of_day(blocked.since)}"
-    return fields(labelled(facts, _LABELS, local(wall)), 9)
+    return rendering.fields(rendering.labelled(facts, _LABELS, rendering.local(wall)), 9)
 
 
 @command(
@@ -462,11 +493,17 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
     if record is None or why:
         text = f"{ids.show(lock_id)}: nothing broken: {why}"
         return invocation.answer({**document, "broken": False, "why": why}, text, no=True)
-    return invocation.answer({**document, "broken": True, "by": by}, _report(lock_id, record))
+    if is_foreign(record):
+        text = f"{ids.show(lock_id)}: removed {FOREIGN}"
+    else:
+        waiters = record.waiters()
+        following = f"Next is {name_of(waiters[0])}." if waiters else "Nobody waits for it."
+        text = f"{ids.show(lock_id)}: broken; it was held by {name_of(record.holder)}. {following}"
+    return invocation.answer({**document, "broken": True, "by": by}, text)
 
 
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
-    """End the lease of the record, and no other. Return whether that was done."""
+    """End the lease of this record alone; return whether it was ended."""
     try:
         broken = service.break_lock(lock_id, by=by, token=record.holder.token)
     except LockServiceUnavailable as error:
@@ -475,14 +512,6 @@ def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
         # To the process's listeners: the command's own service has none.
         LISTENERS.emit(Broken(lock_id, broken.describe(), by))
     return broken is not None
-
-
-def _report(lock_id: str, record: Record) -> str:
-    if is_foreign(record):
-        return f"{ids.show(lock_id)}: removed {FOREIGN}"
-    was, waiters = name_of(record.holder), record.waiters()
-    following = f"Next is {name_of(waiters[0])}." if waiters else "Nobody waits for it."
-    return f"{ids.show(lock_id)}: broken; it was held by {was}. {following}"
 
 
 def _operator() -> str:

@@ -1,9 +1,9 @@
 """Administration of memcached, one server or several. All on connections of its own.
 
-memcached has no command that finds keys; its LRU crawler can write down its
-keys (`lru_crawler metadump`), and does so beside its work. It may be switched
-off (`-X`, `-o no_lru_crawler`), there is one for all clients, and in a big
-cache it takes long: so listing looks at keys only, and gives up after a time.
+memcached has no command that finds keys; its LRU crawler can write down its keys (`lru_crawler
+metadump`), and does so beside its work. It may be switched off (`-X`, `-o no_lru_crawler`), there
+is one for all clients, and in a big cache it takes long: so listing looks at keys only, and gives
+up after a time.
 
 Source: memcached's doc/protocol.txt, "LRU Crawler".
 """
@@ -18,16 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from userlock.admin.health import (
-    Finding,
-    Findings,
-    Listed,
-    Listing,
-    evicted,
-    new_lock_id,
-    number_in,
-    try_out,
-)
+from userlock.admin import health
+from userlock.admin.health import OK, WARNING, WRONG, Finding, Findings, number_in
+from userlock.admin.locks import Listing, LockState
+from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
 from userlock.stores.memcache.connections import SLOW, Connection, Connections
@@ -53,42 +47,26 @@ _MOST_LIFE = 3.0
 _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
-# --- listing ------------------------------------------------------------------------------------
-
-
-def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int) -> Listing:
-    """Return the locks of all servers. Without those of a server that is down; the note says so."""
+def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: str = "") -> Listing:
+    """List the locks of all servers."""
     if isinstance(store, MemcacheStore):
         return _list_one(store, limit)
-    locks: list[Listed] = []
-    notes: list[str] = []
-    down: list[StoreUnavailable] = []
-    for server in store.servers:
-        try:
-            listing = _list_one(server, limit - len(locks))
-        except StoreUnavailable as trouble:
-            down.append(trouble)
-            notes.append(trouble.reason)
-            continue
-        locks += listing.locks
-        strange = sum(_belongs_elsewhere(store, server, each) for each in listing.locks)
-        if strange:
-            notes.append(
-                f"memcached at {server.address}: {strange:,} locks that this process looks for on "
-                "another server (are the servers named alike in all processes?)"
-            )
-        if listing.note:
-            notes.append(f"memcached at {server.address}: {listing.note}")
-        if len(locks) >= limit:
-            break
-    if len(down) == len(store.servers):
-        raise down[-1]
-    return Listing(locks, "; ".join(notes))
 
+    def list_one(server: MemcacheStore, limit: int, _: str) -> Listing:
+        found = _list_one(server, limit)
+        # The server of a hashed id is not known.
+        ids = [each.name for each in found.locks if not each.hashed]
+        strange = sum(store.servers[store.shard_of(each)] is not server for each in ids)
+        if not strange:
+            return found
+        note = (
+            f"{strange:,} locks that this process looks for on another server (are the servers "
+            "named alike in all processes?)"
+        )
+        return found._replace(note=f"{note}; {found.note}" if found.note else note)
 
-def _belongs_elsewhere(store: ShardedMemcacheStore, server: MemcacheStore, lock: Listed) -> bool:
-    """Return whether a lock is not on its server. The server of a hashed id is not known."""
-    return not lock.hashed and store.servers[store.shard_of(lock.name)] is not server
+    servers = {each.address: each for each in store.servers}
+    return Listing.of_servers("memcached", servers, list_one, limit, after)
 
 
 def _list_one(store: MemcacheStore, limit: int) -> Listing:
@@ -101,7 +79,7 @@ def _list_one(store: MemcacheStore, limit: int) -> Listing:
 
 def _read(
     connection: Connection, store: MemcacheStore, space: bytes, sizes: dict[bytes, int]
-) -> Iterator[Listed]:
+) -> Iterator[LockState]:
     """Read the locks, the shortest first."""
     ordered = sorted(sizes, key=sizes.__getitem__)
     for first in range(0, len(ordered), MOST_VALUES):
@@ -115,10 +93,10 @@ def _read(
         connection.finish()
         for key in keys:
             item = items.get(key, _FOREIGN)
-            record = None if item is None else store.stored(item, key)
-            if record is not None:
+            stored = None if item is None else store.stored(item, key)
+            if stored is not None:
                 name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
-                yield Listed.of(name.decode("latin-1"), hashed, record)
+                yield LockState(name.decode("latin-1"), Record(stored), hashed)
 
 
 def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes, int], str]:
@@ -184,24 +162,15 @@ def _why_not(line: bytes) -> str:
     return f"the server does not list its keys; it says {words(line.strip())}"
 
 
-# --- examination --------------------------------------------------------------------------------
-
-
 class Observed(NamedTuple):
     """The facts about a server."""
 
-    #: The time to connect and to get the first answer.
-    first_seconds: float
-    #: Its own word.
-    version: str
-    #: Whether the meta protocol is spoken with it.
-    meta: bool
-    #: Its statistics; empty if it gives none.
-    stats: dict[str, str]
-    #: Its evictions a moment later.
-    later: int | None
-    #: Whether other processes answered new connections to the same address.
-    others: bool
+    first_seconds: float  # to connect and to get the first answer
+    version: str  # its own word
+    meta: bool  # whether the meta protocol is spoken with it
+    stats: dict[str, str]  # empty if it gives none
+    later: int | None  # its evictions a moment later
+    others: bool  # whether other processes answered new connections to the same address
     #: Whether new connections from here raised its own count of them, if it has one.
     counts_us: bool | None
     #: How long an item lived that was asked to live for one second; infinite if it was not seen to
@@ -210,7 +179,7 @@ class Observed(NamedTuple):
 
 
 def examine(store: MemcacheStore | ShardedMemcacheStore) -> list[Finding]:
-    """Return the findings about each server; several are examined at the same time."""
+    """Examine each server; several at the same time."""
     if isinstance(store, MemcacheStore):
         return _examine_one(store)
     with ThreadPoolExecutor(max_workers=min(len(store.servers), 16)) as pool:
@@ -220,7 +189,7 @@ def examine(store: MemcacheStore | ShardedMemcacheStore) -> list[Finding]:
 def _examine_one(store: MemcacheStore) -> list[Finding]:
     found = Findings(f"memcached at {store.address}")
     try:
-        observed = observe(store.connections, store.keys.lock(new_lock_id()))
+        observed = observe(store.connections, store.keys.lock(health.new_lock_id()))
     except StoreUnavailable as trouble:
         advice = (
             "Is it running, is the address right, and may this machine connect to it (firewall, "
@@ -228,7 +197,7 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
         )
         return found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
     judge(found, observed, via_proxy=store.via_proxy)
-    try_out(found, store, patience=REPLY_TIMEOUT)
+    health.try_out(found, store, patience=REPLY_TIMEOUT)
     return found
 
 
@@ -309,82 +278,73 @@ def _life(connection: Connection, key: bytes) -> float | None:
 def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     """Add the findings that follow from the facts, and from whether the URL names a proxy."""
     found.reachable(observed.first_seconds)
-    _version(found, observed)
-    _evictions(found, observed)
-    _proxy(found, observed, via_proxy=via_proxy)
-    if observed.life is not None:
-        _clock(found, observed.life, tells_time="time" in observed.stats)
-
-
-def _version(found: Findings, observed: Observed) -> None:
-    version = observed.version
+    version, meta = observed.version, observed.meta
     says, advice = version or "it does not say", ""
-    if not observed.meta and speaks_meta(version.encode()):
+    if not meta and speaks_meta(version.encode()):
         says += ", of which the URL asks for the text protocol only"
         advice = "Take protocol=text out of the URL."
-    elif not observed.meta:
+    elif not meta:
         says += (
             ": too old for the meta protocol, so it does not tell when a lease is over, and a "
             "crashed holder's lock may go to a caller that came later than others"
         )
         advice = "memcached 1.6.12 or later has it."
-    found.check("version", observed.meta, says, advice, version=version, meta=observed.meta)
-
-
-def _evictions(found: Findings, observed: Observed) -> None:
+    found.check("version", meta, says, advice, version=version, meta=meta)
     count = number_in(observed.stats, "evictions")
-    if count is None:
-        return
-    now = max((observed.later or 0) - count, 0)
-    advice = (
-        "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
-        "of their own, or this one more memory (-m)."
-    )
-    facts = {"evictions": count, "evicted_while_looking": now}
-    found.check("evictions", not count and not now, evicted("item", count, now), advice, **facts)
+    if count is not None:
+        now = max((observed.later or 0) - count, 0)
+        advice = (
+            "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
+            "of their own, or this one more memory (-m)."
+        )
+        says, facts = health.evicted("item", count, now), {"evicted_while_looking": now}
+        found.check("evictions", not count and not now, says, advice, evictions=count, **facts)
+    _proxy(found, observed, via_proxy=via_proxy)
+    if observed.life is not None:
+        _clock(found, observed.life, tells_time="time" in observed.stats)
 
 
 def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     name = next((name for name in _PROXY_NAMES if name in observed.version.lower()), "")
-    proxied = any(key.startswith("proxy_") for key in observed.stats)
+    named = name or any(key.startswith("proxy_") for key in observed.stats)
     seen = f"{name or 'a proxy'} stands in between"
+    verdict, advice = WRONG, ""
+    proxy: bool | None = True
     if observed.others:
         says = "different memcached processes answer at this one address: two can hold one lock"
         advice = (
             "A load balancer must not stand before memcached. Name each server in the URL: "
             "memcache://HOST1,HOST2."
         )
-        found.wrong("proxy", says, advice, proxy=True)
-    elif name or proxied or observed.counts_us is False:
-        if via_proxy:
-            found.ok("proxy", f"{seen}, as the URL says", proxy=True)
-            return
+    elif (named or observed.counts_us is False) and via_proxy:
+        verdict, says = OK, f"{seen}, as the URL says"
+    elif named or observed.counts_us is False:
         says = f"{seen}; it may reconnect unseen to a server that was restarted"
         advice = "Say via_proxy=yes in the URL; or go to memcached itself, which is faster."
-        found.wrong("proxy", says, advice, proxy=True)
     elif observed.counts_us is None:
+        verdict, proxy = WARNING, None
         says = "the server gives no statistics; it may be a proxy"
         advice = (
             "For a proxy (mcrouter, twemproxy, a managed service), say via_proxy=yes in the URL."
         )
-        found.warning("proxy", says, advice, proxy=None)
     else:
-        needless = ", although the URL says via_proxy=yes, which costs a round trip more"
-        found.ok("proxy", "none is seen" + (needless if via_proxy else ""), proxy=False)
+        verdict, proxy, says = OK, False, "none is seen"
+        if via_proxy:
+            says += ", although the URL says via_proxy=yes, which costs a round trip more"
+    found.add("proxy", verdict, says, advice, proxy=proxy)
 
 
 def _clock(found: Findings, life: float, *, tells_time: bool) -> None:
+    fine = life <= 2.2 and tells_time
+    says = f"an item asked to live for 1 s lived for {life:.2f} s"
+    advice = "A crashed holder's lock is freed late."
     if math.isinf(life):
         says = "an item that should live for 1 s did not end within 3 s"
         advice = "A crashed holder's lock will be freed late. Is the server paused or overloaded?"
-        found.warning("clock", says, advice, life_seconds=None)
-        return
-    says = f"an item asked to live for 1 s lived for {life:.2f} s"
-    advice = "A crashed holder's lock is freed late."
-    fine = False
-    if life <= 2.2 and not tells_time:
+    elif fine:
+        says += " (whole seconds; allowed for)"
+    elif life <= 2.2:
         says += "; the server does not tell its time"
         advice = "After a stop (a paused or migrated machine), a lease may end before its time."
-    elif life <= 2.2:
-        fine, says = True, f"{says} (whole seconds; allowed for)"
-    found.check("clock", fine, says, advice, life_seconds=round(life, 2))
+    seconds = None if math.isinf(life) else round(life, 2)
+    found.check("clock", fine, says, advice, life_seconds=seconds)

@@ -17,7 +17,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 
 from userlock.admin.datastore import ADVICE, add_emulator
-from userlock.admin.health import Finding, Findings
+from userlock.admin.health import OK, WRONG, Finding, Findings
 from userlock.datastore_rpc import Endpoint
 from userlock.errors import StaleWriteError, WriteNotFenced
 from userlock.events import StaleWrite
@@ -57,13 +57,13 @@ _CAPABILITIES = {
 }
 
 
-def examine(project: str | None = None, database: str | None = None) -> list[Finding]:
+def examine(project: str = "", database: str = "") -> list[Finding]:
     """Return the findings about a Datastore; by default that which the environment names."""
     try:
-        client = ndb.Client(project=project, database=database)
+        client = ndb.Client(project=project or None, database=database or None)
     except (OSError, GoogleAuthError) as error:
         found = Findings(f"datastore {project or '(no project)'}/{database or '(default)'}")
-        found.wrong(REACHABLE, f"there is no client for it: {error}", ADVICE, up=False)
+        found.add(REACHABLE, WRONG, f"there is no client for it: {error}", ADVICE, up=False)
         return found
     return examine_client(client)
 
@@ -77,10 +77,8 @@ def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
     capabilities = probe(client)
     for each in capabilities:
         advice, fact = _CAPABILITIES[each.name]
-        if each.works:
-            found.ok(each.name, each.says, **{fact: True})
-        else:
-            found.wrong(each.name, each.says, advice, **{fact: False})
+        verdict = OK if each.works else WRONG
+        found.add(each.name, verdict, each.says, advice, **{fact: each.works})
         if write and each.name == BASE_VERSION:
             through_ndb(found, client)
     answered = capabilities[-1].name != REACHABLE  # to the end
@@ -96,7 +94,6 @@ def through_ndb(found: Findings, client: Any) -> None:
     Not within an ndb context, and not where fencing is switched off. Raises nothing.
     """
     version = installed_release()
-    release = f"google-cloud-ndb {version}"
     try:
         name = secrets.token_hex(16)
         with _unlogged():
@@ -111,15 +108,13 @@ def through_ndb(found: Findings, client: Any) -> None:
                     ndb.Key(KIND, name).delete(**_ONCE)
     except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
         wrong = f"trying it ended with {type(error).__name__}: {error}"
-    if wrong:
-        advice = (
-            "If it stays so, writes are not protected with this release: install an older "
-            "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
-        )
-        found.wrong(THROUGH_NDB, f"{release}: {wrong}", advice, fenced=False, ndb=version)
-        return
-    says = f"{release}: a put and a delete of an outdated object were refused"
-    found.ok(THROUGH_NDB, says, fenced=True, ndb=version)
+    says = f"google-cloud-ndb {version}: "
+    says += wrong or "a put and a delete of an outdated object were refused"
+    advice = (
+        "If it stays so, writes are not protected with this release: install an older "
+        "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
+    )
+    found.add(THROUGH_NDB, WRONG if wrong else OK, says, advice, fenced=not wrong, ndb=version)
 
 
 def _fault(client: Any, name: str) -> str:

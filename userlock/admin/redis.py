@@ -6,18 +6,10 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from userlock.admin.health import (
-    Fact,
-    Finding,
-    Findings,
-    Listed,
-    Listing,
-    evicted,
-    milliseconds,
-    new_lock_id,
-    number_in,
-    try_out,
-)
+from userlock.admin import health
+from userlock.admin.health import OK, WARNING, WRONG, Finding, Findings, milliseconds, number_in
+from userlock.admin.locks import Listing, LockState
+from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.pool import REPLY_TIMEOUT
 from userlock.stores.redis import ClusterStore, RedisStore
@@ -40,40 +32,20 @@ _MOST_LIFE = 1.0
 _ASKED_LIFE_MS = 100
 
 
-# --- listing ------------------------------------------------------------------------------------
-
-
 def list_locks(store: RedisStore, limit: int, after: str = "") -> Listing:
-    """Return the locks, found by SCAN. Keys of other types than string are left out.
+    """List the locks, found by SCAN. Keys of other types than string are left out."""
 
-    Without those of a node that is down; the note says so. `after`: `more` of the page before.
-    """
-    locks: list[Listed] = []
-    notes: list[str] = []
-    down: list[StoreUnavailable] = []
-    begins, _, cursor = after.rpartition("/")
-    servers = [each for each in _servers(store) if each.name >= begins]
-    more = ""
-    for server in servers:
-        if len(locks) >= limit:
-            more = f"{server.name}/0"
-            break
-        start = cursor if server.name == begins else "0"
-        try:
-            listing = _list_one(server, store.space, limit - len(locks), start)
-        except StoreUnavailable as trouble:
-            down.append(trouble)
-            notes.append(trouble.reason)
-            continue
-        locks += listing.locks
-        if listing.note:
-            notes.append(f"redis at {server.name}: {listing.note}")
-        if listing.more:
-            more = f"{server.name}/{listing.more}"
-            break
-    if down and not locks:
-        raise down[-1]
-    return Listing(locks, "; ".join(notes), more)
+    def list_one(server: Connections, limit: int, start: str) -> Listing:
+        def exchange(connection: Connection) -> Listing:
+            keys, note, cursor = _scan(connection, store.space, limit, start.encode() or b"0")
+            keys = _shortest_first(connection, keys)
+            found = Listing.within_room(_read(connection, store.space, keys), note)
+            return found._replace(more="" if cursor == b"0" else cursor.decode())
+
+        return server.block_apart(exchange)
+
+    servers = {each.name: each for each in _servers(store)}
+    return Listing.of_servers("redis", servers, list_one, limit, after)
 
 
 def _servers(store: RedisStore) -> Sequence[Connections]:
@@ -83,17 +55,7 @@ def _servers(store: RedisStore) -> Sequence[Connections]:
     return [store.connections]
 
 
-def _list_one(server: Connections, space: bytes, limit: int, start: str) -> Listing:
-    def exchange(connection: Connection) -> Listing:
-        keys, note, cursor = _scan(connection, space, limit, start.encode())
-        keys = _shortest_first(connection, keys)
-        found = Listing.within_room(_read(connection, space, keys), note)
-        return found._replace(more="" if cursor == b"0" else cursor.decode())
-
-    return server.block_apart(exchange)
-
-
-def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[Listed]:
+def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[LockState]:
     for first in range(0, len(keys), MOST_VALUES):
         batch = keys[first : first + MOST_VALUES]
         connection.begin()
@@ -102,7 +64,7 @@ def _read(connection: Connection, space: bytes, keys: list[bytes]) -> Iterator[L
             record = None if isinstance(reply, ErrorReply) else stored(reply)
             if record is not None:
                 name, hashed = key[len(space) + 1 :], key[len(space) :].startswith(b"#")
-                yield Listed.of(_lock_id(name), hashed, record)
+                yield LockState(_lock_id(name), Record(record), hashed)
 
 
 def _scan(
@@ -149,11 +111,8 @@ def _lock_id(name: bytes) -> str:
         return name.decode("utf-8", "surrogateescape")
 
 
-# --- examination --------------------------------------------------------------------------------
-
-
 def examine(store: RedisStore) -> list[Finding]:
-    """Return the findings about the server, or about each node of a cluster."""
+    """Examine the server, or each node of a cluster."""
     try:
         servers = _servers(store)
     except StoreUnavailable as trouble:
@@ -169,7 +128,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
     def lock_id() -> str:
         """Return a lock of this server that nobody has."""
         while True:
-            new = new_lock_id()
+            new = health.new_lock_id()
             if not isinstance(server, Node) or store.shard_of(new) == server.number:
                 return new
 
@@ -182,7 +141,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
         server.block_apart(exchange)
     except StoreUnavailable as trouble:
         return found.unreachable(trouble.reason.partition(": ")[2], _ADVICE)
-    try_out(found, store, patience=REPLY_TIMEOUT, lock_id=lock_id)
+    health.try_out(found, store, patience=REPLY_TIMEOUT, lock_id=lock_id)
     return found
 
 
@@ -227,9 +186,22 @@ def judge(
     """
     found.reachable(first_seconds)
     version = info.get("redis_version", "")
-    found.ok("version", version or "it does not say", version=version)
+    found.add("version", OK, version or "it does not say", version=version)
     _role(found, info, clustered)
-    _evictions(found, info, later)
+    policy, limit = info.get("maxmemory_policy", ""), number_in(info, "maxmemory")
+    count = number_in(info, "evicted_keys") or 0
+    now = max((number_in(later, "evicted_keys") or 0) - count, 0)
+    evicts = bool(limit) and policy != "noeviction"
+    says = health.evicted("key", count, now)
+    if evicts:
+        says += f"; {policy or 'unknown policy'}: when it is full, it evicts live locks too"
+    advice = (
+        "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
+        "noeviction, or give locks a Redis of their own."
+    )
+    verdict = WRONG if now else WARNING if count or evicts else OK
+    facts = {"evicted_keys": count, "evicted_while_looking": now}
+    found.add("evictions", verdict, says, advice, **facts, maxmemory_policy=policy)
     if life is not None:
         says = f"a key asked to live for {_ASKED_LIFE_MS} ms lived for {milliseconds(life)}"
         advice = "A crashed holder's lock is freed late."
@@ -256,27 +228,4 @@ def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
         advice = "Name the cluster by redis+cluster:// (TLS: rediss+cluster://)."
     else:
         return
-    found.wrong("role", says, advice, mode=mode, role=role)
-
-
-def _evictions(found: Findings, info: Mapping[str, str], later: Mapping[str, str]) -> None:
-    policy, limit = info.get("maxmemory_policy", ""), number_in(info, "maxmemory")
-    count = number_in(info, "evicted_keys") or 0
-    now = max((number_in(later, "evicted_keys") or 0) - count, 0)
-    facts: dict[str, Fact] = {
-        "evicted_keys": count,
-        "evicted_while_looking": now,
-        "maxmemory_policy": policy,
-    }
-    evicts = bool(limit) and policy != "noeviction"
-    says = evicted("key", count, now)
-    if evicts:
-        says += f"; {policy or 'unknown policy'}: when it is full, it evicts live locks too"
-    advice = (
-        "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
-        "noeviction, or give locks a Redis of their own."
-    )
-    if now:
-        found.wrong("evictions", says, advice, **facts)
-    else:
-        found.check("evictions", not count and not evicts, says, advice, **facts)
+    found.add("role", WRONG, says, advice, mode=mode, role=role)

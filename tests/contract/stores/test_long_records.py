@@ -13,7 +13,7 @@ from pymemcache.client.base import Client
 
 import userlock_emulator
 from tests.servers import Memcached, RedisServer
-from userlock.admin import health
+from userlock.admin import health, locks
 from userlock.lock.store import LeaseStore
 from userlock.stores import MemcacheStore, MemoryStore
 from userlock.stores.datastore import DatastoreStore
@@ -63,7 +63,7 @@ def test_they_are_left_out_of_a_listing(store: LeaseStore) -> None:
         assert names
     else:
         assert names > NORMAL
-    assert note.endswith(health.NO_ROOM)  # after the name of a Redis
+    assert note.endswith(locks.NO_ROOM)  # after the name of a Redis
 
 
 def test_a_record_that_memcached_alone_takes_is_listed_unread(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from werkzeug.exceptions import Unauthorized
 
 import userlock
 from userlock import ids
-from userlock.admin.health import Listed, Listing
+from userlock.admin.locks import Listing, LockState
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.events import LISTENERS, Broken, Event, Rejected
@@ -369,7 +369,7 @@ def test_a_lock_that_the_store_keeps_as_a_hash(
     service.acquire("ann")
     stored = store.read("ann")
     assert stored is not None
-    listing = Listing([Listed(f"sha256:{digest}", True, stored)])
+    listing = Listing([LockState(digest, Record(stored), True)])
     monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
     userlock.configure(show_ids=form, id_key="secret")
     client = app_with(ndb_client, service, lambda request: True).test_client()

@@ -143,4 +143,4 @@ def test_a_store_and_its_subclasses_are_examined_by_their_own_module() -> None:
 
     Theirs.__module__ = "their_app.userlock.stores.etcd"
     for store in MemoryStore(), Mine(), Theirs():
-        assert kind_of(store) is memory  # type: ignore[comparison-overlap]
+        assert kind_of(store) is memory

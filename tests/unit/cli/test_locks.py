@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.cli.terminal import Terminal
-from userlock.admin.health import Listed, Listing
+from userlock.admin.locks import Listing, LockState
 from userlock.events import LISTENERS, Broken, Event, log_event
 from userlock.lock.lease import Lost
-from userlock.lock.record import BlockedOn, blocked
+from userlock.lock.record import BlockedOn, Record, blocked
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -241,8 +241,8 @@ def test_all_of_many_page_by_page(scene: Terminal, monkeypatch: pytest.MonkeyPat
     stored = scene.store.read("ann")
     assert stored is not None
     pages = {
-        "": Listing([Listed.of("first", False, stored)], "", "next"),
-        "next": Listing([Listed.of("second", False, stored)], "a node is down"),
+        "": Listing([LockState("first", Record(stored))], "", "next"),
+        "next": Listing([LockState("second", Record(stored))], "a node is down"),
     }
     monkeypatch.setattr("userlock.admin.memory.list_locks", lambda _, most, after="": pages[after])
     out = scene.run("locks", "--all").out
@@ -263,7 +263,7 @@ def test_an_incomplete_list_and_an_id_that_is_hashed(
     stored = scene.store.read("ann")
     assert stored is not None
     note = "h:1: [Errno 111] Connection refused"
-    listing = Listing([Listed.of("abcd", True, stored)], note)
+    listing = Listing([LockState("abcd", Record(stored), True)], note)
     monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: listing)
     out = scene.run("locks").out
     assert "sha256:abcd" in out

@@ -75,7 +75,7 @@ def test_what_is_shown_of_it_can_be_printed(value: bytes) -> None:
     for waiter in service.waiters(ANN):
         assert all(map(is_safe, (waiter.token, waiter.process, waiter.request)))
     wall = service.clock.wall()
-    for seen in snapshot.take(service, [ANN], wall).select(everything=True):
+    for seen in snapshot.take(service, [ANN]).select(wall, everything=True):
         if seen.record is not None:
             said = json.dumps(snapshot.holder_facts(seen.record, wall), allow_nan=False)
             said += json.dumps(

@@ -185,17 +185,18 @@ class LockPages(Pages):
     def _locks(self) -> tuple[list[Row], list[str]]:
         """Return holders and waiters, the lock with the longest wait first."""
         service = self._service()
+        wall = service.clock.wall()
         try:
-            sample = reading.take(service, [], service.clock.wall())
-            notes = [f"Not complete: {sample.note}."] if sample.note else []
-            if notes and not sample.locks:
+            found = reading.take(service, [])
+            notes = [f"Not complete: {found.note}."] if found.note else []
+            if notes and not found.locks:
                 # At least the locks that this process has waited for.
                 known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                sample = reading.take(service, known, sample.wall) if known else sample
+                found = reading.take(service, known) if known else found
         except StoreUnavailable as trouble:
             return [], [f"The lock store does not answer: {trouble.reason}."]
-        found = sample.select(everything=True)
-        return [row for each in found for row in self._rows_of(each, sample.wall)], notes
+        locks = found.select(wall, everything=True)
+        return [row for each in locks for row in self._rows_of(each, wall)], notes
 
     def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Row]:
         record = seen.record
