@@ -10,22 +10,12 @@ import signal
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 import userlock.apps as apps
 import userlock.ids as ids
-from userlock.admin.command import (
-    FINE,
-    UNREACHABLE,
-    Argument,
-    Command,
-    CommandError,
-    Console,
-    Invocation,
-    argument,
-    plain_reason,
-    unreachable,
-)
+from userlock.admin import command as cli
+from userlock.admin.command import Command, CommandError, Console, Invocation
 from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults
@@ -39,21 +29,15 @@ _T = TypeVar("_T")
 class AppObject(Generic[_T]):
     """An object of the app that commands work with.
 
-    Attributes:
-        noun: the object, in a word.
-        title: its class, for people.
-        kind: its class.
-        context: opens an ndb context for it.
-        find: finds the object by its name, if that may be one of another class.
-        same: what two names of one object have in common.
+    `title`: its class, for people; `context`: opens an ndb context for it.
     """
 
     noun: str
     title: str
     kind: type[_T]
     context: Callable[[_T], contextlib.AbstractContextManager[object]]
-    find: Callable[[str], _T] | None = None
-    same: Callable[[_T], Hashable] = id
+    find: Callable[[str], _T] | None = None  # by a name that may be one of another class
+    same: Callable[[_T], Hashable] = id  # what two names of one object have in common
 
     @property
     def variable(self) -> str:
@@ -61,9 +45,8 @@ class AppObject(Generic[_T]):
         return apps.variable_of(self.noun)
 
     @property
-    def argument(self) -> Argument:
-        """Return the option with its name."""
-        return argument(
+    def argument(self) -> cli.Argument:
+        return cli.argument(
             "--app",
             metavar="MODULE:ATTRIBUTE",
             default=argparse.SUPPRESS,
@@ -76,7 +59,7 @@ class AppObject(Generic[_T]):
 
         def run(options: argparse.Namespace, invocation: Invocation) -> int:
             with self._opened(options, invocation) as found:
-                return action.run(options, invocation, found) if action.run else FINE
+                return action.run(options, invocation, found) if action.run else cli.FINE
 
         return dataclasses.replace(action, run=run, arguments=(*action.arguments, self.argument))
 
@@ -131,41 +114,40 @@ def _answered() -> Iterator[None]:
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     except LockServiceUnavailable as error:
-        raise unreachable(error.reason) from error
+        raise cli.unreachable(error.reason) from error
     except LockTimeout as error:
         raise CommandError(f"the owner is busy, try again: {error}", 1) from error
     except DATASTORE_ERRORS as error:
         # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
-        reason = plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
-        raise CommandError(f"Datastore does not answer: {reason}", UNREACHABLE) from error
+        reason = cli.plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
+        raise CommandError(f"Datastore does not answer: {reason}", cli.UNREACHABLE) from error
 
 
-class _Escaping(logging.Formatter):
-    """Texts of errors are foreign: no line of the log may steer the terminal."""
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes warnings, unless the app says where else.
+
+    `userlock outbox run` reports the jobs itself, `userlock flows complete` the requests.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        reported = isinstance(getattr(record, "userlock", None), JobRan | RequestServed)
+        return not (logging.getLogger().handlers or reported)
 
     def format(self, record: logging.LogRecord) -> str:
+        # Texts of errors are foreign: no line of the log may steer the terminal.
         return "\n".join(map(escaped, super().format(record).split("\n")))
 
 
 @contextlib.contextmanager
 def _logged(console: Console) -> Iterator[None]:
-    """Write the log to standard error, unless the app says where else."""
-    log = logging.getLogger("userlock")
-    handler = logging.StreamHandler(console.stderr)
+    """Write the log to standard error."""
+    log, handler = logging.getLogger("userlock"), _Handler(console.stderr)
     handler.setLevel(logging.WARNING)
-    handler.setFormatter(_Escaping())
-    handler.addFilter(_is_to_be_told)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
-
-
-def _is_to_be_told(record: logging.LogRecord) -> bool:
-    # `userlock outbox run` reports the jobs itself, `userlock flows complete` the requests.
-    reported = isinstance(getattr(record, "userlock", None), JobRan | RequestServed)
-    return not (logging.getLogger().handlers or reported)
 
 
 @contextlib.contextmanager
@@ -188,13 +170,9 @@ class Stop:
     """A request to stop, by Ctrl-C or SIGTERM, which work looks at between its steps.
 
     A second one interrupts the step.
-
-    Attributes:
-        requested: whether there was one.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    requested = False
 
     def __call__(self) -> bool:
         return self.requested

@@ -1,46 +1,26 @@
 """Show and repair an app's outbox: `userlock outbox status|list|show|relay|run|redrive|purge`.
 
-The facts about jobs are those of the inspector too. All texts that come from rows (owners,
-arguments, errors, names) are escaped and bounded here. If lock ids are hidden
-(`userlock.configure(show_ids=…)`), so are owners and the first argument of calls; and
-keys, which contain the owner: a job is then named by the rest of its key, and is found
-with the owner's id.
+The facts are those of the inspector too. All texts from rows (owners, arguments, errors, names) are
+escaped and bounded here. If lock ids are hidden (`userlock.configure(show_ids=…)`), so are owners,
+the first argument of calls, and keys, which contain the owner: a job is then named by the rest of
+its key, and found with the owner's id.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 import userlock.ids as ids
+from userlock.admin import command as cli
 from userlock.admin.app import AppObject, Stop, heard
-from userlock.admin.command import (
-    NO,
-    CommandError,
-    Console,
-    Invocation,
-    argument,
-    command,
-    flag,
-    most,
-    number,
-    option,
-    seconds,
-)
-from userlock.admin.rendering import (
-    Column,
-    Facts,
-    Moment,
-    Write,
-    fields,
-    labelled,
-    local,
-    table,
-)
+from userlock.admin.command import CommandError, Console, Invocation
+from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
 from userlock.events import JobRan
 from userlock.ndb.owners import namespaces, owner_key
 from userlock.outbox import listing
@@ -55,14 +35,14 @@ from userlock.words import counted, legible, span
 #: The rows of one owner that are looked at.
 _MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
-_SHOWN_CALL = 2_000
-_SHOWN_NAME = 300
-
+_SHOWN_CALL, _SHOWN_NAME = 2_000, 300
 #: The longest wait for the owner of one job.
 _BUSY_SECONDS = 10.0
 #: How far dead jobs are counted before they are purged.
 _MOST_PURGED = 1_000_000
 _MOST_CAUSES = 20
+#: The options of a read: what another process has written counts.
+_FRESH = {"use_cache": False, "use_global_cache": False}
 _NO_JOB = "there is no such job: it is done, was purged, or never was"
 
 #: The columns of a list of jobs.
@@ -87,9 +67,6 @@ CAUSES = (
 )
 
 
-# --- one job ------------------------------------------------------------------------------------
-
-
 def key_of(text: str, owner: str = "") -> Any:
     """Return the key of a job, in an ndb context. ValueError: the text names none.
 
@@ -99,7 +76,7 @@ def key_of(text: str, owner: str = "") -> Any:
         if not owner:
             raise ValueError(f"{text} is a part of a key: the owner's id is needed with it")
         keys = [ndb.Key(JobRow, text, parent=owner_key(owner, each)) for each in namespaces()]
-        rows = ndb.get_multi(keys, use_cache=False, use_global_cache=False)
+        rows = ndb.get_multi(keys, **_FRESH)
         there = [key for key, row in zip(keys, rows, strict=True) if row is not None]
         return (there or keys or [ndb.Key(JobRow, text, parent=owner_key(owner))])[0]
     return own_job_key(text)
@@ -111,8 +88,8 @@ def reference(letter: Letter) -> str:
 
 
 def read(key: Any) -> Letter | None:
-    """Return a job, or None if there is none. In an ndb context."""
-    row = key.get(use_cache=False, use_global_cache=False)
+    """Return a job, in an ndb context."""
+    row = key.get(**_FRESH)
     return None if row is None else letter_of(row)
 
 
@@ -138,11 +115,8 @@ def explain(letter: Letter, wall: float) -> Why:
         return Why(f"It is not due: it may run in {when}{failed}.")
     earlier = _holding_up(letter)
     if earlier is not None:
-        state = "has failed, and runs again later"
-        if earlier.claim:
-            state = "is running"
-        if earlier.dead is not None:
-            state = "is dead"
+        state = "is running" if earlier.claim else "has failed, and runs again later"
+        state = state if earlier.dead is None else "is dead"
         name = reference(letter_of(earlier))
         return Why(f"An earlier job of its owner holds it up, which {state}.", name)
     return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
@@ -151,18 +125,15 @@ def explain(letter: Letter, wall: float) -> Why:
 def _holding_up(letter: Letter) -> Any:
     """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
     key = job_key(letter.key)
-    rows = queued_jobs(letter.outbox, key.root()).fetch(
-        _MOST_OF_OWNER, use_cache=False, use_global_cache=False
-    )
-    rows = sorted(rows, key=lambda row: row.rank)
-    own = next((row for row in rows if row.key == key), None)
-    for row in [] if own is None else rows[: rows.index(own)]:
+    rows = queued_jobs(letter.outbox, key.root()).fetch(_MOST_OF_OWNER, **_FRESH)
+    if all(row.key != key for row in rows):
+        return None
+    for row in itertools.takewhile(
+        lambda row: row.key != key, sorted(rows, key=lambda row: row.rank)
+    ):
         if row.attempts or row.first_error is not None or row.dead is not None:
             return row
     return None
-
-
-# --- dead jobs that are changed -----------------------------------------------------------------
 
 
 class Chosen(NamedTuple):
@@ -176,13 +147,11 @@ class Chosen(NamedTuple):
     cause: str = ""
 
     def count(self, most: int = 100_000) -> int:
-        """Return how many there are, counted up to `most`."""
         if self.key is None:
             return self.outbox.dead.count(self.cause, most=most)
         return len(self.first())
 
     def first(self, most: int = 1) -> list[Letter]:
-        """Return the first of them."""
         if self.key is None:
             return self.outbox.dead.list(self.cause, most=most)
         letter = read(self.key)
@@ -193,8 +162,7 @@ class Chosen(NamedTuple):
     ) -> Iterator[bool]:
         """Redrive them; yield for each whether it was.
 
-        `wait_timeout`, `stamp`: of one, as in `DeadLetters.redrive`; `options`: of many, as in
-        `redrive_all`.
+        `wait_timeout` and `stamp` are for one, `options` for many: those of `DeadLetters`.
         """
         if self.key is None:
             for _, redriven in self.outbox.dead.redrive_all(self.cause, **options):
@@ -203,7 +171,7 @@ class Chosen(NamedTuple):
             yield self.outbox.dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)
 
     def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
-        """Delete those that had died by then; yield for each whether it was. One: by its stamp."""
+        """Delete those dead by then, or the one with the stamp; yield for each whether it was."""
         if self.key is None:
             for _ in self.outbox.dead.purge(self.cause, died_by=died_by):
                 yield True
@@ -211,11 +179,7 @@ class Chosen(NamedTuple):
             yield self.outbox.dead.delete(self.key, stamp=stamp)
 
 
-# --- as documents -------------------------------------------------------------------------------
-
-
 def state_of(letter: Letter, wall: float) -> str:
-    """Return the state of a job in one word."""
     if letter.dead:
         return "dead"
     if letter.running:
@@ -250,7 +214,7 @@ def without_owner(owner: str, text: str) -> str:
 
 
 def facts(letter: Letter, wall: float) -> Facts:
-    """Return the facts about a job, with all that its document has."""
+    """Return a job as a document."""
     late = None if letter.dead or letter.running else max(wall - letter.ready_at, 0.0)
     return {
         "key": letter.key if ids.are_plain() else None,
@@ -275,10 +239,8 @@ def facts(letter: Letter, wall: float) -> Facts:
 
 
 def _error(letter: Letter, text: str, at: float) -> Facts | None:
-    if not at:
-        return None
     shown = legible(without_owner(letter.owner, text), MOST_ERROR)
-    return {"text": shown, "at": Moment(at)}
+    return {"text": shown, "at": Moment(at)} if at else None
 
 
 def row(letter: Letter, wall: float) -> Facts:
@@ -297,7 +259,7 @@ def row(letter: Letter, wall: float) -> Facts:
 
 
 def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
-    """Return all about a job by labels, in words."""
+    """Return a job by labels, in words."""
     found = {**facts(letter, wall), "owner": ids.show(letter.owner), "key": reference(letter)}
     if letter.redriven:
         found["attempts"] = f"{letter.attempts}, after {counted(letter.redriven, 'redrive')}"
@@ -309,7 +271,7 @@ def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
 
 
 def status_facts(status: Status) -> Facts:
-    """Return the facts about a status, as its document has them."""
+    """Return a status as a document."""
     oldest = status.oldest
     return {
         "at": Moment(status.wall),
@@ -323,23 +285,20 @@ def status_facts(status: Status) -> Facts:
 
 
 def causes(status: Status) -> list[Facts]:
-    """Return the causes of dead jobs as rows of `CAUSES`."""
     return [
         {"cause": legible(each.name, _SHOWN_NAME), "dead": each.dead, "blocking": each.blocking}
         for each in status.causes
     ]
 
 
-# --- commands -----------------------------------------------------------------------------------
-
-_OWNER = option("--owner", "ID", "its owner, if KEY is only its part of the key")
-_KEY = argument("key", metavar="KEY", help="the job, as in list")
+_OWNER = cli.option("--owner", "ID", "its owner, if KEY is only its part of the key")
+_KEY = cli.argument("key", metavar="KEY", help="the job, as in list")
 #: The dead jobs that are meant: one, those of a cause, or all.
 _CHOICE = (
     [
-        argument("key", metavar="KEY", nargs="?", help="the job, as in list"),
-        argument("--cause", metavar="TEXT", help="all of that cause, as in status"),
-        flag("--all", "all"),
+        cli.argument("key", metavar="KEY", nargs="?", help="the job, as in list"),
+        cli.argument("--cause", metavar="TEXT", help="all of that cause, as in status"),
+        cli.flag("--all", "all"),
     ],
     _OWNER,
 )
@@ -355,7 +314,6 @@ _APP = AppObject("outbox", "userlock.outbox.Outbox", Outbox, _context)
 
 
 def _usable_key(options: argparse.Namespace) -> Any:
-    """Return the key of a job, in an ndb context; an error of the command line if it is none."""
     try:
         return key_of(options.key, options.owner)
     except ValueError as error:
@@ -370,8 +328,8 @@ def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
     return Chosen(outbox, cause=options.cause or "")
 
 
-@command(
-    option("--late", "S", "exit with 1 if a job is late by more than S s", seconds),
+@cli.command(
+    cli.option("--late", "S", "exit with 1 if a job is late by more than S s", cli.seconds),
     no="jobs are late (with --late)",
 )
 def status(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
@@ -400,12 +358,12 @@ def status(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) 
     return invocation.answer(status_facts(found), *lines, no=late)
 
 
-@command(
-    flag("--dead", "only dead jobs"),
-    option("--cause", "TEXT", "only dead jobs of that cause, as in status"),
-    option("--job", "NAME", "only jobs of that name"),
-    option("--owner", "ID", "only jobs of that owner"),
-    most("jobs"),
+@cli.command(
+    cli.flag("--dead", "only dead jobs"),
+    cli.option("--cause", "TEXT", "only dead jobs of that cause, as in status"),
+    cli.option("--job", "NAME", "only jobs of that name"),
+    cli.option("--owner", "ID", "only jobs of that owner"),
+    cli.most("jobs"),
 )
 def list_(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """List jobs.
@@ -427,7 +385,7 @@ def list_(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     return invocation.answer(document, *lines)
 
 
-@command(_KEY, _OWNER, no="there is no such job")
+@cli.command(_KEY, _OWNER, no="there is no such job")
 def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Show all about one job.
 
@@ -439,17 +397,17 @@ def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) ->
     wall = invocation.console.clock.wall()
     letter = read(_usable_key(options))
     if letter is None:
-        raise CommandError(_NO_JOB, NO)
+        raise CommandError(_NO_JOB, cli.NO)
     why = str(explain(letter, wall))
     shown = details(letter, wall, local(wall))
     lines = [shown.pop("call"), *fields(shown), f"  {why}"]
     return invocation.answer({**facts(letter, wall), "why": why}, *lines)
 
 
-@command(
+@cli.command(
     [
-        flag("--once", "one round"),
-        option("--seconds", "S", "end after S seconds", seconds),
+        cli.flag("--once", "one round"),
+        cli.option("--seconds", "S", "end after S seconds", cli.seconds),
     ]
 )
 def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
@@ -471,7 +429,7 @@ def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     return invocation.answer({"stopped": stop()}, "the relay has ended")
 
 
-@command(_KEY, _OWNER, no="the job was not run, or has failed")
+@cli.command(_KEY, _OWNER, no="the job was not run, or has failed")
 def run(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Run a job, and its owner's before it, here and now.
 
@@ -491,18 +449,12 @@ def run(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> 
         why = str(explain(left, invocation.console.clock.wall()))
     ran, lines = [], []
     for each in jobs:
-        error = without_owner(each.lock_id or "", each.error)
-        facts = {
-            "job": legible(each.job, _SHOWN_NAME),
-            "outcome": each.outcome,
-            "attempt": each.attempt,
-            "seconds": each.seconds,
-            "error": legible(error, MOST_ERROR),
-        }
-        ran.append(facts)
+        job, error = legible(each.job, _SHOWN_NAME), without_owner(each.lock_id or "", each.error)
+        found = {name: getattr(each, name) for name in ("outcome", "attempt", "seconds")}
+        ran.append({"job": job, **found, "error": legible(error, MOST_ERROR)})
         says = f": {legible(error, _SHOWN_NAME)}" if error else ""
         took = f"{each.outcome} after {span(each.seconds)} (attempt {each.attempt})"
-        lines.append(f"{facts['job']}: {took}{says}")
+        lines.append(f"{job}: {took}{says}")
     if why:
         lines.append(f"{outcome.value}: {why}")
     done = there and left is None
@@ -510,9 +462,11 @@ def run(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> 
     return invocation.answer(document, *lines, no=not done)
 
 
-@command(
+@cli.command(
     *_CHOICE,
-    option("--rate", "N", "at most N a second (default: 50)", number("rate", 0.01, 10_000), 50.0),
+    cli.option(
+        "--rate", "N", "at most N a second (default: 50)", cli.number("rate", 0.01, 10_000), 50.0
+    ),
     no="some dead jobs are left",
 )
 def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
@@ -543,12 +497,12 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     return invocation.answer(document, *lines, no=left > 0)
 
 
-_YES = number("number of jobs", 0, 999_999_999, whole=True)
+_YES = cli.number("number of jobs", 0, 999_999_999, whole=True)
 
 
-@command(
+@cli.command(
     *_CHOICE,
-    option("--yes", "N", "do not ask: there are N of them", _YES),
+    cli.option("--yes", "N", "do not ask: there are N of them", _YES),
     no="nothing was purged",
 )
 def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:

@@ -6,16 +6,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from userlock.admin import command as cli
 from userlock.admin.app import AppObject, Stop
-from userlock.admin.command import (
-    Invocation,
-    argument,
-    command,
-    number,
-    of_namespace,
-    option,
-    usable_lock_id,
-)
+from userlock.admin.command import Invocation, usable_lock_id
 from userlock.constraints import Quota, QuotaState
 from userlock.ids import show as show_id
 from userlock.ids import show_key
@@ -26,21 +19,19 @@ from userlock.words import counted, legible, span, text_of
 _SHOWN = 300
 _MOST_KEYS = 20
 _WRONG = "the flags of some owners are wrong"
+_NAMESPACE = "only owners in that namespace (default: in all; with OWNER in the default one)"
+_HOURS = cli.number("number of hours", 0, 100_000)
 _CHOICE = (
-    of_namespace("only owners in that namespace (default: in all; with OWNER in the default one)"),
-    argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
-    option(
-        "--hours",
-        "H",
-        "owners with a change within H hours (default: 26)",
-        number("number of hours", 0, 100_000),
-        26.0,
+    cli.of_namespace(
+        "only owners in that namespace (default: in all; with OWNER in the default one)"
     ),
+    cli.argument("owners", metavar="OWNER", nargs="*", help="only these lock ids"),
+    cli.option("--hours", "H", "owners with a change within H hours (default: 26)", _HOURS, 26.0),
 )
 _APP = AppObject("quota", "userlock.constraints.Quota", Quota, Quota.context)
 
 
-@command(*_CHOICE, no=_WRONG)
+@cli.command(*_CHOICE, no=_WRONG)
 def check(options: argparse.Namespace, invocation: Invocation, quota: Quota) -> int:
     """Report owners whose flags are wrong.
 
@@ -62,7 +53,7 @@ def check(options: argparse.Namespace, invocation: Invocation, quota: Quota) -> 
     return invocation.answer(document, text, no=bool(wrong or document["failed"]))
 
 
-@command(*_CHOICE, no="some have failed")
+@cli.command(*_CHOICE, no="some have failed")
 def recount(options: argparse.Namespace, invocation: Invocation, quota: Quota) -> int:
     """Stage the job of owners again.
 
@@ -90,7 +81,7 @@ def _each(
     work: Callable[[str], None],
     found: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Do the work for each owner; return its document. One owner's error stops no others."""
+    """Do the work for each owner; return the document. One owner's error stops no others."""
     checked = 0
     failed: list[dict[str, str]] = []
     owners = [usable_lock_id(each) for each in options.owners]

@@ -19,64 +19,29 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 import userlock.ids as ids
+from userlock.admin import command as cli
 from userlock.admin.app import AppObject, Stop, heard
-from userlock.admin.command import (
-    NO,
-    CommandError,
-    Invocation,
-    argument,
-    command,
-    flag,
-    most,
-    of_namespace,
-    option,
-    seconds,
-    usable_lock_id,
-)
-from userlock.admin.rendering import (
-    Column,
-    Facts,
-    Moment,
-    Write,
-    fields,
-    labelled,
-    local,
-    table,
-)
+from userlock.admin.command import CommandError, Invocation, usable_lock_id
+from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
 from userlock.errors import LockServiceUnavailable
 from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
+from userlock.idempotency import rows as stored
 from userlock.idempotency.answers import is_kept
-from userlock.idempotency.rows import (
-    DONE,
-    LEFT,
-    OPEN,
-    keys_of_owner,
-    newest,
-    oldest,
-    points_in,
-    request_key,
-)
 from userlock.idempotency.user_lock import call_lock_id
 from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
-from userlock.ndb.owners import (
-    SHARDS,
-    in_namespace,
-    in_namespace_of,
-    micros_of,
-    namespaces,
-    owner_of,
-)
+from userlock.ndb import owners
+from userlock.ndb.owners import in_namespace, namespaces
 from userlock.words import counted, legible, span
 
-_SHOWN_NAME = 300
+#: How much is shown of a name, and in a row of a table, in characters.
+_SHOWN_NAME, _SHOWN_IN_ROW = 300, 60
 _MOST_POINTS = 100
 #: Few rows are read at once: each may have a megabyte.
 _BATCH = 10
 _MOST_COUNTED = 10_000
-#: In a row of a table.
-_SHOWN_IN_ROW = 60
+_FRESH = {"use_cache": False, "use_global_cache": False}
 
 _COMMON = (
     Column("for", "For", "duration"),
@@ -87,13 +52,8 @@ _COMMON = (
 _REQUEST = Column("request", "Request", "code")
 #: The columns of a list, which names requests by their keys; and of pages, which do not.
 COLUMNS = (Column("state", "State"), *_COMMON, Column("key", "Key", "code"))
-UNFINISHED = (
-    Column("state", "State"),
-    *_COMMON,
-    _REQUEST,
-    Column("points", "Points"),
-    Column("by", "Completed by"),
-)
+_LAST = (Column("points", "Points"), Column("by", "Completed by"))
+UNFINISHED = (Column("state", "State"), *_COMMON, _REQUEST, *_LAST)
 FINISHED = (Column("status", "Status", "count"), *_COMMON, _REQUEST, Column("kept", "Kept"))
 #: The labels of one request, in their order.
 _LABELS = (
@@ -136,73 +96,59 @@ class Found(NamedTuple):
     namespace: str = ""
 
 
-class Counts(NamedTuple):
-    """The numbers of requests, each up to 10,000. `note`: what is not counted."""
+def count() -> tuple[int, int, str]:
+    """Count unfinished and finished requests, each up to 10,000; what is not counted, in words.
 
-    unfinished: int
-    finished: int
-    note: str
-
-
-def count() -> Counts:
-    """Count the requests. In an ndb context."""
+    In an ndb context, as the following.
+    """
     futures = {
         standing: [
-            oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
+            stored.oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
             for namespace in namespaces()
-            for shard in range(SHARDS)
+            for shard in range(owners.SHARDS)
         ]
-        for standing in (OPEN, LEFT, DONE)
+        for standing in (stored.OPEN, stored.LEFT, stored.DONE)
     }
     found = {name: sum(each.get_result() for each in some) for name, some in futures.items()}
-    unfinished = min(found[OPEN] + found[LEFT], _MOST_COUNTED)
-    finished = min(found[DONE], _MOST_COUNTED)
+    unfinished = min(found[stored.OPEN] + found[stored.LEFT], _MOST_COUNTED)
+    finished = min(found[stored.DONE], _MOST_COUNTED)
     note = f"{_MOST_COUNTED:,} stands for more" if _MOST_COUNTED in (unfinished, finished) else ""
-    return Counts(unfinished, finished, note)
+    return unfinished, finished, note
 
 
 def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
-    """Return finished requests, the newest first; or unfinished ones, the oldest first.
-
-    In an ndb context.
-    """
+    """Return finished requests, the newest first; or unfinished ones, the oldest first."""
     keys = _keys_of(user) if user else _keys(most, done=done)
     found = list(itertools.islice(_found(keys, done=done), most))
-    if done:
-        return sorted(found, key=lambda each: -each.finished_at)
-    return sorted(found, key=lambda each: each.begun_at)
+    return sorted(found, key=lambda each: -each.finished_at if done else each.begun_at)
 
 
 def read(user: str, key: str, namespace: str | None = None) -> Found | None:
-    """Return a request, or None if there is none. In an ndb context.
-
-    Without a namespace, the first that is found in any of them.
-    """
+    """Return a request; without a namespace, the first in any of them."""
     for each in namespaces() if namespace is None else [namespace]:
         with in_namespace(each):
-            row = request_key(user, key).get(use_cache=False, use_global_cache=False)
+            row = stored.request_key(user, key).get(**_FRESH)
         if row is not None:
             return found_of(row)
     return None
 
 
 def _keys_of(user: str) -> list[Any]:
-    """Return the keys of a user's requests, in all namespaces."""
     found: list[Any] = []
     for namespace in namespaces():
         with in_namespace(namespace):
-            found += keys_of_owner(user)
+            found += stored.keys_of_owner(user)
     return found
 
 
 def _keys(most: int, *, done: bool) -> list[Any]:
     """Return the keys of the newest finished requests, or of the oldest unfinished ones."""
-    query, pick = (newest, heapq.nlargest) if done else (oldest, heapq.nsmallest)
+    query, pick = (stored.newest, heapq.nlargest) if done else (stored.oldest, heapq.nsmallest)
     futures = [
         query(namespace, standing, shard).fetch_async(most, projection=["standing"])
         for namespace in namespaces()
-        for standing in ([DONE] if done else [OPEN, LEFT])
-        for shard in range(SHARDS)
+        for standing in ([stored.DONE] if done else [stored.OPEN, stored.LEFT])
+        for shard in range(owners.SHARDS)
     ]
     ndb.wait_all(futures)
     rows = [
@@ -213,8 +159,7 @@ def _keys(most: int, *, done: bool) -> list[Any]:
 
 def _found(keys: list[Any], *, done: bool) -> Iterator[Found]:
     for start in range(0, len(keys), _BATCH):
-        rows = ndb.get_multi(keys[start : start + _BATCH], use_cache=False, use_global_cache=False)
-        for row in rows:
+        for row in ndb.get_multi(keys[start : start + _BATCH], **_FRESH):
             found = None if row is None else found_of(row)
             if found is not None and (found.malformed or (found.status is not None) == done):
                 yield found
@@ -222,52 +167,41 @@ def _found(keys: list[Any], *, done: bool) -> Iterator[Found]:
 
 def found_of(row: Any) -> Found:
     """Return the request of a row, whatever another writer has left in it."""
+    namespace = row.key.namespace() or ""
     try:
-        return _found_of(row)
+        with owners.in_namespace_of(row.key):
+            own_key = stored.request_key(row.user, row.idempotency_key)
+        if row.key != own_key:
+            raise ValueError("it is under the key of another request")
+        stamp = [row.user, row.idempotency_key, row.begun_at, row.attempts, row.token, row.status]
+        return Found(
+            user=row.user,
+            key=row.idempotency_key,
+            flow=str(row.flow),
+            method=str(row.method or ""),
+            path=str(row.path or ""),
+            status=None if row.status is None else int(row.status),
+            attempts=int(row.attempts or 0),
+            token=bool(row.token),
+            begun_at=int(row.begun_at or 0) / 1e6,
+            claimed_until=int(row.claimed_until or 0) / 1e6,
+            finished_at=int(row.finished_at or 0) / 1e6,
+            expires_at=0.0 if row.expire_at is None else owners.micros_of(row.expire_at) / 1e6,
+            claimed_locked=bool(row.claimed_locked),
+            lock_id=call_lock_id(row.key) if row.calling else row.user,
+            completable=row.params is not None,
+            points=_points(row.points),
+            stamp=hashlib.sha256(json.dumps(stamp).encode()).hexdigest(),
+            namespace=namespace,
+        )
     except Exception:  # from ndb's own decoders as well
-        user, key = owner_of(row.key.root()) or "?", str(row.key.id()).removeprefix("=")
-        return Found(user, key, "?", malformed=True, namespace=row.key.namespace() or "")
-
-
-def _found_of(row: Any) -> Found:
-    with in_namespace_of(row.key):
-        own_key = request_key(row.user, row.idempotency_key)
-    if row.key != own_key:
-        raise ValueError("it is under the key of another request")
-    return Found(
-        user=row.user,
-        key=row.idempotency_key,
-        flow=str(row.flow),
-        method=str(row.method or ""),
-        path=str(row.path or ""),
-        status=None if row.status is None else int(row.status),
-        attempts=int(row.attempts or 0),
-        token=bool(row.token),
-        begun_at=_seconds(row.begun_at),
-        claimed_until=_seconds(row.claimed_until),
-        finished_at=_seconds(row.finished_at),
-        expires_at=0.0 if row.expire_at is None else micros_of(row.expire_at) / 1e6,
-        claimed_locked=bool(row.claimed_locked),
-        lock_id=call_lock_id(row.key) if row.calling else row.user,
-        completable=row.params is not None,
-        points=_points(row.points),
-        stamp=_stamp(row),
-        namespace=row.key.namespace() or "",
-    )
-
-
-def _seconds(micros: Any) -> float:
-    return int(micros or 0) / 1e6
-
-
-def _stamp(row: Any) -> str:
-    parts = [row.user, row.idempotency_key, row.begun_at, row.attempts, row.token, row.status]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        user, key = owners.owner_of(row.key.root()) or "?", str(row.key.id()).removeprefix("=")
+        return Found(user, key, "?", malformed=True, namespace=namespace)
 
 
 def _points(encoded: str) -> tuple[str, ...]:
     try:
-        documents = points_in(encoded)
+        documents = stored.points_in(encoded)
         names = [
             f"{each['name']} (asked)" if each.get("asked") else str(each["name"])
             for each in documents[:_MOST_POINTS]
@@ -293,23 +227,18 @@ class Shown:
         self.note = ""
 
     def _is_held(self, lock_id: str) -> bool:
-        if lock_id not in self._held:
-            self._held[lock_id] = self._ask(lock_id)
-        return self._held[lock_id]
-
-    def _ask(self, lock_id: str) -> bool:
-        if self._service is None or self.note:
-            return False
-        try:
-            return self._service.holder(lock_id) is not None
-        except LockServiceUnavailable as error:
-            self.note = error.reason
-        except ValueError:
-            pass  # no lock id
-        return False
+        if lock_id not in self._held and self._service is not None and not self.note:
+            self._held[lock_id] = False
+            try:
+                self._held[lock_id] = self._service.holder(lock_id) is not None
+            except LockServiceUnavailable as error:
+                self.note = error.reason
+            except ValueError:
+                pass  # no lock id
+        return self._held.get(lock_id, False)
 
     def state(self, found: Found) -> str:
-        """Return the state of a request in one word: `running`, `stuck`, `done` or `malformed`.
+        """Return `running`, `stuck`, `done` or `malformed`.
 
         An attempt of more than a minute is running if it has its lock and the lock is held.
         """
@@ -353,7 +282,7 @@ class Shown:
         }
 
     def details(self, found: Found, write: Write) -> dict[str, str]:
-        """Return all about a request by labels, in words."""
+        """Return a request by labels, in words."""
         facts = self.facts(found)
         facts["request"] = facts["request"] or "a call of a function"
         facts["points"] = facts["points"] or "none"
@@ -383,20 +312,14 @@ def request_of(found: Found) -> str:
     return f"{method} {legible(found.path, _SHOWN_NAME)}" if ids.are_plain() else method
 
 
-# --- commands -----------------------------------------------------------------------------------
-
-_NAMESPACE = of_namespace("its namespace, if several have such a request")
+_NAMESPACE = cli.of_namespace("its namespace, if several have such a request")
 _APP = AppObject("flows", "userlock.idempotency.Flows", Flows, Flows.context)
 
 
-def _user(options: argparse.Namespace) -> str:
-    return usable_lock_id(options.user) if options.user else ""
-
-
-@command(
-    flag("--done", "finished requests instead"),
-    option("--user", "ID", "only requests of that user"),
-    most("requests"),
+@cli.command(
+    cli.flag("--done", "finished requests instead"),
+    cli.option("--user", "ID", "only requests of that user"),
+    cli.most("requests"),
 )
 def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """List requests.
@@ -404,16 +327,17 @@ def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> 
     Unfinished requests, the oldest first: running, or stuck. With --done the finished ones whose
     answers are kept, the newest first. The JSON document has requests (as in show).
     """
-    found = listed(options.most, _user(options), done=options.done)
+    user = usable_lock_id(options.user) if options.user else ""
+    found = listed(options.most, user, done=options.done)
     shown = Shown(flows, defaults.service, invocation.console.clock.wall())
     document = {"requests": [shown.facts(each) for each in found]}
     rows = [shown.row(each) for each in found]
     return invocation.answer(document, *(table(COLUMNS, rows) if rows else ["no requests"]))
 
 
-@command(
-    argument("key", metavar="KEY", help="the idempotency key"),
-    argument("--user", metavar="ID", required=True, help="its user"),
+@cli.command(
+    cli.argument("key", metavar="KEY", help="the idempotency key"),
+    cli.argument("--user", metavar="ID", required=True, help="its user"),
     _NAMESPACE,
     no="there is no such request",
 )
@@ -429,21 +353,21 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     found = read(usable_lock_id(options.user), options.key, options.namespace)
     if found is None:
         why = "there is no such request: its answer is no longer kept, or it never was"
-        raise CommandError(why, NO)
+        raise CommandError(why, cli.NO)
     shown = Shown(flows, defaults.service, wall)
     details = shown.details(found, local(wall))
     return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
 
 
-@command(
-    argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
-    option("--user", "ID", "its user"),
+@cli.command(
+    cli.argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
+    cli.option("--user", "ID", "its user"),
     _NAMESPACE,
-    option(
+    cli.option(
         "--older-than",
         "S",
         "only those begun at least S s ago: younger ones may still run (default: 300)",
-        seconds,
+        cli.seconds,
         300.0,
     ),
     no="some have failed again",
@@ -464,19 +388,17 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
             meant = iter([_named(options, flows)])
         for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)
-            error = ""
-            if answer is None or not is_kept(answer.status):
-                error = legible(served[-1].error, _SHOWN_NAME)
+            kept = answer is not None and is_kept(answer.status)
             facts = {
                 "user": ids.show(request.user_id),
                 "key": ids.show(request.key),
                 "flow": legible(request.flow, _SHOWN_NAME),
                 "status": None if answer is None else answer.status,
-                "error": error,
+                "error": "" if kept else legible(served[-1].error, _SHOWN_NAME),
             }
             says = f"answered with {facts['status']}"
-            if error or answer is None:
-                says = f"not complete: {error}"
+            if facts["error"] or answer is None:
+                says = f"not complete: {facts['error']}"
             invocation.progress(f"{facts['flow']} of {facts['user']}: {says}")
             done.append(facts)
     failed = sum(bool(each["error"]) for each in done)
@@ -488,7 +410,7 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
 
 
 def _named(options: argparse.Namespace, flows: Flows) -> Request:
-    user = _user(options)
+    user = usable_lock_id(options.user)
     found = read(user, options.key, options.namespace)
     with in_namespace("" if found is None else found.namespace):
         request = None if found is None else flows.find(user, options.key)
@@ -496,13 +418,13 @@ def _named(options: argparse.Namespace, flows: Flows) -> Request:
         raise CommandError(
             "there is no such request that the server can complete. To fix it: look with "
             "`userlock flows show`",
-            NO,
+            cli.NO,
         )
     return request
 
 
 @_APP.command
-@command()
+@cli.command()
 def reap(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
     """Remove answers of requests that are no longer kept.
 

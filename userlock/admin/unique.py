@@ -7,14 +7,7 @@ import itertools
 from typing import Any
 
 from userlock.admin.app import AppObject, Stop
-from userlock.admin.command import (
-    Invocation,
-    argument,
-    command,
-    of_namespace,
-    option,
-    seconds,
-)
+from userlock.admin.command import Invocation, argument, command, of_namespace, option, seconds
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ids import are_plain, show_key
 from userlock.ndb.client import ClientOfProcess, find_client
@@ -30,10 +23,9 @@ _APP = AppObject(
     find_client,
     lambda client: client.identity,
 )
+_KINDS = "only these kinds (default: all with constraints)"
 _CHOICE = (
-    argument(
-        "kinds", metavar="KIND", nargs="*", help="only these kinds (default: all with constraints)"
-    ),
+    argument("kinds", metavar="KIND", nargs="*", help=_KINDS),
     of_namespace('only that namespace, "" for the default one (default: all)'),
 )
 
@@ -53,14 +45,9 @@ def check(options: argparse.Namespace, invocation: Invocation, client: ClientOfP
     return _audit(options, invocation)
 
 
-_WAIT = 5.0
-
-
 @command(
     *_CHOICE,
-    option(
-        "--wait", "S", "wait at most S s for the lock of an entity (default: 5)", seconds, _WAIT
-    ),
+    option("--wait", "S", "wait at most S s for the lock of an entity (default: 5)", seconds, 5.0),
     no="problems are left",
 )
 def repair(options: argparse.Namespace, invocation: Invocation, client: ClientOfProcess) -> int:
@@ -72,20 +59,14 @@ def repair(options: argparse.Namespace, invocation: Invocation, client: ClientOf
     the same command goes on. Exits with 1 if problems are left. The problems and the JSON
     document are those of check.
     """
-    return _audit(options, invocation, repair=True, wait=options.wait)
+    return _audit(options, invocation, repair=True, wait_timeout=options.wait)
 
 
-def _audit(
-    options: argparse.Namespace,
-    invocation: Invocation,
-    *,
-    repair: bool = False,
-    wait: float = _WAIT,
-) -> int:
+def _audit(options: argparse.Namespace, invocation: Invocation, **of_audit: Any) -> int:
     problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
     left = repaired = 0
     with Stop().listening() as stop:
-        work = Audit(repair=repair, wait_timeout=wait, stopped=stop)
+        work = Audit(**of_audit, stopped=stop)
         models = constrained_models(options.kinds)
         for namespace in namespaces() if options.namespace is None else [options.namespace]:
             with in_namespace(namespace):

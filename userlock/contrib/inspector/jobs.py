@@ -13,7 +13,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import flask
 
@@ -22,7 +22,7 @@ from userlock.admin import jobs as reading
 from userlock.admin.jobs import Chosen
 from userlock.admin.rendering import Facts, utc
 from userlock.clock import Clock
-from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
+from userlock.contrib.inspector.shared import Answer, Pages, Render, form, is_carried
 from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter
 from userlock.outbox.outbox import Outbox
@@ -31,9 +31,7 @@ from userlock.words import counted, escaped, legible, span
 log = logging.getLogger(__name__)
 
 #: The bounds of one request.
-_MOST_LISTED = 100
-_MOST_CHANGED = 200
-_MOST_SECONDS = 5.0
+_MOST_LISTED, _MOST_CHANGED, _MOST_SECONDS = 100, 200, 5.0
 _RATE = 500.0
 _BUSY_SECONDS = 0.1
 #: New dead jobs may come before those that were shown: so many are compared with the token.
@@ -70,19 +68,16 @@ class JobPages(Pages):
         self._clock = clock
 
     def add_to(self, pages: flask.Blueprint) -> None:
-        """Add the routes."""
         self.add(pages, "GET", "", "jobs", self._list)
         self.add(pages, "POST", "/find", "find_jobs", self._list)
         self.add(pages, "GET", ".json", "jobs_document", self._document)
         self.add(pages, "GET", "/<key>", "job", lambda key: self._show(key, ""))
         self.add(pages, "GET", "/<key>.json", "job_document", self._show_document)
-        self.add(pages, "POST", "/show", "find_job", self._find)
+        self.add(pages, "POST", "/show", "find_job", lambda: self._show(*form("key", "owner")))
         self.add(pages, "POST", "/redrive", "ask_redrive", lambda: self._ask("redrive"))
         self.add(pages, "POST", "/redrive/now", "redrive", self._redrive)
         self.add(pages, "POST", "/purge", "ask_purge", lambda: self._ask("purge"))
         self.add(pages, "POST", "/purge/now", "purge", self._purge)
-
-    # --- views --------------------------------------------------------------------------------
 
     def _list(self) -> str:
         wall = self._clock().wall()
@@ -130,15 +125,10 @@ class JobPages(Pages):
             return listing.Search(), listing.Listing([], "no job has so long a name")
         return wanted, listing.search(self._outbox, wanted, most=_MOST_LISTED)
 
-    def _find(self) -> Answer:
-        form = flask.request.form
-        return self._show(form.get("key", ""), form.get("owner", ""))
-
     def _show(self, key: str, owner: str) -> Answer:
         letter = reading.read(_key(key, owner))
         if letter is None:
-            text = "It is done, was purged, or never was."
-            return self.message("No such job", text, 404)
+            self.refuse("No such job", "It is done, was purged, or never was.", 404)
         wall = self._clock().wall()
         return self.render(
             "job.html",
@@ -156,8 +146,6 @@ class JobPages(Pages):
         if letter is None:
             flask.abort(404)
         return {**reading.facts(letter, wall), "why": str(reading.explain(letter, wall))}
-
-    # --- changes ------------------------------------------------------------------------------
 
     def _ask(self, action: str) -> Answer:
         """Show the dead jobs that are meant, and what the action means for them."""
@@ -185,26 +173,20 @@ class JobPages(Pages):
 
     def _redrive(self) -> Answer:
         meant = self._meant()
-        if meant is None:
-            return self._changed()
-        redriven = list(
-            meant.chosen.redrive(
-                wait_timeout=_MOST_SECONDS,
-                stamp=meant.letter.stamp,
-                rate=_RATE,
-                stopped=self._ends(),
-                busy_seconds=_BUSY_SECONDS,
-                most=_MOST_CHANGED,
-            )
+        redriven = meant.chosen.redrive(
+            wait_timeout=_MOST_SECONDS,
+            stamp=meant.letter.stamp,
+            rate=_RATE,
+            stopped=self._ends(),
+            busy_seconds=_BUSY_SECONDS,
+            most=_MOST_CHANGED,
         )
-        return self._done("redrive", "redriven", meant.chosen, redriven)
+        return self._done("redrive", "redriven", meant.chosen, list(redriven))
 
     def _purge(self) -> Answer:
         meant = self._meant()
-        if meant is None:
-            return self._changed()
-        typed = flask.request.form.get("number", "").strip().replace(",", "")
-        if typed != str(meant.number):
+        (typed,) = form("number")
+        if typed.strip().replace(",", "") != str(meant.number):
             text = f"There were {counted(meant.number, 'dead job')}, and you typed another number."
             return self.message("Nothing was purged", text, 409)
         purged, ends = [], self._ends()
@@ -219,7 +201,7 @@ class JobPages(Pages):
         """Report for each of the jobs whether it was changed, and ask for those that are left."""
         done, one = sum(changed), chosen.key is not None
         if one and not done:
-            return self._changed()
+            self._changed()
         log.warning(
             "%s %s by %s, in the inspector (%s)",
             counted(done, "dead job"),
@@ -244,31 +226,30 @@ class JobPages(Pages):
         letters = _died_by(wall, chosen.first())
         return _Meant(chosen, letters[0], wall, chosen.count()) if letters else None
 
-    def _meant(self) -> _Meant | None:
-        """Return the dead jobs that a question has shown; None if they have changed since."""
+    def _meant(self) -> _Meant:
+        """Return the dead jobs that a question has shown, if they are still the same."""
         chosen = self._chosen()
-        token = flask.request.form.get("token", "")
+        (token,) = form("token")
         match = _TOKEN.fullmatch(token)
-        if match is None:
-            return None
-        wall, number = int(match[1]) / 1e6, int(match[2])
-        for letter in _died_by(wall, chosen.first(_COMPARED)):
-            meant = _Meant(chosen, letter, wall, number)
-            if hmac.compare_digest(meant.token, token):
-                return meant
-        return None
+        if match is not None:
+            wall, number = int(match[1]) / 1e6, int(match[2])
+            for letter in _died_by(wall, chosen.first(_COMPARED)):
+                meant = _Meant(chosen, letter, wall, number)
+                if hmac.compare_digest(meant.token, token):
+                    return meant
+        return self._changed()
 
-    def _changed(self) -> Answer:
+    def _changed(self) -> NoReturn:
         text = "The dead jobs have changed since you looked. Nothing was done. Look again."
-        return self.message("Dead jobs have changed", text, 409)
+        self.refuse("Dead jobs have changed", text, 409)
 
     def _chosen(self) -> Chosen:
-        form = flask.request.form
-        if form.get("key"):
-            return Chosen(self._outbox, _key(form["key"], form.get("owner", "")))
-        if "cause" not in form:
+        key, owner = form("key", "owner")
+        if key:
+            return Chosen(self._outbox, _key(key, owner))
+        if "cause" not in flask.request.form:
             flask.abort(400)
-        return Chosen(self._outbox, cause=form["cause"])
+        return Chosen(self._outbox, cause=flask.request.form["cause"])
 
     def _ends(self) -> Callable[[], bool]:
         clock = self._clock()

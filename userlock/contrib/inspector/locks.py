@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,17 +17,20 @@ from werkzeug.routing import RequestRedirect
 import userlock.ids as ids
 from userlock.admin import locks as reading
 from userlock.admin.rendering import Column, Moment, utc
+from userlock.clock import Clock
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
-from userlock.contrib.inspector.tally import Tally, Waits
+from userlock.events import Acquired, Event, Rejected, TimedOut
+from userlock.fork import reset_in_child
 from userlock.lock.lease import check_lock_id, process_label
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
 from userlock.words import counted, span
 
+#: The most locks, and the most endpoints, whose waits are counted.
+_MOST_COUNTED = 1_000
 #: The most rows of a table. A note gives the number of the others.
 _MOST_ROWS = 200
-
 #: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
 #: The lock id for the form that breaks the lock. It is not in the document.
@@ -45,7 +50,7 @@ _WAITS = (
 
 
 class Table(NamedTuple):
-    """The words and the columns of a page; the text in place of a table without rows."""
+    """The words and the columns of a page; `empty`: the text in place of a table without rows."""
 
     title: str
     about: str
@@ -97,6 +102,71 @@ TABLES = {
 }
 
 
+@dataclasses.dataclass
+class Waits:
+    """The waits for one lock, or of one endpoint: calls by their ends, and seconds.
+
+    Those that waited may have been granted the lock or not; rejected ones have not waited.
+    """
+
+    locks: int = 0
+    waited: int = 0
+    timed_out: int = 0
+    rejected: int = 0
+    waited_seconds: float = 0.0
+    longest_seconds: float = 0.0
+
+
+class Tally:
+    """Counts waits of this process, by lock and by endpoint, the latest last. Thread-safe.
+
+    `endpoint`: returns the endpoint that is running; empty if it is not known. `since`: the begin
+    of the counts, in seconds since 1970.
+    """
+
+    def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:
+        self._clock = clock
+        self._endpoint = endpoint
+        self._begin()
+        reset_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._mutex = threading.Lock()
+        self.since = self._clock.wall()
+        self.by_lock: collections.OrderedDict[str, Waits] = collections.OrderedDict()
+        self.by_endpoint: collections.OrderedDict[str, Waits] = collections.OrderedDict()
+
+    def listen(self, event: Event) -> None:
+        """Count an event: a listener."""
+        match event:
+            case Acquired(lock_id=str(lock_id), waited_seconds=waited, blocked_by=blocked_by):
+                self._count_wait(lock_id, "locks", waited if blocked_by else 0.0)
+            case TimedOut(lock_id=str(lock_id), waited_seconds=waited):
+                self._count_wait(lock_id, "timed_out", waited)
+            case Rejected(lock_id=str(lock_id)):
+                self._count_wait(lock_id, "rejected", 0.0)
+
+    def _count_wait(self, lock_id: str, outcome: str, seconds: float) -> None:
+        endpoint = self._endpoint()
+        waited = seconds > 0 or outcome == "timed_out"
+        with self._mutex:
+            for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
+                # Locks without any wait would push out the others.
+                uneventful = outcome == "locks" and not waited
+                if uneventful and table is self.by_lock and name not in table:
+                    continue
+                row = table.setdefault(name, Waits())
+                setattr(row, outcome, getattr(row, outcome) + 1)
+                if waited:
+                    row.waited += 1
+                    row.waited_seconds += seconds
+                    row.longest_seconds = max(row.longest_seconds, seconds)
+                if not uneventful:
+                    table.move_to_end(name)
+                if len(table) > _MOST_COUNTED:
+                    table.popitem(last=False)
+
+
 def route_of(app: flask.Flask, request: str) -> str | None:
     """Return a request by its route, as POST /users/<user_id>, if the app has one for it."""
     method, _, path = request.partition(" ")
@@ -124,7 +194,6 @@ class LockPages(Pages):
         )
 
     def add_to(self, pages: flask.Blueprint) -> None:
-        """Add the routes."""
         # Without a redirection from the address without the slash: that would come before the
         # check.
         home = self.guarded(lambda: self._page("locks"))
@@ -133,8 +202,6 @@ class LockPages(Pages):
         pages.add_url_rule("/<name>.json", "document", self.guarded(self._document))
         pages.add_url_rule("/break", "ask", self.guarded(self._ask), methods=["POST"])
         pages.add_url_rule("/break/now", "break_", self.guarded(self._break), methods=["POST"])
-
-    # --- lists --------------------------------------------------------------------------------
 
     def _page(self, name: str) -> str:
         rows, notes = self._rows(name)
@@ -165,19 +232,18 @@ class LockPages(Pages):
         """Return the rows of a table, and what is missing."""
         tally = self._tally
         notes: list[str] = []
-        match name:
-            case "locks":
-                rows, notes = self._locks()
-            case "contention":
-                locks = tally.by_lock.copy().items()
-                waits = {ids.show(each): row for each, row in locks if row.waited or row.rejected}
-                rows = _longest_first(waits)
-            case "endpoints":
-                rows = _longest_first(tally.by_endpoint.copy())
-            case "violations":
-                rows = [dataclasses.asdict(site) for site in violations()]
-            case _:
-                flask.abort(404)
+        if name == "locks":
+            rows, notes = self._locks()
+        elif name == "contention":
+            locks = tally.by_lock.copy().items()
+            waits = {ids.show(each): row for each, row in locks if row.waited or row.rejected}
+            rows = _longest_first(waits)
+        elif name == "endpoints":
+            rows = _longest_first(tally.by_endpoint.copy())
+        elif name == "violations":
+            rows = [dataclasses.asdict(site) for site in violations()]
+        else:
+            flask.abort(404)
         if len(rows) > _MOST_ROWS:
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return rows[:_MOST_ROWS], notes
@@ -224,8 +290,6 @@ class LockPages(Pages):
                 "seconds": max(wall - waiter.since, 0.0),
                 "process": waiter.process,
             }
-
-    # --- breaking a lock ----------------------------------------------------------------------
 
     def _ask(self) -> Answer:
         """Show the holder, and what breaking the lock means."""

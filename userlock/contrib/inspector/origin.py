@@ -1,8 +1,8 @@
 """Tell requests of an app's own pages from those of other sites, by the browser's headers.
 
-A foreign page can make a browser send a form, with the user's cookies. Browsers report the origin
-of a request, and pages cannot forge that: `Sec-Fetch-Site` on every request to a secure site or to
-the same machine, `Origin` on every POST.
+A foreign page can make a browser send a form, with the user's cookies. It cannot forge the headers
+of the origin: `Sec-Fetch-Site` on every request to a secure site or to the same machine, `Origin`
+on every POST.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ _PORTS = {"http": ":80", "https": ":443"}
 class Headers(Protocol):
     """The headers of a request, by names in any case."""
 
-    def get(self, name: str, /) -> str | None:
-        """Return a header, or None if it is missing."""
+    def get(self, name: str, /) -> str | None: ...
 
 
 def is_of_this_site(headers: Headers, scheme: str, host: str) -> bool:
     """Return whether no other site sent a request to a scheme and a host, as the app sees them.
 
-    A request without any of the headers is not from a browser, so it carries no cookies to misuse.
-    A header in another form than that of browsers refuses the request. Behind a proxy that ends
-    TLS, the app must take the scheme from the proxy's header; otherwise only browsers that send
-    Sec-Fetch-Site are accepted.
+    A request without these headers is not from a browser: it carries no cookies to misuse. A header
+    in another form than that of browsers refuses the request. Behind a proxy that ends TLS, the app
+    must take the scheme from the proxy's header; otherwise only browsers that send Sec-Fetch-Site
+    are accepted.
     """
     site = headers.get("Sec-Fetch-Site")
     if site is not None:

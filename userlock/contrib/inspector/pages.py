@@ -12,11 +12,10 @@ from werkzeug.exceptions import HTTPException, NotFound
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.jobs import JobPages
-from userlock.contrib.inspector.locks import TABLES, LockPages
+from userlock.contrib.inspector.locks import TABLES, LockPages, Tally
 from userlock.contrib.inspector.origin import is_of_this_site
 from userlock.contrib.inspector.requests import RequestPages
 from userlock.contrib.inspector.shared import Pages
-from userlock.contrib.inspector.tally import Tally
 from userlock.events import LISTENERS
 from userlock.idempotency import Flows
 from userlock.lock.configuration import default_service
@@ -81,13 +80,11 @@ class Inspector:
                 "the inspector needs a function that decides who may see it: "
                 "inspector=lambda request: …"
             )
-        self._authorise = authorise
-        self._url_prefix = url_prefix
-        self._outbox = outbox
-        self._flows = flows
         if back_to is not None and not _ADDRESS.match(back_to):
             raise ValueError(f"back_to must be a path or a URL of http(s), not {back_to!r:.80}")
-        self._back_to = back_to
+        self._authorise, self._back_to = authorise, back_to
+        self._outbox, self._flows = outbox, flows
+        self._url_prefix = url_prefix
 
     def init_app(
         self, app: flask.Flask, service: LockService | None, outbox: Outbox | None = None
@@ -109,19 +106,14 @@ class Inspector:
             nouns.append(RequestPages(self._flows, find, self._render))
         self._shared = [each.name for each in nouns]
         pages = flask.Blueprint(
-            _NAME,
-            __name__,
-            url_prefix=self._url_prefix,
-            template_folder="templates",
-            static_folder="static",
+            _NAME, __name__, static_folder="static", template_folder="templates"
         )
         pages.before_request(self._check)
         for each in nouns:
             each.add_to(pages)
-        app.register_blueprint(pages)
-        address = _Address(self._url_prefix)
-        app.before_request(address.hide)
-        app.after_request(address.harden)
+        app.register_blueprint(pages, url_prefix=self._url_prefix)
+        app.before_request(self._hide)
+        app.after_request(self._harden)
 
     def _check(self) -> None:
         operator: object = None
@@ -137,56 +129,40 @@ class Inspector:
             flask.abort(403)
         flask.g.userlock_operator = operator
         request = flask.request
-        if request.method == "POST" and not is_of_this_site(
-            request.headers, request.scheme, request.host
-        ):
+        own = is_of_this_site(request.headers, request.scheme, request.host)
+        if request.method == "POST" and not own:
             flask.abort(403, "This was sent from another site.")
 
     def _render(self, template: str, **facts: Any) -> str:
+        own = [name for name in TABLES if name != "locks"]
+        names = {"All processes": self._shared, f"This process only: {process_label()}": own}
         page = flask.render_template(
-            f"userlock/{template}",
-            names={
-                "All processes": self._shared,
-                f"This process only: {process_label()}": [
-                    name for name in TABLES if name != "locks"
-                ],
-            },
-            back_to=self._back_to,
-            **facts,
+            f"userlock/{template}", names=names, back_to=self._back_to, **facts
         )
         # A lock id may be any string, even one that UTF-8 cannot encode.
         return page.encode("utf-8", "backslashreplace").decode()
 
+    # Flask authorises only requests that match a route. It answers others by itself: with a
+    # redirection of `//userlock/locks`, or with 405. Both would tell a stranger which routes there
+    # are.
 
-class _Address:
-    """All addresses under the inspector's, those without a route included.
-
-    Flask authorises only requests that match a route. It answers others by itself: with a
-    redirection of `//userlock/locks`, or with 405. Both would tell a stranger which routes there
-    are.
-    """
-
-    def __init__(self, url_prefix: str) -> None:
-        self._prefix = url_prefix.rstrip("/")
-
-    def hide(self) -> None:
+    def _hide(self) -> None:
         """Answer 404 to each request that matches no route."""
         if flask.request.routing_exception is not None and self._covers(flask.request.path):
             flask.request.routing_exception = NotFound()
 
-    def harden(self, response: flask.Response) -> flask.Response:
+    def _harden(self, response: flask.Response) -> flask.Response:
         """Keep the response from caches, frames and scripts."""
         if flask.request.blueprint == _NAME or self._covers(flask.request.path):
             response.headers.update(_HEADERS)
         return response
 
     def _covers(self, path: str) -> bool:
-        path = re.sub("/+", "/", path)
-        return bool(self._prefix) and f"{path}/".startswith(f"{self._prefix}/")
+        prefix, path = self._url_prefix.rstrip("/"), re.sub("/+", "/", path)
+        return bool(prefix) and f"{path}/".startswith(f"{prefix}/")
 
 
 def _endpoint() -> str:
     """Return the route of the current request."""
-    if not flask.has_request_context() or flask.request.url_rule is None:
-        return ""
-    return f"{flask.request.method} {flask.request.url_rule.rule}"
+    rule = flask.request.url_rule if flask.has_request_context() else None
+    return "" if rule is None else f"{flask.request.method} {rule.rule}"

@@ -17,7 +17,7 @@ import flask
 import userlock.ids as ids
 from userlock.admin import requests as reading
 from userlock.admin.rendering import Facts, utc
-from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
+from userlock.contrib.inspector.shared import Answer, Pages, Render, form, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
 from userlock.idempotency.answers import is_kept
@@ -45,7 +45,7 @@ class RequestPages(Pages):
         self._service = service
 
     def add_to(self, pages: flask.Blueprint) -> None:
-        """Add the routes. Keys are in no address: addresses are logged."""
+        # Keys are in no address: addresses are logged.
         self.add(pages, "GET", "", "requests", self._list)
         self.add(pages, "GET", ".json", "requests_document", self._document)
         self.add(pages, "POST", "/find", "find_requests", self._list)
@@ -57,8 +57,6 @@ class RequestPages(Pages):
     def _shown(self) -> reading.Shown:
         service = self._service()
         return reading.Shown(self._flows, service, service.clock.wall())
-
-    # --- lists --------------------------------------------------------------------------------
 
     def _list(self) -> str:
         listing = self._listing()
@@ -105,40 +103,33 @@ class RequestPages(Pages):
             finished = reading.listed(_MOST_LISTED, user, done=True)
         shown = self._shown()
         states = [shown.state(each) for each in unfinished]
-        counts = {
-            "running": states.count("running"),
-            "stuck": states.count("stuck"),
-            "finished": len(finished),
-            "resumed": sum(each.attempts > 1 for each in finished),
-        }
-        if user:
-            if _MOST_LISTED in (len(unfinished), len(finished)):
-                notes.append(f"Up to {_MOST_LISTED} of each table are listed and counted.")
-        else:
-            total = reading.count()
-            counts["finished"] = total.finished
-            if total.unfinished > len(unfinished):
+        number = len(finished)
+        if user and _MOST_LISTED in (len(unfinished), number):
+            notes.append(f"Up to {_MOST_LISTED} of each table are listed and counted.")
+        elif not user:
+            all_unfinished, number, note = reading.count()
+            if all_unfinished > len(unfinished):
                 notes.append(
-                    f"{total.unfinished:,} requests are unfinished. The first {len(unfinished)} "
+                    f"{all_unfinished:,} requests are unfinished. The first {len(unfinished)} "
                     f"are listed and counted."
                 )
-            if total.finished > len(finished):
+            if number > len(finished):
                 notes.append(f"Resumed: of the {len(finished)} finished ones that are listed.")
-            if total.note:
-                notes.append(f"{total.note}.")
+            if note:
+                notes.append(f"{note}.")
         if shown.note:
             notes.append(
                 f"The lock store does not answer ({shown.note}). Requests of more than a minute "
                 f"count as stuck, and may be running."
             )
-        return {
-            "user": user,
-            "shown": shown,
-            "counts": counts,
-            "notes": notes,
-            "unfinished": unfinished,
-            "finished": finished,
+        counts = {
+            "running": states.count("running"),
+            "stuck": states.count("stuck"),
+            "finished": number,
+            "resumed": sum(each.attempts > 1 for each in finished),
         }
+        found = {"unfinished": unfinished, "finished": finished}
+        return {"user": user, "shown": shown, "counts": counts, "notes": notes, **found}
 
     @staticmethod
     def _row(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
@@ -147,17 +138,11 @@ class RequestPages(Pages):
             row["status"] = row["state"]
         return row
 
-    # --- one request --------------------------------------------------------------------------
-
     def _show(self) -> Answer:
-        found = self._named()
-        if found is None:
-            return self._missing()
-        shown = self._shown()
+        found, shown = self._named(), self._shown()
+        page = self._page_of(found, shown)
         return self.render(
-            "request.html",
-            **self._page_of(found, shown),
-            can_complete=self._to_complete(found, shown) is not None,
+            "request.html", **page, can_complete=self._stuck(found, shown) is not None
         )
 
     @staticmethod
@@ -172,43 +157,32 @@ class RequestPages(Pages):
         }
 
     def _show_document(self) -> Facts:
-        found = self._named()
+        return self._shown().facts(self._named())
+
+    def _named(self) -> reading.Found:
+        """Return the request that a form names."""
+        user, key = form("user", "key")
+        found = None
+        if 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY:
+            found = reading.read(user, key, flask.request.form.get("namespace"))
         if found is None:
-            flask.abort(404)
-        return self._shown().facts(found)
-
-    @staticmethod
-    def _named() -> reading.Found | None:
-        """Return the request that a form names, if there is one."""
-        user = flask.request.form.get("user", "")
-        key = flask.request.form.get("key", "")
-        named = 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY
-        namespace = flask.request.form.get("namespace")
-        return reading.read(user, key, namespace) if named else None
-
-    # --- completion ---------------------------------------------------------------------------
+            text = "Its answer is no longer kept, or it never was."
+            self.refuse("No such request", text, 404)
+        return found
 
     def _ask(self) -> Answer:
         """Show the request, and what its completion means."""
-        found = self._named()
-        if found is None:
-            return self._missing()
-        shown = self._shown()
-        if self._to_complete(found, shown) is None:
-            return self._refused()
+        found, shown = self._named(), self._shown()
+        self._to_complete(found, shown)
         return self.render("complete.html", **self._page_of(found, shown))
 
     def _complete(self) -> Answer:
         found = self._named()
-        if found is None:
-            return self._missing()
-        given = flask.request.form.get("stamp", "").encode("utf-8", "surrogatepass")
+        given = form("stamp")[0].encode("utf-8", "surrogatepass")
         if not found.stamp or not hmac.compare_digest(found.stamp.encode(), given):
             text = "The request has changed since you looked. Nothing was done. Look again."
             return self.message("Request has changed", text, 409)
         request = self._to_complete(found, self._shown())
-        if request is None:
-            return self._refused()
         log.warning(
             "request %s of %s: completion begun by %s, in the inspector",
             legible(request.flow, _SHOWN),
@@ -216,34 +190,32 @@ class RequestPages(Pages):
             escaped(flask.g.userlock_operator),
         )
         answer = _apart(lambda: self._flows.complete_one(request), self._service())
+        title = "Request not complete"
         if answer is None:
             text = "It has failed again, and is unfinished. The log of this process says why."
-            return self.message("Request not complete", text)
-        if not is_kept(answer.status):
+        elif not is_kept(answer.status):
             text = f"It was answered with {answer.status}, and is unfinished."
-            return self.message("Request not complete", text)
-        text = f"It was answered with {answer.status}. Its client gets that answer if it comes."
-        return self.message("Request completed", text)
+        else:
+            title = "Request completed"
+            text = f"It was answered with {answer.status}. Its client gets that answer if it comes."
+        return self.message(title, text)
 
-    def _to_complete(self, found: reading.Found, shown: reading.Shown) -> Request | None:
+    def _stuck(self, found: reading.Found, shown: reading.Shown) -> Request | None:
         """Return a stuck request that this process can complete; None if it is none."""
         if shown.state(found) != "stuck":
             return None
         with in_namespace(found.namespace):
             return self._flows.find(found.user, found.key)
 
-    # --- messages -----------------------------------------------------------------------------
-
-    def _missing(self) -> Answer:
-        text = "Its answer is no longer kept, or it never was."
-        return self.message("No such request", text, 404)
-
-    def _refused(self) -> Answer:
-        text = (
-            "It is running or done, or this process cannot complete it: its parameters are not "
-            "stored, or it has no such function. Nothing was done."
-        )
-        return self.message("Request cannot be completed", text, 409)
+    def _to_complete(self, found: reading.Found, shown: reading.Shown) -> Request:
+        request = self._stuck(found, shown)
+        if request is None:
+            text = (
+                "It is running or done, or this process cannot complete it: its parameters are not "
+                "stored, or it has no such function. Nothing was done."
+            )
+            self.refuse("Request cannot be completed", text, 409)
+        return request
 
 
 def _posted(found: reading.Found) -> dict[str, str] | None:

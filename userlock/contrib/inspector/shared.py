@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import flask
 
@@ -46,13 +46,16 @@ class Pages:
         to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
     def render(self, template: str, **facts: Any) -> str:
-        """Render a template."""
         return self._render(template, **{"name": self.name, **facts})
 
     def message(self, title: str, text: str, status: int = 200) -> tuple[str, int]:
         """Return a page of a title and a text."""
         page = self.render("message.html", title=title, text=text, back=self._home)
         return page, status
+
+    def refuse(self, title: str, text: str, status: int) -> NoReturn:
+        """End the request with such a page."""
+        flask.abort(flask.make_response(self.message(title, text, status)))
 
     def guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
         """Return a view whose errors are answered by a page."""
@@ -72,6 +75,11 @@ class Pages:
                 return self.message("Datastore does not answer", text, 503)
 
         return answered
+
+
+def form(*names: str) -> list[str]:
+    """Return fields of the form that was sent, empty where they are missing."""
+    return [flask.request.form.get(name, "") for name in names]
 
 
 def is_carried(text: str) -> bool:
