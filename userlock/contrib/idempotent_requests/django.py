@@ -10,22 +10,10 @@ from django.core.handlers.wsgi import LimitedStream, WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from userlock import idempotency
-from userlock.contrib.idempotent_requests.views import (
-    CHUNKED,
-    FORMS,
-    HEADER,
-    IdempotentView,
-    ViewOptions,
-    check_length,
-    digest_of,
-    headers_of,
-    key_of,
-    owner_of,
-    parameters_of,
-    refuse_stream,
-)
+from userlock.contrib.idempotent_requests import views
+from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import RequestIncomplete
-from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import kept
 
 
@@ -65,22 +53,24 @@ class Flows(idempotency.Flows):
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
                 known.check(request.method, args)
                 length = request.META.get("CONTENT_LENGTH")
-                check_length(length, known.max_bytes)
-                chunked = isinstance(request, WSGIRequest) and CHUNKED in request.META
+                views.check_length(length, known.max_bytes)
+                chunked = isinstance(request, WSGIRequest) and views.CHUNKED in request.META
                 if not length and (chunked or _is_upload(request)):  # it would be taken for empty
                     raise RequestIncomplete("the body has no Content-Length")
-                user_id = owner_of(user(request))
+                user_id = views.owner_of(user(request))
                 # First, so that the form can be read as well. Of one with files not at all.
                 body = b"" if _is_upload(request) else request.body
-                check_length(len(body), known.max_bytes)  # under ASGI one may have no length
-                found = request.headers.get(HEADER) if key is None else key(request)
-                asked = _request(known, user_id, key_of(found), request, body, kwargs)
+                views.check_length(len(body), known.max_bytes)  # under ASGI one may have no length
+                given = request.headers.get(views.HEADER) if key is None else key(request)
+                method, path = request.method or "", request.path_info
+                sent = _parameters(request, body)
+                asked = known.request(user_id, given, method, path, sent, kwargs)
                 _check_whole(request)  # after a form with files has been read
                 served = known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
                 if not isinstance(served, Answer):
                     return served  # with all of its headers
                 response = HttpResponse(served.body, status=served.status)
-                for header, value in headers_of(served):
+                for header, value in views.headers_of(served):
                     response[header] = value
                 return response
 
@@ -113,35 +103,17 @@ def _check_whole(request: HttpRequest) -> None:
         raise RequestIncomplete("the body is shorter than its length")
 
 
-def _request(
-    view: IdempotentView[HttpResponse],
-    user_id: str,
-    key: str,
-    request: HttpRequest,
-    body: bytes,
-    arguments: dict[str, Any],
-) -> Request:
-    media = request.content_type or ""
-    is_form = media in FORMS and request.method == "POST"  # of others Django reads none
-    files = [
-        (field, file.name or "", digest_of(file.read))
-        for field, several in (request.FILES.lists() if is_form else ())
-        for file in several
-    ]
-    for _, several in request.FILES.lists() if is_form else ():
-        for file in several:
-            file.seek(0)
-    found = parameters_of(
-        request.META.get("QUERY_STRING", "").encode("latin-1", "replace"),
-        media,
-        b"" if is_form else body,
-        form=[(field, each) for field, several in request.POST.lists() for each in several]
-        if is_form
-        else (),
-        files=files,
-    )
-    method, path = request.method or "", request.path_info
-    return view.request(user_id, key, method, path, found, arguments)
+def _parameters(request: HttpRequest, body: bytes) -> views.Parameters:
+    media, query = request.content_type or "", request.META.get("QUERY_STRING", "")
+    query = query.encode("latin-1", "replace")
+    if not (media in views.FORMS and request.method == "POST"):  # of others Django reads none
+        return views.parameters_of(query, media, body)
+    fields = [(field, each) for field, several in request.POST.lists() for each in several]
+    sent = [(field, file) for field, several in request.FILES.lists() for file in several]
+    files = [(field, file.name or "", views.digest_of(file.read)) for field, file in sent]
+    for _, file in sent:
+        file.seek(0)
+    return views.parameters_of(query, media, b"", form=fields, files=files)
 
 
 def _response(flow: Flow, response: Any) -> HttpResponse | None:
@@ -149,7 +121,7 @@ def _response(flow: Flow, response: Any) -> HttpResponse | None:
     if flow.answer is not None:
         return None
     if getattr(response, "streaming", False):
-        refuse_stream(flow)
+        views.refuse_stream(flow)
     if not getattr(response, "is_rendered", True):  # Django renders it after the view
         response.render()
     found: HttpResponse = response

@@ -12,22 +12,10 @@ from werkzeug import Response
 from werkzeug.exceptions import HTTPException
 
 from userlock import idempotency
-from userlock.contrib.idempotent_requests.views import (
-    FORMS,
-    HEADER,
-    IdempotentView,
-    ViewOptions,
-    check_environ,
-    check_length,
-    digest_of,
-    headers_of,
-    key_of,
-    owner_of,
-    parameters_of,
-    refuse_stream,
-)
+from userlock.contrib.idempotent_requests import views
+from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
-from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import kept
 
 
@@ -88,7 +76,11 @@ class Flows(idempotency.Flows):
             RequestRunning: the same request is running (409). In the request.
             NotStorable: the answer is a stream, or too long (500). In the request.
         """
-        refusals: tuple[type[Exception], ...] = (HTTPException, *_checked_final(final))
+        refusals = final if isinstance(final, tuple) else (final,)
+        for each in refusals:
+            if not (isinstance(each, type) and issubclass(each, Exception)):
+                raise TypeError(f"final= takes classes of errors, not {each!r:.80}")
+        refusals = (HTTPException, *refusals)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
             known = IdempotentView(view, _stored, **options)
@@ -102,7 +94,9 @@ class Flows(idempotency.Flows):
                 try:
                     returned = view(flow, *args, **kwargs)
                 except refusals as error:
-                    returned = _refusal(error)
+                    returned = error
+                    if flask.has_request_context():  # raises it again if there is no handler
+                        returned = flask.current_app.handle_user_exception(error)
                 return None if flow.answer is not None else _response(flow, returned, known)
 
             def complete(flow: Flow) -> Answer | None:
@@ -119,14 +113,16 @@ class Flows(idempotency.Flows):
 
             @functools.wraps(view)
             def once(*args: Any, **kwargs: Any) -> flask.Response:
-                known.check(flask.request.method, args)
+                asked = flask.request
+                known.check(asked.method, args)
                 _bound(known.max_bytes)
-                user_id = owner_of(user())
-                found = flask.request.headers.get(HEADER) if key is None else key()
-                request = _request(known, user_id, key_of(found), kwargs)
+                user_id = views.owner_of(user())
+                given = asked.headers.get(views.HEADER) if key is None else key()
+                sent = _parameters(asked)
+                request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
                 served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
                 if isinstance(served, Answer):
-                    return flask.Response(served.body, served.status, headers_of(served))
+                    return flask.Response(served.body, served.status, views.headers_of(served))
                 return flask.make_response(served)  # with all of its headers
 
             return once
@@ -137,7 +133,7 @@ class Flows(idempotency.Flows):
 def _bound(most: int) -> None:
     """Refuse a body that is too long, before it is read; one in chunks, when it is."""
     environ = flask.request.environ
-    if check_environ(environ, most) is None:
+    if views.check_environ(environ, most) is None:
         environ["wsgi.input"] = _Bounded(environ["wsgi.input"], most)
 
 
@@ -155,48 +151,21 @@ class _Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         piece: bytes = self._stream.read(len(buffer))
         self._seen += len(piece)
-        check_length(self._seen, self._most)
+        views.check_length(self._seen, self._most)
         buffer[: len(piece)] = piece
         return len(piece)
 
 
-def _request(
-    view: IdempotentView[Response], user_id: str, key: str, arguments: dict[str, Any]
-) -> Request:
-    asked = flask.request
-    if asked.mimetype in FORMS:
-        # The files of a form are not in memory, as its bytes would be.
-        found = parameters_of(
-            asked.query_string,
-            asked.mimetype,
-            b"",
-            form=list(asked.form.items(multi=True)),
-            files=[
-                (field, file.filename or "", digest_of(file.read))
-                for field, file in asked.files.items(multi=True)
-            ],
-        )
-        for file in asked.files.values():
-            file.seek(0)
-    else:
+def _parameters(asked: flask.Request) -> views.Parameters:
+    if asked.mimetype not in views.FORMS:
         body = asked.get_data(cache=True, parse_form_data=False)
-        found = parameters_of(asked.query_string, asked.mimetype, body)
-    return view.request(user_id, key, asked.method, asked.path, found, arguments)
-
-
-def _refusal(error: Exception) -> Any:
-    """Return the answer to an error by the app's handler; raise it again if there is none."""
-    if flask.has_request_context():
-        return flask.current_app.handle_user_exception(error)
-    return error
-
-
-def _checked_final(final: tuple[type[Exception], ...]) -> tuple[type[Exception], ...]:
-    found = final if isinstance(final, tuple) else (final,)
-    for each in found:
-        if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise TypeError(f"final= takes classes of errors, not {each!r:.80}")
-    return found
+        return views.parameters_of(asked.query_string, asked.mimetype, body)
+    # The files of a form are not in memory, as its bytes would be.
+    fields, sent = list(asked.form.items(multi=True)), list(asked.files.items(multi=True))
+    files = [(field, file.filename or "", views.digest_of(file.read)) for field, file in sent]
+    for _, file in sent:
+        file.seek(0)
+    return views.parameters_of(asked.query_string, asked.mimetype, b"", form=fields, files=files)
 
 
 def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Response:
@@ -205,12 +174,16 @@ def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Resp
         returned = returned.get_response()
     if view.completable and not isinstance(returned, Response):
         # Without a request there is no app that makes one.
-        view.refuse_value(returned)
+        raise ConfigurationError(
+            f"flow {view.name} is completable, and its view has returned a "
+            f"{type(returned).__name__}. To fix it: answer in flow.last(), or return a response "
+            f"object"
+        )
     response: Response = (
         returned if isinstance(returned, Response) else flask.make_response(returned)
     )
     if response.is_streamed or response.direct_passthrough:
-        refuse_stream(flow)
+        views.refuse_stream(flow)
     return response
 
 

@@ -18,22 +18,10 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("Flows need Starlette or FastAPI: pip install starlette") from error
 
 from userlock import idempotency
-from userlock.contrib.idempotent_requests.views import (
-    FORMS,
-    HEADER,
-    PIECE_BYTES,
-    IdempotentView,
-    Parameters,
-    ViewOptions,
-    check_length,
-    headers_of,
-    key_of,
-    owner_of,
-    parameters_of,
-    refuse_stream,
-)
+from userlock.contrib.idempotent_requests import views
+from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
-from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import json_answer, kept
 
 #: The name under which FastAPI hands over the request, if the view does not ask for it.
@@ -108,15 +96,19 @@ class Flows(idempotency.Flows):
 
                 async def answered() -> Response | Answer:
                     _bound(request, known.max_bytes)
-                    user_id = owner_of(await _value(user(request)))
-                    given = key(request) if key is not None else request.headers.get(HEADER)
-                    found = await _value(given)
+                    user_id = views.owner_of(await _value(user(request)))
+                    given = key(request) if key is not None else request.headers.get(views.HEADER)
+                    given = await _value(given)
                     # Of a path's parameters the values that the view gets: FastAPI converts them.
                     path = {
                         each: arguments.get(each, text)
                         for each, text in request.path_params.items()
                     }
-                    asked = await _request(known, user_id, key_of(found), request, path)
+                    sent = await _parameters(request, known.max_bytes)
+                    # Not of `request.url`: an escaped path would be the same as one that has the
+                    # character.
+                    method, route = request.method, request.scope["path"]
+                    asked = known.request(user_id, given, method, route, sent, path)
 
                     def work() -> Response | Answer:
                         with self.context(own=True):
@@ -132,7 +124,7 @@ class Flows(idempotency.Flows):
                 if not isinstance(served, Answer):
                     return served  # with all of its headers
                 response = Response(served.body, served.status)
-                for name, value in headers_of(served):
+                for name, value in views.headers_of(served):
                     response.headers.append(name, value)
                 return response
 
@@ -144,14 +136,14 @@ class Flows(idempotency.Flows):
 
 def _bound(request: HttpRequest, most: int) -> None:
     """Refuse a body that is too long, before it is read; one in chunks, when it is."""
-    check_length(request.headers.get("content-length"), most)
+    views.check_length(request.headers.get("content-length"), most)
     receive, seen = request.receive, 0
 
     async def receive_bounded() -> Any:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        check_length(seen, most)
+        views.check_length(seen, most)
         return message
 
     # No public way: another Request would not have what FastAPI has read by this one.
@@ -160,7 +152,7 @@ def _bound(request: HttpRequest, most: int) -> None:
 
 async def _digest_of(file: Any) -> str:
     digest = hashlib.sha256()
-    while piece := await file.read(PIECE_BYTES):
+    while piece := await file.read(views.PIECE_BYTES):
         digest.update(piece)
     await file.seek(0)
     return digest.hexdigest()
@@ -222,26 +214,14 @@ def _shaped(name: str, what: str) -> ConfigurationError:
     )
 
 
-async def _request(
-    view: IdempotentView[Response],
-    user_id: str,
-    key: str,
-    asked: HttpRequest,
-    path: dict[str, Any],
-) -> Request:
-    found = await _parameters(asked, view.max_bytes)
-    # Not that of `asked.url`, where an escaped path is the same as one that has the character.
-    return view.request(user_id, key, asked.method, asked.scope["path"], found, path)
-
-
-async def _parameters(asked: HttpRequest, most: int) -> Parameters:
+async def _parameters(asked: HttpRequest, most: int) -> views.Parameters:
     media = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
     query = asked.scope.get("query_string", b"")
     # FastAPI reads a body for the parameters of a view, before there is a bound.
-    if media not in FORMS:
+    if media not in views.FORMS:
         body = await asked.body()
-        check_length(len(body), most)
-        return parameters_of(query, media, body)
+        views.check_length(len(body), most)
+        return views.parameters_of(query, media, body)
     form, files, size = [], [], 0
     for field, value in (await asked.form()).multi_items():
         if isinstance(value, str):
@@ -250,8 +230,8 @@ async def _parameters(asked: HttpRequest, most: int) -> Parameters:
         else:
             size += value.size or 0
             files.append((field, value.filename or "", await _digest_of(value)))
-    check_length(size, most)
-    return parameters_of(query, media, b"", form=form, files=files)
+    views.check_length(size, most)
+    return views.parameters_of(query, media, b"", form=form, files=files)
 
 
 def _response(flow: Flow, returned: Any) -> Response:
@@ -260,7 +240,7 @@ def _response(flow: Flow, returned: Any) -> Response:
         answer = json_answer(returned)
         return Response(answer.body, answer.status, media_type="application/json")
     if not isinstance(getattr(returned, "body", None), bytes):
-        refuse_stream(flow)
+        views.refuse_stream(flow)
     return returned
 
 

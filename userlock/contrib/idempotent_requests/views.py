@@ -46,17 +46,12 @@ _R = TypeVar("_R")
 
 
 class Parameters(NamedTuple):
-    """The parameters of a request.
+    """The parameters of a request."""
 
-    Attributes:
-        value: as the function gets them, a JSON value; None if there are none that can be stored,
-            or they are longer than `MOST_VALUE_BYTES`.
-        digest: of all of them.
-        storable: whether `value` has all that is in the body.
-    """
-
+    #: As the function gets them; None if they are no JSON value, or a long one.
     value: Any
     digest: str
+    #: Whether `value` has all that is in the body.
     storable: bool
 
 
@@ -70,12 +65,8 @@ def parameters_of(
 ) -> Parameters:
     """Return the parameters of a request.
 
-    Args:
-        query: the query string.
-        content_type: its media type, without parameters.
-        body: the body; empty for forms.
-        form: the fields of a form.
-        files: the files of a form: field, name and the digest of the content.
+    `content_type`: without parameters. `body`: empty for forms. `files`: of a form: field, name and
+    the digest of the content.
     """
     value: Any = None
     is_json = content_type == "application/json" or content_type.endswith("+json")
@@ -96,28 +87,21 @@ def parameters_of(
 
 
 def digest_of(read: Callable[[int], bytes]) -> str:
-    """Return the digest of a file, which is read in pieces."""
     digest = hashlib.sha256()
     while piece := read(PIECE_BYTES):
         digest.update(piece)
     return digest.hexdigest()
 
 
-#: Of a Content-Length.
-_MOST_DIGITS = 18
-
-
 def check_length(length: int | str | None, most: int) -> None:
-    """Refuse a body by its header Content-Length, before it is read.
+    """Refuse a body that is too long by its header Content-Length, before it is read.
 
-    Raises:
-        RequestTooLarge: it is too long.
-        RequestIncomplete: the header is no number. Frameworks would take the body for empty.
+    Or a header that is no number: frameworks would take the body for empty.
     """
     if isinstance(length, str):
         if length and not (length.isascii() and length.isdigit()):
             raise RequestIncomplete("the Content-Length is no number")
-        if len(length) > _MOST_DIGITS:  # int() takes no thousands of them, be they zeros
+        if len(length) > 18:  # int() takes no thousands of digits, be they zeros
             raise RequestTooLarge(most)
         length = int(length or 0)
     if length is not None and length > most:
@@ -127,9 +111,8 @@ def check_length(length: int | str | None, most: int) -> None:
 def check_environ(environ: Mapping[str, Any], most: int) -> int | None:
     """Return the length of a body in a WSGI environment; None if it has none.
 
-    Raises:
-        RequestTooLarge, RequestIncomplete: as `check_length`. Or the body is in chunks that the
-            server leaves to the app: it would be taken for an empty one.
+    Refuse it as `check_length` does; or if it is in chunks that the server leaves to the app: it
+    would be taken for an empty one.
     """
     length = environ.get("CONTENT_LENGTH") or None
     check_length(length, most)
@@ -149,26 +132,16 @@ def _json(body: bytes) -> Any:
 
 
 def owner_of(user_id: str | int | None) -> str:
-    """Return the owner of a key, as `user=` has returned it.
-
-    Raises:
-        NotSignedIn: it is None or empty, as are the names and ids of anonymous users.
-        TypeError, ValueError: it is no lock id.
-    """
-    if user_id is None or user_id == "":
+    """Return the owner of a key, as `user=` has returned it."""
+    if user_id is None or user_id == "":  # as the names and ids of anonymous users
         raise NotSignedIn
     return check_lock_id(user_id)
 
 
-def key_of(header: str | None) -> str:
-    """Return the key in the header, or that `key=` has returned; empty if it is missing.
-
-    Raises:
-        ConfigurationError: `key=` has returned something else than a text.
-    """
-    if header is not None and not isinstance(header, str):
-        raise ConfigurationError(f"key= returned {header!r:.80}. To fix it: return a text or None")
-    key = (header or "").strip()
+def _key(given: str | None) -> str:
+    if given is not None and not isinstance(given, str):
+        raise ConfigurationError(f"key= returned {given!r:.80}. To fix it: return a text or None")
+    key = (given or "").strip()
     if len(key) >= 2 and key[0] == key[-1] == '"':
         key = key[1:-1]
     return key
@@ -187,17 +160,7 @@ class ViewOptions(TypedDict, total=False):
 
 
 class IdempotentView(Generic[_R]):
-    """A view that runs once for each key.
-
-    Args:
-        view: the view.
-        stored: returns a response of the framework as an answer.
-        options: see `ViewOptions`.
-
-    Raises:
-        ConfigurationError: its answers cannot be stored.
-        TypeError, ValueError: there is no such option, or it has another value.
-    """
+    """A view that runs once for each key. `stored`: returns a framework's response as an answer."""
 
     def __init__(
         self,
@@ -219,7 +182,12 @@ class IdempotentView(Generic[_R]):
         if wait_timeout is not None:
             check_wait_timeout(wait_timeout)
         self.max_bytes = check_count("max_bytes", max_bytes, least=0)
-        self.methods = _checked_methods(methods)
+        if isinstance(methods, str):
+            raise TypeError("methods must be a list of methods, not one string")
+        self.methods = tuple(methods)
+        wrong = [each for each in self.methods if not isinstance(each, str) or not each.isupper()]
+        if wrong or not self.methods:
+            raise ValueError(f"methods are names like POST, not {self.methods!r:.80}")
         self.name = name or name_of_function(view)
         self.completable = completable
         self.keep_hours = keep_hours
@@ -233,10 +201,7 @@ class IdempotentView(Generic[_R]):
     ) -> _R | Answer:
         """Run it once for a request. Return its response, or the answer that is stored.
 
-        Args:
-            flows: the flows.
-            request: the request.
-            function: returns the response of the view; None if it has answered in `last()`.
+        `function`: returns the response of the view; None if it has answered in `last()`.
         """
         made: _R | None = None
 
@@ -255,22 +220,21 @@ class IdempotentView(Generic[_R]):
         return answer if made is None or answer.replayed else made
 
     def answer_of(self, response: _R | None) -> Answer | None:
-        """Return a response as an answer; None if there is none."""
         return None if response is None else self._stored(response)
 
     def request(
         self,
         user_id: str,
-        key: str,
+        key: str | None,
         method: str,
         path: str,
         sent: Parameters,
         arguments: dict[str, Any],
     ) -> Request:
-        """Return a request of the view."""
+        """Return a request. `key`: as the header or `key=` has it; None if it is missing."""
         return Request(
             user_id,
-            key,
+            _key(key),
             self.name,
             sent.value,
             method,
@@ -281,11 +245,9 @@ class IdempotentView(Generic[_R]):
         )
 
     def check(self, method: str | None, positional: Sequence[Any] = ()) -> None:
-        """Refuse a request that needs no key, or that the server could not complete.
+        """Refuse a request that needs no key, as the view would get no flow.
 
-        Raises:
-            ConfigurationError: the method is none of those that need a key: the view would get no
-                flow. Or there are positional arguments, as those of methods.
+        Or one that the server could not complete: with positional arguments, as those of methods.
         """
         if method not in self.methods:
             raise ConfigurationError(
@@ -298,34 +260,8 @@ class IdempotentView(Generic[_R]):
                 f"fix it: make it a function of its flow and the arguments of its route"
             )
 
-    def refuse_value(self, value: Any) -> NoReturn:
-        """Refuse a result that is no answer without its framework.
-
-        Raises:
-            ConfigurationError: always.
-        """
-        raise ConfigurationError(
-            f"flow {self.name} is completable, and its view has returned a "
-            f"{type(value).__name__}. To fix it: answer in flow.last(), or return a response object"
-        )
-
-
-def _checked_methods(methods: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(methods, str):
-        raise TypeError("methods must be a list of methods, not one string")
-    found = tuple(methods)
-    wrong = [each for each in found if not isinstance(each, str) or not each.isupper()]
-    if wrong or not found:
-        raise ValueError(f"methods are names like POST, not {found!r:.80}")
-    return found
-
 
 def refuse_stream(flow: Flow) -> NoReturn:
-    """Refuse an answer that is a stream.
-
-    Raises:
-        NotStorable: always.
-    """
     raise NotStorable(
         "the answer is a stream, which cannot be given again. To fix it: return all of it, or a "
         "link to it",

@@ -9,27 +9,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from userlock import idempotency
-from userlock.contrib.idempotent_requests.views import (
-    HEADER,
-    IdempotentView,
-    ViewOptions,
-    check_environ,
-    check_length,
-    headers_of,
-    key_of,
-    owner_of,
-    parameters_of,
-)
+from userlock.contrib.idempotent_requests import views
+from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.contrib.request_scope import close_chunks, path_of
 from userlock.errors import ConfigurationError, RequestIncomplete
-from userlock.idempotency import Answer, Flow, Request
+from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import kept
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: The header of the key in a WSGI environment.
-_HEADER = "HTTP_" + HEADER.upper().replace("-", "_")
+_HEADER = "HTTP_" + views.HEADER.upper().replace("-", "_")
 
 
 class Flows(idempotency.Flows):
@@ -68,15 +59,19 @@ class Flows(idempotency.Flows):
             def once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
                 if environ["REQUEST_METHOD"] not in known.methods:
                     return app(environ, start_response)
-                user_id = owner_of(user(environ))
+                user_id = views.owner_of(user(environ))
                 body = _body(environ, known.max_bytes)
                 environ["wsgi.input"] = io.BytesIO(body)
-                found = environ.get(_HEADER) if key is None else key(environ)
+                given = environ.get(_HEADER) if key is None else key(environ)
                 environ["wsgi.input"] = io.BytesIO(body)  # which has read the first
-                asked = _request(known, user_id, key_of(found), environ, body)
+                media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
+                query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
+                sent = views.parameters_of(query, media, body)
+                method, path = environ["REQUEST_METHOD"], path_of(environ)
+                asked = known.request(user_id, given, method, path, sent, {})
                 served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
                 # Of a response that was made just now all headers.
-                headers = headers_of(served) if isinstance(served, Answer) else served.headers
+                headers = views.headers_of(served) if isinstance(served, Answer) else served.headers
                 start_response(f"{served.status} {_phrase(served.status)}", headers)
                 return [served.body]
 
@@ -86,8 +81,7 @@ class Flows(idempotency.Flows):
 
 
 def _body(environ: WSGIEnvironment, most: int) -> bytes:
-    """Return the body."""
-    left = check_environ(environ, most)
+    left = views.check_environ(environ, most)
     body = b""
     if left is not None:
         while left and (piece := environ["wsgi.input"].read(left)):
@@ -97,7 +91,7 @@ def _body(environ: WSGIEnvironment, most: int) -> bytes:
             raise RequestIncomplete("the body is shorter than its length")
     elif environ.get("wsgi.input_terminated"):  # else there is no body without a length
         body = environ["wsgi.input"].read(most + 1)
-        check_length(len(body), most)
+        views.check_length(len(body), most)
     return body
 
 
@@ -111,19 +105,6 @@ class _Response(NamedTuple):
 
 def _stored(response: _Response) -> Answer:
     return Answer(response.status, kept(response.headers), response.body)
-
-
-def _request(
-    view: IdempotentView[_Response],
-    user_id: str,
-    key: str,
-    environ: WSGIEnvironment,
-    body: bytes,
-) -> Request:
-    media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
-    query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
-    found = parameters_of(query, media, body)
-    return view.request(user_id, key, environ["REQUEST_METHOD"], path_of(environ), found, {})
 
 
 def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _Response | None:
