@@ -19,14 +19,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, on_demand
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import (
-    RequestScope,
-    ScopeOptions,
-    close,
-    log,
-    log_violation,
-)
-from userlock.errors import LockTimeout, UserLockError, WriteViolation
+from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log
+from userlock.errors import LockTimeout, UserLockError
 from userlock.fork import reset_in_child
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
@@ -95,16 +89,14 @@ class UserLockMiddleware:
         finally:
             await _close(stack, opened, failed, path)
         if isinstance(failed, UserLockError):
-            if isinstance(failed, WriteViolation):
-                log_violation(log, show_request(path), failed)
-            problem = self._scope.problem_of(failed)
+            problem = self._scope.problem_of(failed, path)
             await _send(send, problem.status, problem.headers, problem.body)
 
     async def _answer_by_hook(
         self, method: str, path: str, headers: dict[str, str], receive: Receive
     ) -> Answer | None:
         """Answer a request by a hook, in a thread; None if it is for the app."""
-        if not self._scope.is_hooked(path):
+        if not any(hook.has(path) for hook in self._scope.hooks):
             return None
         body = await _body(receive)
         answer = functools.partial(
@@ -133,7 +125,6 @@ class _Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     def get(self) -> ThreadPoolExecutor:
-        """Return the pool."""
         pool = self._pool
         if pool is None:
             self._pool = pool = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
@@ -205,11 +196,7 @@ async def _send(send: Send, status: int, headers: Any, body: bytes) -> None:
 
 
 class _Start:
-    """The server's `send`. Writes under locks are finished before the answer begins.
-
-    Attributes:
-        has_gone_out: whether the answer has begun.
-    """
+    """The server's `send`. Writes under locks are finished before the answer begins."""
 
     def __init__(self, send: Send, opened: LockScope) -> None:
         self._send = send
@@ -217,7 +204,6 @@ class _Start:
         self.has_gone_out = False
 
     async def send(self, message: Message) -> None:
-        """Pass a message on."""
         if message["type"] == "http.response.start":
             if message["status"] < 500 and self._opened.held:
                 await in_thread(self._opened.finish_writes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 
@@ -49,8 +49,8 @@ def send_once(
 
     Args:
         send: sends the request with these headers, with a time-out of its own.
-        key: the idempotency key; by default a random one. Give one that is stored where the
-            request may have to be sent again by another process.
+        key: the idempotency key; by default a random one. Give a stored one if another process may
+            have to send the request again.
         seconds: no attempt begins later than that.
         transient: errors after which it is sent again: `OSError` has those of `requests`; of
             `httpx` it is `httpx.TransportError`.
@@ -62,21 +62,16 @@ def send_once(
     headers = {"Idempotency-Key": key or str(uuid.uuid4())}
     ends, pause = clock.now() + seconds, _FIRST_PAUSE
     while True:
-        error: Exception | None = None
-        answer: Any = None
         wait = pause * random.uniform(0.5, 1)
         try:
             answer = send(dict(headers))
-        except transient as trouble:
-            error = trouble
+        except transient:
+            if clock.now() + wait > ends:
+                raise
         else:
-            if answer.status_code not in AGAIN:
-                return answer  # type: ignore[no-any-return]
             wait = _retry_after(answer) or wait
-        if clock.now() + wait > ends:
-            if error is not None:
-                raise error
-            return answer  # type: ignore[no-any-return]
+            if answer.status_code not in AGAIN or clock.now() + wait > ends:
+                return answer
         clock.sleep(wait)
         pause = min(2 * pause, _MOST_PAUSE)
 

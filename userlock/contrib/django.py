@@ -23,9 +23,8 @@ except ImportError as error:  # pragma: no cover
 
 from userlock.contrib.hooks import on_demand
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, close, finish_writes, log, log_violation
+from userlock.contrib.request_scope import RequestScope, close, finish_writes
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
-from userlock.ids import show_request
 
 if TYPE_CHECKING:
     from userlock.contrib.idempotent_requests.django import Flows as Flows
@@ -54,44 +53,31 @@ class UserLockMiddleware:
             raise ImproperlyConfigured(f"USERLOCK: {error}") from error
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        answer = self._answer_by_hook(request)
+        # Django routes by `path_info`: unlike `path` without SCRIPT_NAME.
+        method, path, headers = request.method or "", request.path_info, request.headers
+        answer = self._scope.answer(method, path, headers.get, request.read)
         if answer is not None:
-            return answer
-        stack = self._scope.open(
-            # Which Django routes by; unlike `request.path` without SCRIPT_NAME.
-            request.method or "",
-            request.path_info,
-            request.headers.__contains__,
-        )
+            return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
+        stack = self._scope.open(method, path, headers.__contains__)
         failed: BaseException | None = None
         try:
             response = self._get_response(request)
             stale = finish_writes(response.status_code)
-            return response if stale is None else self._answer(stale)
+            return response if stale is None else self._answer(stale, request)
         except BaseException as error:
             failed = error
             raise
         finally:
             close(stack, failed, request.path)
 
-    def _answer_by_hook(self, request: HttpRequest) -> HttpResponse | None:
-        answer = self._scope.answer(
-            request.method or "", request.path_info, request.headers.get, request.read
-        )
-        if answer is None:
-            return None
-        return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
-
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Turn an exception that a view raises into a response."""
         if not isinstance(exception, ANSWERED):
             return None
-        if isinstance(exception, WriteViolation):
-            if settings.DEBUG:
-                return None
-            log_violation(log, show_request(request.path), exception)
-        return self._answer(exception)
+        if isinstance(exception, WriteViolation) and settings.DEBUG:
+            return None
+        return self._answer(exception, request)
 
-    def _answer(self, error: UserLockError) -> HttpResponse:
-        problem = self._scope.problem_of(error)
+    def _answer(self, error: UserLockError, request: HttpRequest) -> HttpResponse:
+        problem = self._scope.problem_of(error, request.path)
         return HttpResponse(problem.body, status=problem.status, headers=problem.headers)

@@ -19,7 +19,7 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
-from userlock.contrib.hooks import on_demand
+from userlock.contrib.hooks import on_demand, status_line
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
@@ -57,26 +57,22 @@ _STACK = "_userlock_stack"
 class _Pages(Protocol):
     """Pages for operators: `userlock.contrib.inspector.Inspector`."""
 
-    def init_app(self, app: flask.Flask, service: LockService | None, *outboxes: Any) -> None:
-        """Add them to an app."""
-        ...
+    def init_app(self, app: flask.Flask, service: LockService | None, *outboxes: Any) -> None: ...
 
 
 class UserLock:
     """Give each request of a Flask app its ndb context and its lock scope.
 
-    In a request, `with userlock.global_lock(user_id):` is all that a handler
-    needs. When the request ends, however it ends, its locks are released.
+    In a request, `with userlock.global_lock(user_id):` is all that a handler needs. When the
+    request ends, however it ends, its locks are released.
 
-    Errors become problem documents of RFC 9457 (`userlock.contrib.problems`):
-    503 and Retry-After for `LockTimeout` and `LockServiceUnavailable`, 429 and
-    Retry-After for `TooManyWaiting`, 409 and Retry-After for `StaleWriteError`.
-    If a write is in doubt (`CommitInDoubt`, `StaleWriteError.may_have_landed`),
-    the answer is 500 without Retry-After: the request must not just be sent
-    again. A `WriteViolation` is a bug. It is
-    logged in full and answered with 500 without details; in debugging and
-    testing it is raised. An app's own error handlers for these classes, in
-    blueprints or registered later, come first.
+    Errors become problem documents of RFC 9457 (`userlock.contrib.problems`): 503 and Retry-After
+    for `LockTimeout` and `LockServiceUnavailable`, 429 and Retry-After for `TooManyWaiting`, 409
+    and Retry-After for `StaleWriteError`. If a write is in doubt (`CommitInDoubt`,
+    `StaleWriteError.may_have_landed`), the answer is 500 without Retry-After: the request must not
+    just be sent again. A `WriteViolation` is a bug. It is logged in full and answered with 500
+    without details; in debugging and testing it is raised. An app's own error handlers for these
+    classes, in blueprints or registered later, come first.
 
     Args:
         app: the Flask app; or call `init_app` later.
@@ -85,29 +81,28 @@ class UserLock:
 
     Options, which the integrations share:
 
-    - `client`: the `ndb.Client` to open contexts with, or a function that makes it (called
-      once in each process, on its first request: gRPC channels do not survive a fork).
-      None: the app opens contexts itself.
+    - `client`: the `ndb.Client` to open contexts with, or a function that makes it (called once in
+      each process, on its first request: gRPC channels do not survive a fork). None: the app opens
+      contexts itself.
     - `service`: the lock service; by default the configured one.
-    - `batch_prefixes`: URL paths that begin with one of these, in whole segments, are batch
-      work; without the place where the app is mounted (SCRIPT_NAME). So are, on App Engine,
-      requests of its task queues and cron. Other requests with their headers, or with those
-      of Cloud Tasks or Cloud Scheduler, have batch priority only: they wait and hold no
+    - `batch_prefixes`: URL paths that begin with one of these, in whole segments, are batch work;
+      without the place where the app is mounted (SCRIPT_NAME). So are, on App Engine, requests of
+      its task queues and cron. Other requests with their headers, or with those of Cloud Tasks or
+      Cloud Scheduler, which anybody can send, have batch priority only: they wait and hold no
       longer than interactive ones, and are no batch work for `WritePolicy.BATCH_ONLY`.
-      Anybody can send these headers.
     - `trusted_headers`: names of headers that make a request batch work, too, as
       "X-CloudTasks-QueueName" if only the queue can reach the service, or send it.
     - `enforcement`: `raise`, `log` or `off`; by default as configured.
     - `fencing`: whether Datastore refuses stale writes; by default as configured.
     - `context_options`: options for `client.context()`, for instance a global cache.
     - `contention_status`: the answer to `LockTimeout`: 503 or 409.
-    - `max_waiting`: the most requests of this process that wait for one lock, where the
-      service's policy does not say; of batch requests, half as many. One more is answered
-      with 429, so that one user cannot occupy all threads: with the holder's, they must be
-      fewer than the server's threads. None: no limit.
+    - `max_waiting`: the most requests of this process that wait for one lock, where the service's
+      policy does not say; of batch requests, half as many. One more is answered with 429, so that
+      one user cannot occupy all threads: with the holder's, they must be fewer than the server's
+      threads. None: no limit.
     - `outbox`: an `Outbox`, or its `OutboxEndpoints` (`userlock.contrib.outbox_endpoints`), or a
-      list of them: `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines
-      may call them.
+      list of them: `POST /userlock/jobs` runs jobs, `POST /userlock/relay` relays. Only engines may
+      call them.
     """
 
     def __init__(
@@ -146,14 +141,13 @@ class UserLock:
             app.register_error_handler(kind, self._answer)
 
     def _answer_by_hook(self, app: WSGIApplication) -> WSGIApplication:
-        """Return a WSGI app whose requests the hooks see before the app does."""
         inspected = self._inspector is not None  # has pages at the same addresses
 
         def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             found = self._scope.answer_wsgi(environ, shared=inspected)
             if found is None:
                 return app(environ, start_response)
-            start_response(found.line, list(found.headers.items()))
+            start_response(status_line(found.status), list(found.headers.items()))
             return [found.body]
 
         return answer
@@ -213,20 +207,19 @@ def user_lock(
         @user_lock(session="user_id")             # from the session; 401 if it has none
         @user_lock(lambda: flask.g.get("user_id"))  # from a function in the request; the same
 
-    Below the route: above it, the route calls the view without the lock. Also for
-    methods of class-based views, in their `decorators`, and for async views. The
-    lock is released when the view returns: a streamed response runs without it.
+    Below the route: above it, the route calls the view without the lock. Also for methods of
+    class-based views, in their `decorators`, and for async views. The lock is released when the
+    view returns: a streamed response runs without it.
 
-    An id of the address says whose lock it is, not who asks. Know that first, by
-    `allowed` or a decorator between this one and the route: a check in the view
-    comes after the wait, so that strangers would take the user's places in it.
+    An id of the address says whose lock it is, not who asks. Check that first, by `allowed` or a
+    decorator between this one and the route: a check in the view comes after the wait, so that
+    strangers would take the user's places in it.
 
     Args:
-        source: the name of an argument of the route, or a function without arguments that
-            returns the lock id; None: 401.
+        source: the name of an argument of the route, or a function without arguments that returns
+            the lock id; None: 401.
         session: the key in `flask.session`, instead of `source`.
-        allowed: called with the lock id before the lock is asked for; 403 unless it returns
-            True.
+        allowed: called with the lock id before the lock is asked for; 403 unless it returns True.
         wait_timeout: as in `userlock.global_lock`, like the following.
         lock_timeout: the length of the lease.
         priority: the priority.
@@ -261,7 +254,11 @@ def user_lock(
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
         if isinstance(source, str):
-            _check_parameters(view, source)
+            parameters = inspect.signature(view, follow_wrapped=False).parameters
+            kinds = [each.kind for each in parameters.values()]
+            if source not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
+                name = getattr(view, "__qualname__", repr(view))
+                raise _no_argument(source, f"{name}() takes no such argument", parameters)
         if inspect.iscoroutinefunction(view):
 
             @functools.wraps(view)
@@ -279,15 +276,6 @@ def user_lock(
         return locked
 
     return decorate
-
-
-def _check_parameters(view: Callable[..., Any], source: str) -> None:
-    """Refuse a view that cannot take the argument."""
-    parameters = inspect.signature(view, follow_wrapped=False).parameters
-    kinds = [each.kind for each in parameters.values()]
-    if source not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
-        name = getattr(view, "__qualname__", repr(view))
-        raise _no_argument(source, f"{name}() takes no such argument", parameters)
 
 
 def _no_argument(source: str, problem: str, there: Iterable[str]) -> ConfigurationError:

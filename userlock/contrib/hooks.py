@@ -6,12 +6,11 @@ protection against forged forms, redirections) is in their way.
 
 from __future__ import annotations
 
-import dataclasses
-import http
+import http.client
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: No hook takes a longer body.
 MOST_BODY_BYTES = 4096
@@ -22,43 +21,31 @@ Header = Callable[[str], str | None]
 Open = Callable[[str], AbstractContextManager[Any]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer to a request.
-
-    Attributes:
-        status: the HTTP status.
-        body: a JSON document.
-        headers: all of them.
-    """
+class Answer(NamedTuple):
+    """An answer to a request: the status, a JSON document, all headers."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
 
-    @property
-    def line(self) -> str:
-        """Return the status with its phrase, as WSGI has it."""
-        return f"{self.status} {http.HTTPStatus(self.status).phrase}"
+
+def status_line(status: int) -> str:
+    """Return a status with its phrase, as WSGI has it."""
+    return f"{status} {http.client.responses.get(status, 'Unknown')}"
 
 
 class Hook(Protocol):
-    """Answers some requests before the app; see `outbox_endpoints.OutboxEndpoints`.
-
-    Attributes:
-        outbox: what it serves, for the inspector's pages.
-    """
+    """Answers some requests before the app; see `outbox_endpoints.OutboxEndpoints`."""
 
     @property
-    def outbox(self) -> object: ...
+    def outbox(self) -> object:
+        """Return what it serves, for the inspector's pages."""
 
     def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
         """Let its work run within a context of the framework's."""
-        ...
 
     def has(self, path: str) -> bool:
         """Return whether it answers requests to an address."""
-        ...
 
     def answer(
         self,
@@ -72,25 +59,15 @@ class Hook(Protocol):
     ) -> Answer | None:
         """Answer a request; None if it is for the app.
 
-        Args:
-            method: the request's.
-            path: the path that the app routes by.
-            header: returns a header, or None.
-            read: reads at most so many bytes of the body.
-            open_scope: opens the scope of the work.
-            shared: whether the app answers other methods at these addresses.
+        `path`: as the app routes by. `read`: reads at most so many bytes of the body. `open_scope`:
+        opens the scope of the work. `shared`: whether the app answers other methods there.
         """
-        ...
 
 
 def hooks_of(*, outbox: object) -> tuple[Hook, ...]:
     """Return the hooks for the options of an integration.
 
-    The modules are imported by name, when an app asks for them: an app without jobs loads none.
-
-    Raises:
-        ConfigurationError: two outboxes have the same addresses.
-        TypeError: an option is something else.
+    Modules are imported by name, when an app asks for them: an app without jobs loads none.
     """
     if outbox is None:
         return ()

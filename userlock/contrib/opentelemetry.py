@@ -1,8 +1,7 @@
 """Report locks to OpenTelemetry: metrics of waits, holds and mistakes, a span for each acquisition.
 
-Needs the extra `otel` (`pip install userlock[otel]`), which installs only the
-API. The SDK that the app sets up decides what happens to the data. Without an
-SDK, this module does nothing.
+Needs the extra `otel` (`pip install userlock[otel]`), which installs only the API. The app's SDK
+decides what happens to the data; without an SDK, this module does nothing.
 
     from userlock.contrib.opentelemetry import instrument
     instrument()                      # once in each process
@@ -36,8 +35,8 @@ Of the outbox, if there is one (`messaging.destination.name` is the job's name):
                                           messaging.operation.name ("run"), messaging.system
                                           ("userlock"), error.type
 
-With `instrument(outbox=outbox)`, of the whole outbox, read once a minute at most (by some
-40 small queries). One process that does it is enough:
+With `instrument(outbox=outbox)`, of the whole outbox, read once a minute at most (by some 40 small
+queries). One process that does it is enough. Nothing is reported while Datastore does not answer.
 
     userlock.outbox.lag      gauge        of the job that has been due for the longest time
     userlock.outbox.jobs     gauge        jobs: by userlock.state ("due", "later", "running",
@@ -53,22 +52,19 @@ Of requests with an idempotency key:
                                           userlock.flow, error.type
     userlock.request.duration  histogram  from the call to the answer: by outcome, userlock.flow
 
-If Datastore does not answer, the gauges report nothing.
+The attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`, `userlock.enforced`,
+and OpenTelemetry's own `error.type`) have few values each, so there are few time series. Lock ids
+are never among them.
 
-The attributes (`userlock.outcome`, `userlock.priority`, `userlock.contended`,
-`userlock.enforced`, and OpenTelemetry's own `error.type`) have few values each,
-so there are few time series. Lock ids are never among them.
+Spans are named `userlock.acquire`, belong to the trace of the request, and last from the call to
+its end, also if the lock was not acquired (status: error). They are made when the wait is over, so
+they have no children. Attributes: `userlock.outcome`, `userlock.priority`, `userlock.attempts`,
+`userlock.contended`, and `userlock.blocked_by`: the request and the process of the first holder, as
+in the log.
 
-Spans are named `userlock.acquire`, belong to the trace of the request, and last
-from the call to its end, also if the lock was not acquired (status: error).
-They are made when the wait is over, so they have no children. Attributes:
-`userlock.outcome`, `userlock.priority`, `userlock.attempts`,
-`userlock.contended`, and `userlock.blocked_by`: the request and the process of
-the first holder, as in the log.
-
-Personal data: a lock id is normally a user's id, so spans contain none unless
-`lock_id=True`; they show it as `userlock.configure(show_ids=…)` says, and so the
-request of the holder. `blocked_by=False` omits that.
+Personal data: a lock id is normally a user's id, so spans contain none unless `lock_id=True`; they
+show it as `userlock.configure(show_ids=…)` says, and so the request of the holder.
+`blocked_by=False` omits that.
 
 Names follow OpenTelemetry's rules for naming, for metrics and for messaging
 (https://opentelemetry.io/docs/specs/semconv/general/naming/, .../metrics/,
@@ -77,10 +73,11 @@ https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/).
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 try:
@@ -91,27 +88,10 @@ except ImportError as error:
         "userlock.contrib.opentelemetry needs OpenTelemetry's API: pip install 'userlock[otel]'"
     ) from error
 
+from userlock import events
 from userlock._version import __version__
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.events import (
-    LISTENERS,
-    Acquired,
-    Broken,
-    Confirmed,
-    Conflict,
-    Deadlock,
-    Event,
-    JobRan,
-    LeaseLost,
-    Listeners,
-    Rejected,
-    Released,
-    RequestServed,
-    StaleWrite,
-    TimedOut,
-    Unavailable,
-    Violation,
-)
+from userlock.events import LISTENERS, Acquired, Event, JobRan, Listeners, RequestServed
 from userlock.fork import reset_in_child
 from userlock.ids import show
 
@@ -127,7 +107,6 @@ BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0),
 )
-
 #: The same of runs of jobs, and of their lag, which is a day if nobody looks.
 RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0)
 LAG_BUCKETS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
@@ -175,8 +154,6 @@ _Attributes = dict[str, str | bool | int | float]
 
 
 class _Options(TypedDict, total=False):
-    """Options of `OpenTelemetryListener`."""
-
     tracer_provider: trace.TracerProvider | None
     lock_id: bool
     blocked_by: bool
@@ -254,28 +231,28 @@ class OpenTelemetryListener:
             case Acquired():
                 outcome = "degraded" if event.degraded else "acquired"
                 self._acquisition(event, outcome, {"userlock.attempts": event.attempts})
-            case TimedOut():
+            case events.TimedOut():
                 self._acquisition(event, "timed_out", {})
-            case Rejected():
+            case events.Rejected():
                 self._acquisition(event, "rejected", {"userlock.waiting": event.waiting})
-            case Unavailable():
+            case events.Unavailable():
                 self._acquisition(event, "unavailable", {})
-            case Deadlock():
+            case events.Deadlock():
                 self._acquisition(event, "deadlock", {})
-            case Released():
+            case events.Released():
                 self._release(event, _RELEASES.get(event.outcome, "other"))
-            case LeaseLost():
+            case events.LeaseLost():
                 self._release(event, "lost")
-            case Confirmed():
+            case events.Confirmed():
                 self._count("userlock.confirmations", {"userlock.outcome": "confirmed"})
-            case Conflict():
+            case events.Conflict():
                 self._count("userlock.confirmations", {"userlock.outcome": "conflict"})
-            case Broken():
+            case events.Broken():
                 self._count("userlock.breaks", {})
-            case Violation():
+            case events.Violation():
                 error = {"error.type": type(event.error).__name__}
                 self._count("userlock.violations", {**error, "userlock.enforced": event.enforced})
-            case StaleWrite():
+            case events.StaleWrite():
                 self._count("userlock.stale_writes", {"error.type": type(event.error).__name__})
             case JobRan():
                 self._job(event)
@@ -287,7 +264,7 @@ class OpenTelemetryListener:
 
     def _acquisition(
         self,
-        event: Acquired | TimedOut | Rejected | Unavailable | Deadlock,
+        event: Acquired | events.TimedOut | events.Rejected | events.Unavailable | events.Deadlock,
         outcome: str,
         details: _Attributes,
     ) -> None:
@@ -317,7 +294,7 @@ class OpenTelemetryListener:
             span.set_status(trace.StatusCode.ERROR, status)
         span.end(ended)
 
-    def _release(self, event: Released | LeaseLost, outcome: str) -> None:
+    def _release(self, event: events.Released | events.LeaseLost, outcome: str) -> None:
         attributes: _Attributes = {"userlock.outcome": outcome}
         self._count("userlock.releases", attributes)
         self._durations["userlock.hold.duration"].record(event.held_seconds, attributes)
@@ -365,53 +342,47 @@ class _OutboxGauges:
     def create(self, meter_provider: metrics.MeterProvider | None) -> None:
         """Create the instruments."""
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
-        for name, callback, unit, text in (
-            ("userlock.outbox.lag", self._lag, "s", "Time that the oldest due job has been due."),
-            ("userlock.outbox.jobs", self._jobs, "{job}", "Jobs in the outbox."),
-            (
-                "userlock.outbox.blocked",
-                self._blocked,
-                "{job}",
-                "Jobs that wait behind a dead one.",
-            ),
+        for name, observe, unit, text in (
+            ("lag", _lag, "s", "Time that the oldest due job has been due."),
+            ("jobs", _jobs, "{job}", "Jobs in the outbox."),
+            ("blocked", _blocked, "{job}", "Jobs that wait behind a dead one."),
         ):
-            meter.create_observable_gauge(name, [callback], unit, text)
+            callback = functools.partial(self._observe, observe)
+            meter.create_observable_gauge(f"userlock.outbox.{name}", [callback], unit, text)
         text = "Messages that the engine has not taken."
         meter.create_observable_counter(
-            "userlock.outbox.refused", [self._refused], "{message}", text
+            "userlock.outbox.refused",
+            [lambda _: [Observation(self._outbox.refused_messages)]],
+            "{message}",
+            text,
         )
 
-    def latest(self) -> Status | None:
-        """Return the latest status; None if Datastore did not answer."""
+    def _observe(
+        self, observe: Callable[[Status], list[Observation]], options: CallbackOptions
+    ) -> list[Observation]:
+        """Observe the latest status; nothing if Datastore did not answer."""
         from userlock.outbox.listing import take_status  # loads ndb
 
         with self._mutex:  # a second reader waits for the first one's answer
             if self._clock.now() - self._read_at >= _READ_SECONDS:
+                self._status = None
                 try:
-                    self._status = take_status(
-                        self._outbox, self._clock.wall(), timeout=_QUERY_SECONDS
-                    )
+                    wall = self._clock.wall()
+                    self._status = take_status(self._outbox, wall, timeout=_QUERY_SECONDS)
                 except Exception as error:
-                    self._status = None
                     log.warning("the outbox could not be read for metrics: %r", error)
                 self._read_at = self._clock.now()
-            return self._status
+            return [] if self._status is None else observe(self._status)
 
-    def _lag(self, options: CallbackOptions) -> Iterator[Observation]:
-        status = self.latest()
-        if status is not None:
-            yield Observation(status.lag)
 
-    def _jobs(self, options: CallbackOptions) -> Iterator[Observation]:
-        status = self.latest()
-        if status is not None:
-            for state in ("due", "later", "running", "dead"):
-                yield Observation(getattr(status, state), {"userlock.state": state})
+def _lag(status: Status) -> list[Observation]:
+    return [Observation(status.lag)]
 
-    def _blocked(self, options: CallbackOptions) -> Iterator[Observation]:
-        status = self.latest()
-        if status is not None:
-            yield Observation(status.blocked)
 
-    def _refused(self, options: CallbackOptions) -> Iterator[Observation]:
-        yield Observation(self._outbox.refused_messages)
+def _jobs(status: Status) -> list[Observation]:
+    states = ("due", "later", "running", "dead")
+    return [Observation(getattr(status, each), {"userlock.state": each}) for each in states]
+
+
+def _blocked(status: Status) -> list[Observation]:
+    return [Observation(status.blocked)]

@@ -4,14 +4,13 @@
     POST /userlock/relay      asks the engines again for all jobs that are due; GET for App Engine's
                               cron
 
-They are answered before the app (`hooks`). Only the outbox's
-callers are let through (`userlock.outbox.authentication`). Others learn a status,
-and nothing else:
+They are answered before the app (`hooks`). Only the outbox's callers are let through
+(`userlock.outbox.authentication`). Others learn a status, and nothing else:
 
     405 method   401, 403 caller   503 the caller cannot be verified   413, 400 body
 
-200 is the answer to all that needs no second delivery: the job has run, or failed,
-is gone, is not due, or its owner is busy. 503: Datastore does not answer.
+200 is the answer to all that needs no second delivery: the job has run, or failed, is gone, is not
+due, or its owner is busy. 503: Datastore does not answer.
 """
 
 from __future__ import annotations
@@ -90,11 +89,9 @@ class OutboxEndpoints:
         self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
 
     def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Let jobs run within a context of the framework's."""
         self.outbox.within(context)
 
     def has(self, path: str) -> bool:
-        """Return whether there is an endpoint at an address."""
         return path in self._methods
 
     def answer(
@@ -137,22 +134,15 @@ class OutboxEndpoints:
                 own_job_key(key)
             except ValueError as error:
                 raise Refused(400, "the body is no key of a job") from error
-            outcome = self.outbox.run(key)
-        return _answer(200, outcome=outcome.value)
+            return _answer(200, outcome=self.outbox.run(key).value)
 
     def _run_relay(self, open_scope: Open) -> Answer:
         with open_scope(f"POST {self._relay}"):
-            relayed = self.outbox.relay(seconds=RELAY_SECONDS)
-        return _answer(200, **relayed._asdict())
+            return _answer(200, **self.outbox.relay(seconds=RELAY_SECONDS)._asdict())
 
 
 def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEndpoints, ...]:
-    """Return the endpoints for the option `outbox` of an integration.
-
-    Raises:
-        ConfigurationError: two have the same addresses.
-        TypeError: one is neither.
-    """
+    """Return the endpoints for the option `outbox` of an integration."""
     found = tuple(
         each if isinstance(each, OutboxEndpoints) else OutboxEndpoints(each) for each in outboxes
     )
@@ -166,7 +156,7 @@ def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEn
 
 
 def _body(header: Header, read: Callable[[int], bytes]) -> str:
-    """Return the body of a request as text; the longest key of a row is shorter than allowed."""
+    """Return the body as text; the longest key of a row is shorter than allowed."""
     length = header("Content-Length") or "0"
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
         raise Refused(400, "the length of the body is malformed")

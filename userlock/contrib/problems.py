@@ -19,62 +19,37 @@ import http
 import json
 from typing import Any
 
-from userlock.errors import (
-    CommitInDoubt,
-    ExternalUnavailable,
-    FlowTakenOver,
-    IdempotencyKeyRefused,
-    IdempotencyKeyReused,
-    LockServiceUnavailable,
-    LockTimeout,
-    NotSignedIn,
-    NotUnique,
-    RequestIncomplete,
-    RequestRunning,
-    RequestTooLarge,
-    StaleWriteError,
-    TooManyWaiting,
-    UserLockError,
-    WriteViolation,
-)
+from userlock import errors
+from userlock.errors import LockTimeout, NotUnique, StaleWriteError, TooManyWaiting, UserLockError
 from userlock.ids import exact
 
 _MOMENT = "Try again in a moment."
 _MISTAKE = 500, None, "The server made a mistake, which has been logged."
 _IN_DOUBT = 500, None, "It is not known whether the change was made. Look before you try again."
+_STALE = "The data was changed by another request. Nothing was overwritten; try again."
+_TAKEN = "Another entry has this value, which only one may have. Choose another one."
+_REUSED = "The Idempotency-Key belongs to a request with other parameters."
+_RUNNING = "This request is still running. Try again in a moment, with the same key."
+_SENT_AGAIN = "This request was sent again, and runs there. Try again with the same key."
+_SERVICE_DOWN = "Another service does not answer. Try again with the same key."
 #: Status, Retry-After and text of each error; `retry_after` of an error itself counts more. The
 #: first class that fits counts.
 _ANSWERS: dict[type[UserLockError], tuple[int, int | None, str]] = {
     TooManyWaiting: (429, 1, f"Too many requests for the same user are waiting. {_MOMENT}"),
     LockTimeout: (503, 1, f"Another request for the same user is still running. {_MOMENT}"),
-    LockServiceUnavailable: (503, 1, f"The lock service is not available. {_MOMENT}"),
-    StaleWriteError: (
-        *(409, 0),
-        "The data was changed by another request. Nothing was overwritten; try again.",
-    ),
-    CommitInDoubt: _IN_DOUBT,
-    NotUnique: (
-        *(409, None),
-        "Another entry has this value, which only one may have. Choose another one.",
-    ),
-    WriteViolation: _MISTAKE,
-    IdempotencyKeyRefused: (400, None, "The request needs an Idempotency-Key: {error}."),
-    IdempotencyKeyReused: (
-        *(422, None),
-        "The Idempotency-Key belongs to a request with other parameters.",
-    ),
-    RequestRunning: (
-        *(409, 1),
-        "This request is still running. Try again in a moment, with the same key.",
-    ),
-    RequestTooLarge: (413, None, "The request has more than {error.most_bytes:,} bytes."),
-    RequestIncomplete: (400, None, "The request is not complete: {error}."),
-    NotSignedIn: (401, None, "Sign in first."),
-    FlowTakenOver: (
-        *(409, 1),
-        "This request was sent again, and runs there. Try again with the same key.",
-    ),
-    ExternalUnavailable: (503, 1, "Another service does not answer. Try again with the same key."),
+    errors.LockServiceUnavailable: (503, 1, f"The lock service is not available. {_MOMENT}"),
+    StaleWriteError: (409, 0, _STALE),
+    errors.CommitInDoubt: _IN_DOUBT,
+    NotUnique: (409, None, _TAKEN),
+    errors.WriteViolation: _MISTAKE,
+    errors.IdempotencyKeyRefused: (400, None, "The request needs an Idempotency-Key: {error}."),
+    errors.IdempotencyKeyReused: (422, None, _REUSED),
+    errors.RequestRunning: (409, 1, _RUNNING),
+    errors.RequestTooLarge: (413, None, "The request has more than {error.most_bytes:,} bytes."),
+    errors.RequestIncomplete: (400, None, "The request is not complete: {error}."),
+    errors.NotSignedIn: (401, None, "Sign in first."),
+    errors.FlowTakenOver: (409, 1, _SENT_AGAIN),
+    errors.ExternalUnavailable: (503, 1, _SERVICE_DOWN),
 }
 #: The errors that become problem documents. Other errors of the library are left to the app.
 ANSWERED = tuple(_ANSWERS)
@@ -115,14 +90,8 @@ class Problem:
     @property
     def body(self) -> bytes:
         """Return the JSON document."""
-        document = {
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            "error": self.error,
-            **self.facts,
-        }
-        return json.dumps(document).encode()
+        document = {"title": self.title, "status": self.status, "detail": self.detail}
+        return json.dumps({**document, "error": self.error, **self.facts}).encode()
 
 
 def problem_of(error: UserLockError, *, contention_status: int = 503) -> Problem:

@@ -31,11 +31,9 @@ log = logging.getLogger(__name__)
 
 #: App Engine removes these from foreign requests. On other platforms anybody can send them.
 APP_ENGINE_HEADERS = ("X-AppEngine-QueueName", "X-AppEngine-Cron")
-
 #: Set by Google's task queues and schedulers. A forged one only makes its request wait behind all
 #: others, for as long as an interactive one (`LockScope.defaults_of`).
 BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudScheduler")
-
 #: The most requests of a process that wait for one lock, by default: with the holder they are as
 #: many as a browser sends to a site at once by HTTP/1.1.
 MAX_WAITING = 5
@@ -67,18 +65,20 @@ def path_of(environ: Mapping[str, Any]) -> str:
     return raw.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
+#: Characters of which some readers make others, and the replacement of what was no UTF-8.
+_NOT_PLAIN = frozenset("%\\\ufffd")
+
+
 class BatchPaths:
     """The paths of batch work, the same in all integrations.
 
-    A path is proof of batch work, so it has to be the one that the app routes
-    by, whatever the app is: one path that frameworks, servers and apps read
-    alike. A path with an empty or dot segment, a backslash, a percent sign that
-    is left after decoding, bytes that are no UTF-8, or a control character is
-    no batch work. Upper and lower case differ.
+    A path is proof of batch work, so it has to be the one that the app routes by, whatever the app
+    is: one path that frameworks, servers and apps read alike. A path with an empty or dot segment,
+    a backslash, a percent sign that is left after decoding, bytes that are no UTF-8, or a control
+    character is no batch work. Upper and lower case differ.
 
-    Args:
-        prefixes: the beginnings of the paths, in whole segments: "/tasks" is "/tasks" itself
-            and all below, "/tasks/" all below.
+    `prefixes`: the beginnings, in whole segments: "/tasks" is "/tasks" itself and all below,
+    "/tasks/" all below.
     """
 
     def __init__(self, prefixes: Iterable[str]) -> None:
@@ -113,18 +113,10 @@ def _is_plain(path: str) -> bool:
     )
 
 
-#: Characters of which some readers make others, and the replacement of what was no UTF-8.
-_NOT_PLAIN = frozenset("%\\\ufffd")
-
-
 class RequestScope:
     """Opens the ndb context and the lock scope of each request. Thread-safe.
 
     `userlock.contrib.flask.UserLock` documents the options.
-
-    Attributes:
-        service: as given; None for the configured service.
-        hooks: what answers requests before the app.
     """
 
     def __init__(
@@ -169,8 +161,8 @@ class RequestScope:
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> tuple[Priority, bool]:
         """Return a request's rank, and whether it is proven to be batch work.
 
-        Proven by its path, or a trusted header: it may write batch-only models, and has the wait
-        and the lease of batch. Any client may send the others: they only let others pass.
+        Proven by its path or a trusted header, it may write batch-only models, and has the wait and
+        the lease of batch. Any client may send the other headers: they only let others pass.
         """
         proven = path in self._batch_paths or any(map(has_header, self._trusted_headers))
         batch = proven or any(map(has_header, BATCH_HEADERS))
@@ -181,8 +173,8 @@ class RequestScope:
     ) -> ExitStack:
         """Open the context and the scope. Closing the returned stack releases all locks.
 
-        `path` is the one that the app routes by: `path_of` an environment, without the place where
-        a server or a client says that the app is mounted (SCRIPT_NAME).
+        `path`: as the app routes by, without the place where it is said to be mounted
+        (SCRIPT_NAME).
         """
         priority, proven = self.priority_of(path, has_header)
         return self._open(f"{method} {path}", priority, batch_work=proven, with_ndb=with_ndb)
@@ -216,10 +208,6 @@ class RequestScope:
                 opened.max_waiting = (self._max_waiting + 1) // 2
             return stack.pop_all()
 
-    def is_hooked(self, path: str) -> bool:
-        """Return whether a hook answers requests to an address."""
-        return any(hook.has(path) for hook in self.hooks)
-
     def answer(
         self,
         method: str,
@@ -229,7 +217,7 @@ class RequestScope:
         *,
         shared: bool = False,
     ) -> Answer | None:
-        """Answer a request by a hook; None if it is for the app. Arguments: see `Hook.answer`."""
+        """Answer a request by a hook, as `Hook.answer` does."""
         for hook in self.hooks:
             found = hook.answer(method, path, header, read, self.open_for_jobs, shared=shared)
             if found is not None:
@@ -247,20 +235,18 @@ class RequestScope:
         method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
         return self.answer(method, path_of(environ), header, read, shared=shared)
 
-    def problem_of(self, error: UserLockError) -> Problem:
-        """Return the answer to a request that failed."""
+    def problem_of(self, error: UserLockError, path: str = "") -> Problem:
+        """Return the answer to a request that failed. With its path, a violation is logged."""
+        if path and isinstance(error, WriteViolation):
+            log_violation(log, show_request(path), error)
         return problem_of(error, contention_status=self._contention_status)
 
 
 def finish_writes(status: int = 200) -> StaleWriteError | None:
-    """Wait for the writes of a request before its answer goes out, so that no failure is hidden.
+    """Wait for the writes of a request before its answer goes out. Return the error of one.
 
-    Waits for writes under locks that are still held, and under none. An answer
-    with an error status goes out as it is, as it says more than a failed write
-    would; that is logged when the scope ends.
-
-    Returns:
-        The error of a write that failed.
+    Waits for writes under locks that are still held, and under none. An answer with an error status
+    goes out as it is, as it says more; a failed write is logged when the scope ends.
     """
     if status >= 500:
         return None
@@ -275,23 +261,20 @@ def finish_writes(status: int = 200) -> StaleWriteError | None:
 
 
 def log_violation(logger: logging.Logger, request: str, error: WriteViolation) -> None:
-    """Log that a request has failed by a violation, whose text is in the log already as a rule.
+    """Log that a request has failed by a violation.
 
-    It was logged when it was raised: an application might drop the error.
+    Its text was logged when it was raised, as a rule: an application might drop the error.
     """
-    if error.logged:
-        name, stack = type(error).__name__, _stack_of_app(error)
-        logger.error("%s failed by the %s above, which was raised here:\n%s", request, name, stack)
-    else:
+    if not error.logged:
         logger.error("%s failed", request, exc_info=error)
-
-
-def _stack_of_app(error: WriteViolation) -> str:
-    """Return the stack without the frames of frameworks, ndb and this library."""
+        return
+    # Without the frames of frameworks, ndb and this library. An application may be installed as a
+    # package: then everything is shown.
     frames = list(traceback.walk_tb(error.__traceback__))
-    # An application may be installed as a package: then everything is shown.
     shown = [each for each in frames if is_application(each[0])] or frames
-    return "".join(traceback.StackSummary.extract(iter(shown)).format()).rstrip("\n")
+    stack = "".join(traceback.StackSummary.extract(iter(shown)).format()).rstrip("\n")
+    name = type(error).__name__
+    logger.error("%s failed by the %s above, which was raised here:\n%s", request, name, stack)
 
 
 def close(stack: ExitStack, error: BaseException | None, path: str) -> None:
@@ -314,8 +297,8 @@ def close_chunks(chunks: Iterable[bytes]) -> None:
 def in_own_context(app: WSGIApplication) -> WSGIApplication:
     """Return the same WSGI app, each request of which has context variables of its own.
 
-    They begin as a copy of the server's. The app, each step of its response and the end of that
-    run with them, in whatever order and thread the server takes the steps of several responses.
+    They begin as a copy of the server's. The app, each step of its response and its end run with
+    them, in whatever order and thread the server takes the steps of several responses.
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

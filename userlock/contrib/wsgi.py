@@ -13,21 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
-from userlock.contrib.hooks import on_demand
+from userlock.contrib import request_scope
+from userlock.contrib.hooks import on_demand, status_line
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import (
-    RequestOptions,
-    RequestScope,
-    close,
-    close_chunks,
-    finish_writes,
-    in_own_context,
-    log,
-    log_violation,
-    path_of,
-)
-from userlock.errors import UserLockError, WriteViolation
-from userlock.ids import show_request
+from userlock.contrib.request_scope import RequestOptions, RequestScope, close, close_chunks
+from userlock.errors import UserLockError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -54,7 +44,7 @@ class UserLockMiddleware:
     def __init__(self, app: WSGIApplication, **options: Unpack[RequestOptions]) -> None:
         self._app = app
         self._scope = RequestScope(**options)
-        self._in_own_context = in_own_context(self._serve)
+        self._in_own_context = request_scope.in_own_context(self._serve)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return self._in_own_context(environ, start_response)
@@ -62,9 +52,9 @@ class UserLockMiddleware:
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         answer = self._scope.answer_wsgi(environ)
         if answer is not None:
-            start_response(answer.line, list(answer.headers.items()))
+            start_response(status_line(answer.status), list(answer.headers.items()))
             return [answer.body]
-        path = path_of(environ)
+        path = request_scope.path_of(environ)
         stack = self._scope.open(
             environ["REQUEST_METHOD"],
             path,
@@ -74,7 +64,7 @@ class UserLockMiddleware:
         chunks: Iterable[bytes] = ()
         try:
             chunks = self._app(environ, start)
-            stale = finish_writes(start.status)
+            stale = request_scope.finish_writes(start.status)
             if stale is not None:
                 raise stale
         except BaseException as error:
@@ -90,10 +80,8 @@ class UserLockMiddleware:
     def _answer(
         self, start_response: StartResponse, path: str, error: UserLockError
     ) -> list[bytes]:
-        if isinstance(error, WriteViolation):
-            log_violation(log, show_request(path), error)
-        problem = self._scope.problem_of(error)
-        start_response(f"{problem.status} {problem.title}", list(problem.headers.items()))
+        problem = self._scope.problem_of(error, path)
+        start_response(status_line(problem.status), list(problem.headers.items()))
         return [problem.body]
 
 
@@ -101,14 +89,11 @@ class _Start:
     """The app's `start_response`. Calls the server's when the first part of the answer goes out.
 
     Until then the answer can be replaced.
-
-    Attributes:
-        has_gone_out: whether the server's has been called.
     """
 
     def __init__(self, start_response: StartResponse) -> None:
         self.start_response = start_response
-        self.has_gone_out = False
+        self.has_gone_out = False  # whether the server's has been called
         self._arguments: tuple[Any, ...] = ()
 
     def __call__(

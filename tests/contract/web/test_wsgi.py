@@ -109,7 +109,7 @@ def test_a_response_is_closed_if_a_write_has_failed(
     def fail(_: int) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("userlock.contrib.wsgi.finish_writes", fail)
+    monkeypatch.setattr("userlock.contrib.request_scope.finish_writes", fail)
     app = Stream(service)
     with pytest.raises(ZeroDivisionError):
         Client(wrapped(app)).get("/")

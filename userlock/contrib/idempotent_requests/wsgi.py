@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import http
 import io
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from userlock import idempotency
+from userlock.contrib.hooks import status_line
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.contrib.request_scope import close_chunks, path_of
@@ -72,7 +72,7 @@ class Flows(idempotency.Flows):
                 served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
                 # Of a response that was made just now all headers.
                 headers = views.headers_of(served) if isinstance(served, Answer) else served.headers
-                start_response(f"{served.status} {_phrase(served.status)}", headers)
+                start_response(status_line(served.status), headers)
                 return [served.body]
 
             return once
@@ -126,10 +126,3 @@ def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _R
         return None
     status, headers = started[-1]
     return _Response(int(status.split()[0]), headers, b"".join(written))
-
-
-def _phrase(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
