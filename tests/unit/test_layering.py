@@ -147,7 +147,7 @@ def test_the_library_and_the_emulator_do_not_import_each_other(folder: str, othe
 def test_web_scopes_know_no_companion() -> None:
     """They know hooks; what an app asks for is loaded by name."""
     companions = ("outbox", "idempotency", "contrib.outbox_endpoints", "contrib.inspector")
-    for module in ("request_scope", "hooks", "problems", "asgi"):
+    for module in ("request_scope", "problems", "asgi"):
         for name in imports(f"userlock.contrib.{module}"):
             assert not any(within(name, f"userlock.{each}") for each in companions), (module, name)
 

@@ -17,9 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
-from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, on_demand
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, ScopeOptions, close, log
+from userlock.contrib.request_scope import (
+    MOST_BODY_BYTES,
+    Answer,
+    RequestScope,
+    ScopeOptions,
+    close,
+    log,
+    on_demand,
+)
 from userlock.errors import LockTimeout, UserLockError
 from userlock.fork import reset_in_child
 from userlock.ids import show_request

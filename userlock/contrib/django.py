@@ -21,9 +21,8 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.django needs Django: pip install 'userlock[django]'"
     ) from error
 
-from userlock.contrib.hooks import on_demand
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestScope, close, finish_writes
+from userlock.contrib.request_scope import RequestScope, close, finish_writes, on_demand
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 
 if TYPE_CHECKING:

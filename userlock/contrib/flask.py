@@ -19,7 +19,6 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
-from userlock.contrib.hooks import on_demand, status_line
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import (
     RequestOptions,
@@ -28,7 +27,9 @@ from userlock.contrib.request_scope import (
     finish_writes,
     in_own_context,
     log_violation,
+    on_demand,
     path_of,
+    status_line,
 )
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.ids import show_request

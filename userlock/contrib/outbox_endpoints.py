@@ -24,7 +24,7 @@ from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
-from userlock.contrib.hooks import MOST_BODY_BYTES, Answer, Header, Open
+from userlock.contrib.request_scope import MOST_BODY_BYTES, Answer
 from userlock.errors import CommitInDoubt, ConfigurationError
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 #: One round of the relay, in seconds: below the time-outs of servers and schedules.
 RELAY_SECONDS = 25.0
+#: Opens the ndb context and the lock scope of a request.
+_Open = Callable[[str], AbstractContextManager[Any]]
 _HEADERS = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -98,13 +100,13 @@ class OutboxEndpoints:
         self,
         method: str,
         path: str,
-        header: Header,
+        header: Callable[[str], str | None],
         read: Callable[[int], bytes],
-        open_scope: Open,
+        open_scope: _Open,
         *,
         shared: bool = False,
     ) -> Answer | None:
-        """Answer a request; None if it is none for the endpoints."""
+        """Answer a request; None if it is none for the endpoints. As `RequestScope.answer`."""
         methods = self._methods.get(path)
         if methods is None or (shared and method not in methods):
             return None
@@ -128,7 +130,7 @@ class OutboxEndpoints:
             log.exception("%s failed", path)
             return _answer(500)
 
-    def _run_job(self, key: str, open_scope: Open) -> Answer:
+    def _run_job(self, key: str, open_scope: _Open) -> Answer:
         with open_scope(f"POST {self._jobs}"):
             try:
                 own_job_key(key)
@@ -136,7 +138,7 @@ class OutboxEndpoints:
                 raise Refused(400, "the body is no key of a job") from error
             return _answer(200, outcome=self.outbox.run(key).value)
 
-    def _run_relay(self, open_scope: Open) -> Answer:
+    def _run_relay(self, open_scope: _Open) -> Answer:
         with open_scope(f"POST {self._relay}"):
             return _answer(200, **self.outbox.relay(seconds=RELAY_SECONDS)._asdict())
 
@@ -155,7 +157,7 @@ def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEn
     return found
 
 
-def _body(header: Header, read: Callable[[int], bytes]) -> str:
+def _body(header: Callable[[str], str | None], read: Callable[[int], bytes]) -> str:
     """Return the body as text; the longest key of a row is shorter than allowed."""
     length = header("Content-Length") or "0"
     if not (length.isascii() and length.isdigit() and len(length) <= 18):

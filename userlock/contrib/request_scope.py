@@ -1,17 +1,23 @@
-"""Give a web request its ndb context, its lock scope and its priority."""
+"""Give a web request its ndb context, its lock scope and its priority.
+
+Hooks answer requests before the app does. The engines of an outbox call such endpoints: none of the
+app's own hooks (log-ins, protection against forged forms, redirections) is in their way. Web scopes
+know no more of them; see `outbox_endpoints.OutboxEndpoints`.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import http.client
+import importlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Never, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypedDict
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.callsite import is_application
-from userlock.contrib.hooks import Answer, Header, hooks_of
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
@@ -37,6 +43,34 @@ BATCH_HEADERS = (*APP_ENGINE_HEADERS, "X-CloudTasks-QueueName", "X-CloudSchedule
 #: The most requests of a process that wait for one lock, by default: with the holder they are as
 #: many as a browser sends to a site at once by HTTP/1.1.
 MAX_WAITING = 5
+
+
+#: No hook takes a longer body.
+MOST_BODY_BYTES = 4096
+
+
+class Answer(NamedTuple):
+    """A hook's answer to a request: the status, a JSON document, all headers."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def status_line(status: int) -> str:
+    """Return a status with its phrase, as WSGI has it."""
+    return f"{status} {http.client.responses.get(status, 'Unknown')}"
+
+
+def on_demand(module: str, **places: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__`: it imports names from other modules when they are used."""
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(places[name]), name)
+
+    return find
 
 
 class ScopeOptions(TypedDict, total=False):
@@ -156,7 +190,12 @@ class RequestScope:
         self._context_options = context_options or {}
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
-        self.hooks = hooks_of(outbox=outbox)
+        self.hooks: tuple[Any, ...] = ()
+        if outbox is not None:
+            # By name: an app without jobs does not load them.
+            endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
+            several = isinstance(outbox, list | tuple)
+            self.hooks = endpoints.endpoints_of(outbox if several else (outbox,))
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> tuple[Priority, bool]:
         """Return a request's rank, and whether it is proven to be batch work.
@@ -212,17 +251,22 @@ class RequestScope:
         self,
         method: str,
         path: str,
-        header: Header,
+        header: Callable[[str], str | None],
         read: Callable[[int], bytes],
         *,
         shared: bool = False,
     ) -> Answer | None:
-        """Answer a request by a hook, as `Hook.answer` does."""
+        """Answer a request by a hook; None if it is for the app.
+
+        `path`: as the app routes by. `read`: reads at most so many bytes of the body. `shared`:
+        whether the app answers other methods at the addresses of hooks.
+        """
+        found: Answer | None = None
         for hook in self.hooks:
-            found = hook.answer(method, path, header, read, self.open_for_jobs, shared=shared)
-            if found is not None:
-                return found
-        return None
+            found = found or hook.answer(
+                method, path, header, read, self.open_for_jobs, shared=shared
+            )
+        return found
 
     def answer_wsgi(self, environ: Mapping[str, Any], *, shared: bool = False) -> Answer | None:
         """Answer the request of a WSGI environment, as `answer` does."""

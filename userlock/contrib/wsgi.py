@@ -14,9 +14,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib import request_scope
-from userlock.contrib.hooks import on_demand, status_line
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestOptions, RequestScope, close, close_chunks
+from userlock.contrib.request_scope import (
+    RequestOptions,
+    RequestScope,
+    close,
+    close_chunks,
+    on_demand,
+    status_line,
+)
 from userlock.errors import UserLockError
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Requests that happen once, for the web integrations.
-
-views.py             keys and parameters of HTTP requests, options of views
-flask.py, django.py, wsgi.py    each framework's `Flows`
+"""Requests that happen once, for the web integrations: `views`, and the `Flows` of each framework.
 
 Each integration gives its `Flows` (`userlock.contrib.flask.Flows`), and imports it when it is used.
 """

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from userlock import idempotency
-from userlock.contrib.hooks import status_line
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
-from userlock.contrib.request_scope import close_chunks, path_of
+from userlock.contrib.request_scope import close_chunks, path_of, status_line
 from userlock.errors import ConfigurationError, RequestIncomplete
 from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import kept

@@ -27,9 +27,9 @@ from tests.contract.outbox.endpoints.conftest import (
     wsgi_call,
 )
 from userlock.contrib.flask import UserLock
-from userlock.contrib.hooks import MOST_BODY_BYTES
 from userlock.contrib.inspector import Inspector
 from userlock.contrib.outbox_endpoints import OutboxEndpoints
+from userlock.contrib.request_scope import MOST_BODY_BYTES
 from userlock.errors import CommitInDoubt
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Refused, SharedSecret
