@@ -31,8 +31,8 @@ COMMANDS = {
     "outbox": ("jobs", "show jobs of the outbox, relay and run them, redrive and purge dead ones"),
     "flows": ("requests", "show requests with an idempotency key, complete unfinished ones"),
     "reap": ("requests", "remove answers of requests that are no longer kept"),
-    "unique": ("unique", "compare entities with the claims of their unique values, repair those"),
-    "quota": ("quotas", "check the flags of a quota, and count again"),
+    "unique": ("constraints", "compare entities with claims of their unique values, repair those"),
+    "quota": ("constraints", "check the flags of a quota, and count again"),
     "completion": ("cli", "print a script for a shell that completes commands and options"),
 }
 

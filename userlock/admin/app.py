@@ -41,7 +41,6 @@ class AppObject(Generic[_T]):
 
     @property
     def variable(self) -> str:
-        """Return the environment variable with its name, if the option is not given."""
         return apps.variable_of(self.noun)
 
     @property
@@ -55,8 +54,6 @@ class AppObject(Generic[_T]):
         )
 
     def command(self, action: Command) -> Command:
-        """Return a command that is given the object too."""
-
         def run(options: argparse.Namespace, invocation: Invocation) -> int:
             with self._opened(options, invocation) as found:
                 return action.run(options, invocation, found) if action.run else cli.FINE
@@ -140,7 +137,6 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 @contextlib.contextmanager
 def _logged(console: Console) -> Iterator[None]:
-    """Write the log to standard error."""
     log, handler = logging.getLogger("userlock"), _Handler(console.stderr)
     handler.setLevel(logging.WARNING)
     log.addHandler(handler)
@@ -152,7 +148,6 @@ def _logged(console: Console) -> Iterator[None]:
 
 @contextlib.contextmanager
 def heard(kind: type[_T]) -> Iterator[list[_T]]:
-    """Collect the events of a kind during a block."""
     found: list[_T] = []
 
     def listen(event: Event) -> None:
@@ -184,7 +179,6 @@ class Stop:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[Stop]:
-        """Listen to signals for a block."""
         before: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM):

@@ -6,28 +6,13 @@ import argparse
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from userlock.admin.command import (
-    CommandError,
-    Console,
-    Invocation,
-    argument,
-    command,
-    flag,
-    option,
-)
-from userlock.sites import (
-    DEFAULT_NAME,
-    FACTS_KEY,
-    Baseline,
-    BaselineError,
-    Project,
-    Sighting,
-    Site,
-)
+from userlock import sites
+from userlock.admin.command import CommandError, Invocation, argument, command, flag, option
+from userlock.sites import FACTS_KEY, Baseline, Project, Sighting, Site
 from userlock.words import counted, escaped
 
 #: The deepest site in a record. Logging services nest records: Cloud Logging in `jsonPayload`.
@@ -42,7 +27,7 @@ _DEEPEST = 6
         help="write the file from the logs, or compare it with them",
     ),
     argument("logs", metavar="LOG", nargs="+", help="a log or report with put sites"),
-    option("--file", "FILE", "the baseline (default: %(default)s)", str, DEFAULT_NAME),
+    option("--file", "FILE", "the baseline (default: %(default)s)", str, sites.DEFAULT_NAME),
     option("--root", "DIR", "the project's folder, for the names of files (default: .)", str, "."),
     flag("--add", "write: keep the lines that are not in the logs"),
     flag("--strict", "check: a stale line is an error too"),
@@ -67,67 +52,48 @@ def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
     path = Path(options.file)
     try:
         known = Baseline.read(path, missing_ok=not check)
-    except BaselineError as error:
+    except sites.BaselineError as error:
         raise CommandError(str(error)) from error
-    log = SiteLog(Project(Path(options.root).resolve()))
-    for name in options.logs:
-        log.read(name, invocation.console)
-    if log.unreadable:
-        records = counted(log.unreadable, "unreadable record")
+    seen, unreadable = _seen(options, invocation)
+    if unreadable:
+        records = counted(unreadable, "unreadable record")
         invocation.console.note(f"userlock baseline: {records} of put sites left out")
-    if not log.sites:
+    if not seen:
         invocation.console.note("userlock baseline: no put site in the logs")
-    if check:
-        return _check(path, known, log, invocation, strict=options.strict)
-    return _write(path, known, log, invocation, keep=options.add)
-
-
-def _write(path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *, keep: bool) -> int:
-    try:
-        update = known.rewrite(path, log.sites, keep=keep)
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}") from error
-    document = {
-        "file": str(path),
-        "known": update.known,
-        "seen": len(log.sites),
-        "added": list(map(str, update.added)),
-        "removed": list(map(str, update.removed)),
-    }
-    return invocation.answer(document, *map(escaped, update.lines(str(path))))
-
-
-def _check(
-    path: Path, known: Baseline, log: SiteLog, invocation: Invocation, *, strict: bool
-) -> int:
-    new, stale = known.compare(log.sites)
-    document = {
-        "file": str(path),
-        "known": len(known),
-        "seen": len(log.sites),
-        "new": [
-            {
-                "site": str(site),
-                "put": log.sites[site].facts.get("put"),
-                "read": log.sites[site].facts.get("read"),
-                "times": log.sites[site].times,
-            }
-            for site in new
-        ],
-        "stale": list(map(str, stale)),
-    }
-    lines = [line for site in new for line in (f"new    {site}", *_places(log.sites[site]))]
+    document: dict[str, Any] = {"file": str(path), "known": len(known), "seen": len(seen)}
+    if not check:
+        try:
+            update = known.rewrite(path, seen, keep=options.add)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror or error}") from error
+        document |= {
+            "known": update.known,
+            "added": list(map(str, update.added)),
+            "removed": list(map(str, update.removed)),
+        }
+        return invocation.answer(document, *map(escaped, update.lines(str(path))))
+    new, stale = known.compare(seen)
+    document["new"] = [
+        {
+            "site": str(site),
+            "put": seen[site].facts.get("put"),
+            "read": seen[site].facts.get("read"),
+            "times": seen[site].times,
+        }
+        for site in new
+    ]
+    document["stale"] = list(map(str, stale))
+    lines = [line for site in new for line in (f"new    {site}", *_places(seen[site]))]
     lines += [f"stale  {site}" for site in stale]
     lines.append(
         f"{path}: {counted(len(known), 'put site')} known, "
-        f"{len(log.sites)} seen; {len(new)} new, {len(stale)} stale"
+        f"{len(seen)} seen; {len(new)} new, {len(stale)} stale"
     )
-    wrong = bool(new or (strict and stale))
+    wrong = bool(new or (options.strict and stale))
     return invocation.answer(document, *map(escaped, lines), no=wrong)
 
 
 def _places(sighting: Sighting) -> list[str]:
-    """Return a line with the call sites of one violation, if they are known."""
     places = [
         f"{action} at {place.get('file')}:{place.get('line')}"
         for action in ("read", "put")
@@ -136,58 +102,51 @@ def _places(sighting: Sighting) -> list[str]:
     return [f"       {', '.join(places)}"] if places else []
 
 
-# --- logs and reports ---------------------------------------------------------------------------
-
-
-class SiteLog:
-    """The put sites in logs and reports of a project.
-
-    `unreadable` counts the records that should have a site but cannot be read.
-    """
-
-    def __init__(self, project: Project) -> None:
-        self.sites: dict[Site, Sighting] = {}
-        self.unreadable = 0
-        self._project = project
-
-    def read(self, name: str, console: Console) -> None:
-        """Add the sites in a file, or those in standard input if the name is `-`."""
-        if name == "-":
-            self._add(console.stdin)
-            return
-        try:
-            with Path(name).open(encoding="utf-8", errors="replace") as file:
-                self._add(file)
-        except OSError as error:
-            raise CommandError(f"{name}: {error.strerror or error}") from error
-
-    def _add(self, lines: Iterable[str]) -> None:
-        for document in self._documents(lines):
+def _seen(options: argparse.Namespace, invocation: Invocation) -> tuple[dict[Site, Sighting], int]:
+    """Return the put sites in the logs, and how many records of some cannot be read."""
+    project = Project(Path(options.root).resolve())
+    seen: dict[Site, Sighting] = {}
+    unreadable = 0
+    for name in options.logs:
+        for document in _documents(_lines(name, invocation)):
             for facts, count in _find(document, _DEEPEST):
                 try:
-                    site = self._project.site_of(facts)
+                    site = project.site_of(facts)
                 except ValueError:
-                    self.unreadable += 1
+                    unreadable += 1
                     continue
                 if site.is_mistake:
-                    self.sites.setdefault(site, Sighting(facts)).times += count
+                    seen.setdefault(site, Sighting(facts)).times += count
+    return seen, unreadable
 
-    def _documents(self, lines: Iterable[str]) -> Iterator[Any]:
-        """Give the document of each line, or the one array that all lines are."""
-        lines = iter(lines)
-        first = next((line for line in lines if line.strip()), "")
-        lines = itertools.chain([first], lines)
-        if first.lstrip().startswith("["):
-            lines = list(lines)
-            with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads("".join(lines))
-                return
-        for line in lines:  # one of them may begin like an array
-            if FACTS_KEY in line:
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError):
-                    self.unreadable += 1
+
+def _lines(name: str, invocation: Invocation) -> Iterator[str]:
+    if name == "-":
+        yield from invocation.console.stdin
+        return
+    try:
+        with Path(name).open(encoding="utf-8", errors="replace") as file:
+            yield from file
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror or error}") from error
+
+
+def _documents(lines: Iterator[str]) -> Iterator[Any]:
+    """Give the document of each line, or the one array that all lines are."""
+    first = next((line for line in lines if line.strip()), "")
+    lines = itertools.chain([first], lines)
+    if first.lstrip().startswith("["):
+        kept = list(lines)
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.loads("".join(kept))
+            return
+        lines = iter(kept)
+    for line in lines:  # one of them may begin like an array
+        if FACTS_KEY in line:
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                yield {FACTS_KEY: None}  # counts as unreadable
 
 
 def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:

@@ -68,7 +68,6 @@ class CommandError(Exception):
 
 
 def connect(url: str, clock: Clock) -> LockService:
-    """Return a service over the store of a URL. The service has no listeners."""
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
@@ -97,7 +96,6 @@ class Console:
         return self.stdin.isatty()
 
     def say(self, text: str) -> None:
-        """Write lines of the answer."""
         self.stdout.write(f"{text}\n")
         self.stdout.flush()
 
@@ -107,7 +105,6 @@ class Console:
         self.stderr.flush()
 
     def ask(self, question: str) -> str:
-        """Ask on standard error; return the answer."""
         self.note(question, end="")
         answer = self.stdin.readline()
         if not answer.endswith("\n"):
@@ -230,7 +227,6 @@ def option(
 
 
 def flag(name: str, meaning: str) -> Argument:
-    """Return an option without a value."""
     return argument(name, action="store_true", help=meaning)
 
 
@@ -254,7 +250,6 @@ class Command:
         return f"{line[0].lower()}{line[1:]}"
 
     def fill(self, parser: Parser) -> None:
-        """Add the arguments to a parser, and its help."""
         details = self.doc.partition("\n")[2].strip("\n")
         parser.description = f"{self.summary[0].upper()}{self.summary[1:]}."
         parser.epilog = f"{details}\n\n{exit_codes(self.no)}"
@@ -274,18 +269,19 @@ class Command:
             parser.set_defaults(run=self.run)
 
 
-def command(*arguments: Argument | list[Argument], no: str = "") -> Callable[[Run], Command]:
+def command(
+    *arguments: Argument | list[Argument], no: str = "", name: str = ""
+) -> Callable[[Run], Command]:
     """Make a command of a function, with its name and its docstring."""
 
     def make(run: Run) -> Command:
-        name = run.__name__.strip("_")
-        return Command(name, run, inspect.cleandoc(run.__doc__ or name), no, arguments)
+        called = name or run.__name__.strip("_")
+        return Command(called, run, inspect.cleandoc(run.__doc__ or called), no, arguments)
 
     return make
 
 
 def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary: str) -> Parser:
-    """Add the parser of a command."""
     raw = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=summary, formatter_class=raw, allow_abbrev=False)
 
@@ -320,7 +316,6 @@ def usable_lock_id(lock_id: str) -> str:
 
 
 def unreachable(reason: str) -> CommandError:
-    """Return the error for a store that does not answer."""
     return CommandError(f"the store does not answer: {plain_reason(reason)}", UNREACHABLE)
 
 
@@ -358,8 +353,6 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
 
 
 def of_namespace(meaning: str) -> Argument:
-    """Return the option that names a namespace."""
-
     def checked(text: str) -> str:
         if NAMESPACE.fullmatch(text):
             return text
@@ -370,6 +363,5 @@ def of_namespace(meaning: str) -> Argument:
 
 
 def most(noun: str) -> Argument:
-    """Return the option that bounds a list."""
     number_of = number("number", 1, 1000, whole=True)
     return option("--most", "N", f"at most N {noun} (default: 100)", number_of, 100)

@@ -42,7 +42,6 @@ def examine(store: DatastoreStore) -> list[Finding]:
 
 
 def add_emulator(found: Findings, host: str) -> None:
-    """Add that an emulator answers in place of Datastore."""
     says = f"this is an emulator at {host}, not Datastore"
     advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
     found.add("emulator", WARNING, says, advice, emulator=host)

@@ -44,8 +44,6 @@ _SLOW_MEDIAN = 0.005
 
 
 class Verdict(enum.StrEnum):
-    """The severity of a finding."""
-
     OK = "ok"
     #: It works; there is something to know, or to do before it is too late.
     WARNING = "warning"
@@ -92,7 +90,6 @@ class Findings(list[Finding]):
         self.append(Finding(self.server, subject, verdict, says, advice, facts))
 
     def check(self, subject: str, fine: bool, says: str, advice: str, **facts: Fact) -> None:
-        """Add a fact that is fine, or else a warning."""
         self.add(subject, OK if fine else WARNING, says, advice, **facts)
 
     def reachable(self, seconds: float) -> None:
@@ -212,7 +209,6 @@ def examine(store: LeaseStore) -> list[Finding]:
 
 
 def new_lock_id() -> str:
-    """Return a lock that nobody has."""
     return f"userlock-doctor-{secrets.token_hex(8)}"
 
 

@@ -88,7 +88,6 @@ def reference(letter: Letter) -> str:
 
 
 def read(key: Any) -> Letter | None:
-    """Return a job, in an ndb context."""
     row = key.get(**_FRESH)
     return None if row is None else letter_of(row)
 
@@ -244,7 +243,6 @@ def _error(letter: Letter, text: str, at: float) -> Facts | None:
 
 
 def row(letter: Letter, wall: float) -> Facts:
-    """Return a job as a row of `COLUMNS`."""
     found = facts(letter, wall)
     since = {"dead": letter.died_at, "due": letter.ready_at, "later": letter.ready_at}
     at = since.get(found["state"])
@@ -271,7 +269,6 @@ def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
 
 
 def status_facts(status: Status) -> Facts:
-    """Return a status as a document."""
     oldest = status.oldest
     return {
         "at": Moment(status.wall),

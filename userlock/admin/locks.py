@@ -69,15 +69,12 @@ _S = TypeVar("_S")
 
 
 class LockState(NamedTuple):
-    """A lock, and its record if it has one."""
-
     name: str  # its id; where the store keeps only its hash, the hash
     record: Record | None
     hashed: bool = False
 
     @property
     def shown(self) -> str:
-        """Return the name for people."""
         return ids.show_digest(self.name) if self.hashed else ids.show(self.name)
 
     @property
@@ -94,7 +91,6 @@ class LockState(NamedTuple):
         return max((wall - each.since for each in waiters), default=-1.0)
 
     def row(self, wall: float) -> Facts:
-        """Return the lock as a row of `COLUMNS`."""
         record = self.record
         waiters = [] if record is None else record.waiters()
         row: Facts = {"lock": self.shown, "holder": "(free)", "waiting": len(waiters)}
@@ -265,7 +261,6 @@ def holder_facts(record: Record, wall: float) -> Facts:
 
 
 def queue_rows(waiters: list[Waiter], wall: float) -> list[Facts]:
-    """Return waiters as rows of `QUEUE`."""
     return [
         {
             **waiter_facts(each, wall),
@@ -503,7 +498,6 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
 
 
 def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
-    """End the lease of this record alone; return whether it was ended."""
     try:
         broken = service.break_lock(lock_id, by=by, token=record.holder.token)
     except LockServiceUnavailable as error:

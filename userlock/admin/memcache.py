@@ -48,7 +48,6 @@ _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
 def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: str = "") -> Listing:
-    """List the locks of all servers."""
     if isinstance(store, MemcacheStore):
         return _list_one(store, limit)
 
@@ -150,7 +149,6 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes,
 
 
 def _why_not(line: bytes) -> str:
-    """Return why a server does not list its keys, from its answer."""
     if line.startswith(b"BUSY"):
         return "its crawler is busy with another list; try again"
     if b"not allowed" in line:
@@ -179,7 +177,6 @@ class Observed(NamedTuple):
 
 
 def examine(store: MemcacheStore | ShardedMemcacheStore) -> list[Finding]:
-    """Examine each server; several at the same time."""
     if isinstance(store, MemcacheStore):
         return _examine_one(store)
     with ThreadPoolExecutor(max_workers=min(len(store.servers), 16)) as pool:

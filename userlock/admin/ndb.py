@@ -134,7 +134,6 @@ def _fault(client: Any, name: str) -> str:
     key = ndb.Key(Probe, name)
 
     def change() -> bool:
-        """Change the entity as another request. Return whether it was there."""
         with client.context():
             current = key.get(**_ONCE)
             if current is not None:

@@ -112,7 +112,6 @@ def _lock_id(name: bytes) -> str:
 
 
 def examine(store: RedisStore) -> list[Finding]:
-    """Examine the server, or each node of a cluster."""
     try:
         servers = _servers(store)
     except StoreUnavailable as trouble:
@@ -126,7 +125,6 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
     began = time.monotonic()
 
     def lock_id() -> str:
-        """Return a lock of this server that nobody has."""
         while True:
             new = health.new_lock_id()
             if not isinstance(server, Node) or store.shard_of(new) == server.number:

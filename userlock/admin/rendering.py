@@ -20,8 +20,6 @@ Write = Callable[[float], str]
 
 
 class Moment(float):
-    """A moment, in seconds since 1970."""
-
     @classmethod
     def of(cls, wall: float) -> Moment | None:
         """Return the moment; None for 0, which stands for none."""
@@ -45,11 +43,9 @@ class Column(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """Return whether the cells are aligned right."""
         return self.kind in ("count", "duration")
 
     def text(self, row: Facts) -> str:
-        """Return the cell of a row, with unprintable characters escaped."""
         value = row.get(self.key)
         if value is None or isinstance(value, str):
             return escaped(value or "")
@@ -63,7 +59,6 @@ class Column(NamedTuple):
         return str(value)
 
     def short(self, row: Facts) -> str:
-        """Return the cell of a row as a terminal shows it."""
         text = self.text(row)
         if self.most is None or len(text) <= self.most:
             return text
@@ -74,7 +69,6 @@ class Column(NamedTuple):
 
 
 def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
-    """Return the lines of a table, with a heading."""
     lines = [[each.title.upper() for each in columns]]
     lines += [[each.short(row) for each in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]

@@ -251,7 +251,6 @@ class Shown:
         return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
     def facts(self, found: Found) -> Facts:
-        """Return a request as a document."""
         return {
             "namespace": found.namespace,
             "user": ids.show(found.user),

@@ -2,16 +2,14 @@
 
     app.add_middleware(UserLockMiddleware, service=…)
 
-In a coroutine write `async with userlock.global_lock(user_id):`. ndb does not
-know event loops: code that uses it runs in threads (docs/async.md). So this
-middleware opens no ndb context.
+In a coroutine write `async with userlock.global_lock(user_id):`. ndb does not know event loops:
+code that uses it runs in threads (docs/async.md). So this middleware opens no ndb context.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -48,11 +46,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class UserLockMiddleware:
     """Give each HTTP request of an ASGI app its lock scope.
 
-    The scope ends, and locks that are still held are released, when the app
-    returns: with Starlette after background tasks. Errors that reach the
-    middleware before the answer has begun are answered as in
-    `userlock.contrib.flask.UserLock`; so add it inside of what answers errors
-    itself (`app.add_middleware` does). Requests of other protocols go through.
+    The scope ends, and locks that are still held are released, when the app returns: with Starlette
+    after background tasks. Errors that reach the middleware before the answer has begun are
+    answered as in `userlock.contrib.flask.UserLock`; so add it inside of what answers errors itself
+    (`app.add_middleware` does). Requests of other protocols go through.
 
     Args:
         app: the ASGI app.
@@ -65,15 +62,22 @@ class UserLockMiddleware:
             raise TypeError("context_options has no use here: no ndb context is opened")
         self._app = app
         self._scope = RequestScope(**options)
-        self._threads = _Threads()
+        self._forget_threads()
+        reset_in_child(self._forget_threads)
+
+    def _forget_threads(self) -> None:
+        #: Those of the hooks, begun when they are first asked for. Those of asyncio are the app's:
+        #: slow jobs would take them all, and jobs may wait for the app.
+        self._threads: ThreadPoolExecutor | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             try:
                 await self._app(scope, receive, send)
             finally:
-                if scope["type"] == "lifespan":
-                    self._threads.close()
+                if scope["type"] == "lifespan" and self._threads is not None:
+                    self._threads.shutdown(wait=False)
+                    self._threads = None
             return
         path, headers = path_of(scope), _headers_of(scope)
         answer = await self._answer_by_hook(scope["method"], path, headers, receive)
@@ -106,42 +110,17 @@ class UserLockMiddleware:
         if not any(hook.has(path) for hook in self._scope.hooks):
             return None
         body = await _body(receive)
-        answer = functools.partial(
-            self._scope.answer,
-            method,
-            path,
-            lambda name: headers.get(name.lower()),
-            lambda most: body[:most],
-        )
+
+        def answer() -> Answer | None:
+            return self._scope.answer(
+                method, path, lambda name: headers.get(name.lower()), lambda most: body[:most]
+            )
+
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads.get(), context.run, answer)
-
-
-class _Threads:
-    """A bounded pool of threads for the hooks of one app, begun when it is first asked for.
-
-    Those of asyncio are the app's: slow jobs would take them all, and jobs may wait for the app.
-    """
-
-    def __init__(self) -> None:
-        self._forget()
-        reset_in_child(self._forget)
-
-    def _forget(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-
-    def get(self) -> ThreadPoolExecutor:
-        pool = self._pool
-        if pool is None:
-            self._pool = pool = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
-        return pool
-
-    def close(self) -> None:
-        """End the pool when its work is done. The next request begins another one."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
+        return await loop.run_in_executor(self._threads, context.run, answer)
 
 
 def _to_answer(error: BaseException) -> BaseException:
@@ -159,11 +138,9 @@ def path_of(scope: Scope) -> str:
 
 
 def _headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers; the values of a repeated one are joined, as RFC 9110 has it.
-
-    Else a proxy that has verified one of two credentials would vouch for the other.
-    """
     found: dict[str, str] = {}
+    # The values of a repeated header are joined, as RFC 9110 has it. Else a proxy that has verified
+    # one of two credentials would vouch for the other.
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         found[name] = f"{found[name]}, {value}" if name in found else value
@@ -186,12 +163,11 @@ async def _close(
 
 async def _body(receive: Receive) -> bytes:
     """Return the begin of a body, longer than any that is taken."""
-    body = b""
-    while len(body) <= MOST_BODY_BYTES:
+    body, more = b"", True
+    while more and len(body) <= MOST_BODY_BYTES:
         message = await receive()
         body += message.get("body", b"")
-        if not message.get("more_body", False):
-            break
+        more = message.get("more_body", False)
     return body
 
 

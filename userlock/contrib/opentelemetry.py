@@ -141,7 +141,6 @@ _RELEASES = {
     "released (degraded)": "released_degraded",
     "left (not confirmed)": "not_confirmed",
 }
-
 #: The outcomes of acquisitions without the lock: the error, and the status of the span.
 _FAILURES = {
     "timed_out": ("LockTimeout", "the lock was not free within the wait"),
@@ -172,8 +171,8 @@ def instrument(
         listeners: the listeners to join; by default those of the process, to which every lock
             service and the model layer report unless they were given others.
         meter_provider: as for `OpenTelemetryListener`.
-        outbox: also report the lag and the numbers of its jobs. It needs a client (`client=`), as
-            it is read in a thread of OpenTelemetry's.
+        outbox: also report the lag and the numbers of its jobs. It needs `client=`, as it is read
+            in a thread of OpenTelemetry's.
         options: `tracer_provider`, `lock_id`, `blocked_by`, as for that.
 
     Returns:
@@ -189,8 +188,7 @@ def instrument(
 class OpenTelemetryListener:
     """A listener that turns events into metrics and spans. Thread-safe.
 
-    It ignores unknown events. The thread that asked for the lock calls it, so
-    it finds the current trace there.
+    It ignores unknown events. The thread that asked for the lock calls it: there is the trace.
 
     Args:
         meter_provider: the receiver of metrics; by default the global one.
@@ -276,20 +274,15 @@ class OpenTelemetryListener:
         self._count("userlock.acquisitions", common)
         self._durations["userlock.wait.duration"].record(event.waited_seconds, common)
         error, status = _FAILURES.get(outcome, ("", ""))
-        attributes = {**common, **details}
-        if error:
-            attributes["error.type"] = error
+        attributes = {**common, **details, **({"error.type": error} if error else {})}
         if self._blocked_by and event.blocked_by:
             attributes["userlock.blocked_by"] = event.blocked_by
         if self._lock_id and event.lock_id is not None:
             attributes["userlock.lock_id"] = show(event.lock_id)
         ended = self._time_ns()
+        began = ended - round(event.waited_seconds * 1e9)
         # With all attributes at the start, where samplers read them.
-        span = self._tracer.start_span(
-            "userlock.acquire",
-            attributes=attributes,
-            start_time=ended - round(event.waited_seconds * 1e9),
-        )
+        span = self._tracer.start_span("userlock.acquire", attributes=attributes, start_time=began)
         if error:
             span.set_status(trace.StatusCode.ERROR, status)
         span.end(ended)
@@ -300,14 +293,12 @@ class OpenTelemetryListener:
         self._durations["userlock.hold.duration"].record(event.held_seconds, attributes)
 
     def _job(self, event: JobRan) -> None:
-        of_job: _Attributes = {"messaging.destination.name": event.job}
-        failed: _Attributes = {"error.type": _error_type(event.error)} if event.error else {}
-        self._count("userlock.job.runs", {**of_job, **failed, "userlock.outcome": event.outcome})
-        self._durations["userlock.job.lag"].record(event.lag_seconds, of_job)
-        system: _Attributes = {"messaging.system": _NAME, "messaging.operation.name": "run"}
-        self._durations["messaging.process.duration"].record(
-            event.seconds, {**of_job, **failed, **system}
-        )
+        job: _Attributes = {"messaging.destination.name": event.job}
+        run = {**job, "error.type": _error_type(event.error)} if event.error else job
+        self._count("userlock.job.runs", {**run, "userlock.outcome": event.outcome})
+        self._durations["userlock.job.lag"].record(event.lag_seconds, job)
+        run = {**run, "messaging.system": _NAME, "messaging.operation.name": "run"}
+        self._durations["messaging.process.duration"].record(event.seconds, run)
 
     def _request(self, event: RequestServed) -> None:
         outcome = event.outcome.replace(" ", "_")

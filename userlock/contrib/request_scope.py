@@ -88,7 +88,7 @@ class ScopeOptions(TypedDict, total=False):
 
 
 class RequestOptions(ScopeOptions, total=False):
-    """The options of those that open ndb's context as well: those of `RequestScope`."""
+    """The options of those that open ndb's context as well."""
 
     context_options: dict[str, Any] | None
 
@@ -216,14 +216,14 @@ class RequestScope:
         (SCRIPT_NAME).
         """
         priority, proven = self.priority_of(path, has_header)
-        return self._open(f"{method} {path}", priority, batch_work=proven, with_ndb=with_ndb)
+        return self._open(f"{method} {path}", priority, proven, with_ndb)
 
     def open_for_jobs(self, request: str) -> ExitStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""
-        return self._open(request, Priority.BATCH, batch_work=True)
+        return self._open(request, Priority.BATCH, True)
 
     def _open(
-        self, request: str, priority: Priority, *, batch_work: bool, with_ndb: bool = True
+        self, request: str, priority: Priority, batch_work: bool, with_ndb: bool = True
     ) -> ExitStack:
         with ExitStack() as stack:
             client = self._client.get() if with_ndb else None
@@ -232,13 +232,9 @@ class RequestScope:
             settings = defaults.settings
             if self._changes:
                 settings = settings.changed(**self._changes)
+            service = self.service or default_service()
             opened = stack.enter_context(
-                scope(
-                    self.service or default_service(),
-                    settings=settings,
-                    priority=priority,
-                    request=request,
-                )
+                scope(service, settings=settings, priority=priority, request=request)
             )
             opened.batch_work = batch_work
             opened.max_waiting = self._max_waiting

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import (
-    RequestOptions,
-    RequestScope,
-    close,
-    close_chunks,
-    on_demand,
-    status_line,
-)
+from userlock.contrib.request_scope import RequestOptions, RequestScope, in_own_context
 from userlock.errors import UserLockError
 
 if TYPE_CHECKING:
@@ -30,17 +23,18 @@ if TYPE_CHECKING:
 
     from userlock.contrib.idempotent_requests.wsgi import Flows as Flows
 else:
-    __getattr__ = on_demand(__name__, Flows="userlock.contrib.idempotent_requests.wsgi")
+    __getattr__ = request_scope.on_demand(
+        __name__, Flows="userlock.contrib.idempotent_requests.wsgi"
+    )
 
 
 class UserLockMiddleware:
     """Give each request of a WSGI app its ndb context and its lock scope.
 
-    Locks are released when the server closes the response, so a streamed
-    response runs under the locks that the app still holds. Errors that leave
-    the app are answered as in `userlock.contrib.flask.UserLock`, as long as no
-    part of the answer has gone out. The app has context variables of its own,
-    which begin as the server's.
+    Locks are released when the server closes the response, so a streamed response runs under the
+    locks that the app still holds. Errors that leave the app are answered as in
+    `userlock.contrib.flask.UserLock`, as long as no part of the answer has gone out. The app has
+    context variables of its own, which begin as the server's.
 
     Args:
         app: the WSGI app.
@@ -50,7 +44,7 @@ class UserLockMiddleware:
     def __init__(self, app: WSGIApplication, **options: Unpack[RequestOptions]) -> None:
         self._app = app
         self._scope = RequestScope(**options)
-        self._in_own_context = request_scope.in_own_context(self._serve)
+        self._in_own_context = in_own_context(self._serve)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return self._in_own_context(environ, start_response)
@@ -58,7 +52,7 @@ class UserLockMiddleware:
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         answer = self._scope.answer_wsgi(environ)
         if answer is not None:
-            start_response(status_line(answer.status), list(answer.headers.items()))
+            start_response(request_scope.status_line(answer.status), list(answer.headers.items()))
             return [answer.body]
         path = request_scope.path_of(environ)
         stack = self._scope.open(
@@ -75,9 +69,9 @@ class UserLockMiddleware:
                 raise stale
         except BaseException as error:
             try:
-                close_chunks(chunks)
+                request_scope.close_chunks(chunks)
             finally:
-                close(stack, error, path)
+                request_scope.close(stack, error, path)
             if isinstance(error, ANSWERED) and not start.has_gone_out:
                 return self._answer(start_response, path, error)
             raise
@@ -87,7 +81,7 @@ class UserLockMiddleware:
         self, start_response: StartResponse, path: str, error: UserLockError
     ) -> list[bytes]:
         problem = self._scope.problem_of(error, path)
-        start_response(status_line(problem.status), list(problem.headers.items()))
+        start_response(request_scope.status_line(problem.status), list(problem.headers.items()))
         return [problem.body]
 
 
@@ -156,6 +150,6 @@ class _Response:
     def close(self) -> None:
         """Close the app's answer and the stack. The server calls this, however the answer ended."""
         try:
-            close_chunks(self.chunks)
+            request_scope.close_chunks(self.chunks)
         finally:
-            close(self.stack, self.error, self.path)
+            request_scope.close(self.stack, self.error, self.path)

@@ -395,7 +395,7 @@ class TestThreadsOfAnApp:
             outbox=OutboxEndpoints(outbox, callers=[SharedSecret("s3cret" * 3)]),
         )
         if not own:
-            monkeypatch.setattr(served._threads, "get", lambda: app_threads)
+            monkeypatch.setattr(served, "_threads", app_threads)
 
         async def with_one_thread(scope: Any, receive: Any, send: Any) -> None:
             asyncio.get_running_loop().set_default_executor(app_threads)

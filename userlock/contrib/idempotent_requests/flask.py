@@ -36,17 +36,16 @@ class Flows(idempotency.Flows):
             @flows.idempotent(user=lambda: flask.session.get("user_id"))
             def create_ride(flow): ...
 
-        The view gets a `Flow` before its other arguments. It answers in
-        `flow.last()`, or by what it returns. An answer below 500 is stored with
-        the headers that are not of one request alone, and given again with
-        `Idempotent-Replayed: true`. Not those about the sender or the time: 401, 403, 407,
-        408, 425, 429.
+        The view gets a `Flow` before its other arguments. It answers in `flow.last()`, or by what
+        it returns. An answer below 500 is stored with the headers that are not of one request
+        alone, and given again with `Idempotent-Replayed: true`. Not those about the sender or the
+        time: 401, 403, 407, 408, 425, 429.
 
         Args:
-            user: returns the user, the owner of the key, in the request; None if nobody is
-                signed in (401). It is called first.
-            key: returns the idempotency key, in the request: a field of a form, as browsers send
-                no header of a page's choice. By default that in the header.
+            user: returns the user, the owner of the key, in the request; None if nobody is signed
+                in (401). It is called first.
+            key: returns the idempotency key, in the request: a field of a form, as browsers send no
+                header of a page's choice. By default that in the header.
             final: errors of the view that are answers, by the app's error handlers: refusals. So
                 are those of `flask.abort()`.
             options: see below.
@@ -56,25 +55,25 @@ class Flows(idempotency.Flows):
         - `on_busy`: the same request is running: `wait` for it, or `refuse` (409).
         - `wait_timeout`: the longest wait for the user's lock, in seconds.
         - `keep_hours`: how long the answer is kept, by default as long as the others.
-        - `methods`: those that need a key, by default POST and PATCH. A request of another one
-          is an error.
+        - `methods`: those that need a key, by default POST and PATCH. Another one is an error.
         - `max_bytes`: the longest body of a request (10 MB). One that is no form is in memory.
-        - `completable`: whether the server may complete a request whose client does not come
-          again. Its parameters are stored. The view takes all it needs from its flow and
-          the arguments of its route, since there is no request then, and answers in
-          `flow.last()` or with a response object.
+        - `completable`: whether the server may complete a request whose client does not come again.
+          Its parameters are stored. The view takes all it needs from its flow and the arguments of
+          its route, since there is no request then, and answers in `flow.last()` or with a response
+          object.
         - `name`: the name in the rows, by default the view's module and name.
 
         Raises:
             ConfigurationError: the view is a coroutine or a generator, or is completable and has
-                errors in `final`, whose handlers need a request. Raised at once.
-            IdempotencyKeyRefused: the key is missing or malformed (400). In the request.
-            IdempotencyKeyReused: the key belongs to another request (422). In the request.
-            RequestTooLarge: the body is longer than `max_bytes` (413). In the request.
-            RequestIncomplete: the end of the body has not come (400). In the request.
-            NotSignedIn: `user` has returned None or an empty text (401). In the request.
-            RequestRunning: the same request is running (409). In the request.
-            NotStorable: the answer is a stream, or too long (500). In the request.
+                errors in `final`, whose handlers need a request. Raised at once; the others are
+                raised in the request.
+            IdempotencyKeyRefused: the key is missing or malformed (400).
+            IdempotencyKeyReused: the key belongs to another request (422).
+            RequestTooLarge: the body is longer than `max_bytes` (413).
+            RequestIncomplete: the end of the body has not come (400).
+            NotSignedIn: `user` has returned None or an empty text (401).
+            RequestRunning: the same request is running (409).
+            NotStorable: the answer is a stream, or too long (500).
         """
         refusals = final if isinstance(final, tuple) else (final,)
         for each in refusals:
@@ -115,7 +114,9 @@ class Flows(idempotency.Flows):
             def once(*args: Any, **kwargs: Any) -> flask.Response:
                 asked = flask.request
                 known.check(asked.method, args)
-                _bound(known.max_bytes)
+                if views.check_environ(asked.environ, known.max_bytes) is None:
+                    unbounded = asked.environ["wsgi.input"]
+                    asked.environ["wsgi.input"] = _Bounded(unbounded, known.max_bytes)
                 user_id = views.owner_of(user())
                 given = asked.headers.get(views.HEADER) if key is None else key()
                 sent = _parameters(asked)
@@ -128,13 +129,6 @@ class Flows(idempotency.Flows):
             return once
 
         return decorate
-
-
-def _bound(most: int) -> None:
-    """Refuse a body that is too long, before it is read; one in chunks, when it is."""
-    environ = flask.request.environ
-    if views.check_environ(environ, most) is None:
-        environ["wsgi.input"] = _Bounded(environ["wsgi.input"], most)
 
 
 class _Bounded(io.RawIOBase):

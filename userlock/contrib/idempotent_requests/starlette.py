@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import inspect
@@ -47,13 +46,13 @@ class Flows(idempotency.Flows):
             @flows.idempotent(user=lambda request: request.session.get("user_id"))
             def create_ride(flow, ride: Ride): ...
 
-        The view is a plain function, and runs in a thread with an ndb context. Its
-        parameter `flow` is the flow; of its other parameters FastAPI gives what it knows,
-        and Starlette `request`. It answers in `flow.last()`, or returns a response or a
-        JSON value; an `HTTPException` is an answer, too. `user` and `key` may be coroutine
-        functions, which a form needs (`await request.form()`, with python-multipart).
-        Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`. A
-        completable view takes its flow and the parameters of the path only.
+        The view is a plain function, and runs in a thread with an ndb context. Its parameter `flow`
+        is the flow; of its other parameters FastAPI gives what it knows, and Starlette `request`.
+        It answers in `flow.last()`, or returns a response or a JSON value; an `HTTPException` is an
+        answer, too. `user` and `key` may be coroutine functions, which a form needs (`await
+        request.form()`, with python-multipart). Options, answers and errors: as in
+        `userlock.contrib.flask.Flows.idempotent`. A completable view takes its flow and the
+        parameters of the path only.
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
@@ -66,7 +65,9 @@ class Flows(idempotency.Flows):
                 )
             if _has_fields(signature.return_annotation):
                 raise _shaped(known.name, "the model that it is annotated to return")
-            asked_as = _name_of_request(signature)
+            classes = (each for each in parameters.values() if inspect.isclass(each.annotation))
+            requests = (each.name for each in classes if issubclass(each.annotation, HttpRequest))
+            asked_as = next(requests, _REQUEST)
 
             def serve(flow: Flow, arguments: dict[str, Any]) -> Response | None:
                 try:
@@ -77,10 +78,8 @@ class Flows(idempotency.Flows):
                 return None if flow.answer is not None else _response(flow, returned)
 
             def complete(flow: Flow) -> Answer | None:
-                of_view = {
-                    name: flow.arguments[name] for name in parameters & flow.arguments.keys()
-                }
-                return known.answer_of(serve(flow, of_view))
+                names = parameters & flow.arguments.keys()
+                return known.answer_of(serve(flow, {each: flow.arguments[each] for each in names}))
 
             if known.completable:
                 self.register(known.name, complete, known.keep_hours)
@@ -100,10 +99,8 @@ class Flows(idempotency.Flows):
                     given = key(request) if key is not None else request.headers.get(views.HEADER)
                     given = await _value(given)
                     # Of a path's parameters the values that the view gets: FastAPI converts them.
-                    path = {
-                        each: arguments.get(each, text)
-                        for each, text in request.path_params.items()
-                    }
+                    given_path = request.path_params.items()
+                    path = {each: arguments.get(each, text) for each, text in given_path}
                     sent = await _parameters(request, known.max_bytes)
                     # Not of `request.url`: an escaped path would be the same as one that has the
                     # character.
@@ -162,14 +159,6 @@ async def _value(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def _name_of_request(signature: inspect.Signature) -> str:
-    """Return the name of the parameter by which FastAPI hands over the request."""
-    for each in signature.parameters.values():
-        if inspect.isclass(each.annotation) and issubclass(each.annotation, HttpRequest):
-            return each.name
-    return _REQUEST
-
-
 def _without_flow(signature: inspect.Signature, asked_as: str) -> inspect.Signature:
     """Return the signature of a view for FastAPI: with the request, without the flow."""
     shown = [each for each in signature.parameters.values() if each.name != "flow"]
@@ -182,21 +171,16 @@ def _without_flow(signature: inspect.Signature, asked_as: str) -> inspect.Signat
 def _has_fields(annotation: Any) -> bool:
     """Return whether FastAPI would leave out of an answer what an annotation does not name."""
     annotation = getattr(annotation, "__value__", annotation)  # of a `type` statement
-    if inspect.isclass(annotation) and (
-        dataclasses.is_dataclass(annotation)
-        or is_typeddict(annotation)
-        or hasattr(annotation, "_fields")
-        or hasattr(annotation, "model_fields")
-    ):
+    named = ("_fields", "model_fields", "__dataclass_fields__")
+    if inspect.isclass(annotation) and any(hasattr(annotation, each) for each in named):
         return True
-    return any(map(_has_fields, get_args(annotation)))
+    return is_typeddict(annotation) or any(map(_has_fields, get_args(annotation)))
 
 
 def _check_route(name: str, route: Any) -> None:
-    """Refuse a route of FastAPI whose options would change an answer: it must be stored before.
+    """Refuse a route of FastAPI whose options would change an answer that is stored before.
 
-    Raises:
-        ConfigurationError: it has such options. Else the client would get what they leave out.
+    Else the client would get what they leave out.
     """
     for option in ("response_model", "status_code"):
         if getattr(route, option, None) is not None:

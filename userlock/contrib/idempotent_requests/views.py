@@ -27,8 +27,6 @@ from userlock.lock.lease import check_lock_id, check_wait_timeout
 from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
-REPLAYED = "Idempotent-Replayed"
-METHODS = ("POST", "PATCH")
 #: The media types of forms.
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 #: A header of bodies without a length, in a WSGI environment.
@@ -170,7 +168,7 @@ class IdempotentView(Generic[_R]):
         on_busy: OnBusy = "wait",
         wait_timeout: float | None = None,
         keep_hours: float | None = None,
-        methods: Iterable[str] = METHODS,
+        methods: Iterable[str] = ("POST", "PATCH"),
         completable: bool = False,
         name: str | None = None,
         max_bytes: int = MOST_BYTES,
@@ -191,8 +189,7 @@ class IdempotentView(Generic[_R]):
         self.name = name or name_of_function(view)
         self.completable = completable
         self.keep_hours = keep_hours
-        self._refuse = on_busy == "refuse"
-        self._wait_timeout = wait_timeout
+        self._of_run: Any = {"wait_timeout": wait_timeout, "refuse": on_busy == "refuse"}
         self._stored = stored
         check_function(self.name, view)
 
@@ -210,13 +207,7 @@ class IdempotentView(Generic[_R]):
             made = function(flow)
             return self.answer_of(made)
 
-        answer = flows.run(
-            request,
-            run,
-            wait_timeout=self._wait_timeout,
-            refuse=self._refuse,
-            keep_hours=self.keep_hours,
-        )
+        answer = flows.run(request, run, **self._of_run, keep_hours=self.keep_hours)
         return answer if made is None or answer.replayed else made
 
     def answer_of(self, response: _R | None) -> Answer | None:
@@ -272,4 +263,4 @@ def refuse_stream(flow: Flow) -> NoReturn:
 
 def headers_of(answer: Answer) -> list[tuple[str, str]]:
     """Return the headers of an answer, and whether it was given before."""
-    return [*answer.headers, *([(REPLAYED, "true")] if answer.replayed else [])]
+    return [*answer.headers, *([("Idempotent-Replayed", "true")] if answer.replayed else [])]

@@ -148,7 +148,6 @@ class JobPages(Pages):
         return {**reading.facts(letter, wall), "why": str(reading.explain(letter, wall))}
 
     def _ask(self, action: str) -> Answer:
-        """Show the dead jobs that are meant, and what the action means for them."""
         asked = self._question(self._chosen())
         if asked is None:
             return self.message("No dead jobs", "Nobody is left to redrive or purge.")

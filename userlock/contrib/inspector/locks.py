@@ -137,7 +137,6 @@ class Tally:
         self.by_endpoint: collections.OrderedDict[str, Waits] = collections.OrderedDict()
 
     def listen(self, event: Event) -> None:
-        """Count an event: a listener."""
         match event:
             case Acquired(lock_id=str(lock_id), waited_seconds=waited, blocked_by=blocked_by):
                 self._count_wait(lock_id, "locks", waited if blocked_by else 0.0)
@@ -249,7 +248,6 @@ class LockPages(Pages):
         return rows[:_MOST_ROWS], notes
 
     def _locks(self) -> tuple[list[Row], list[str]]:
-        """Return holders and waiters, the lock with the longest wait first."""
         service = self._service()
         wall = service.clock.wall()
         try:
@@ -292,7 +290,6 @@ class LockPages(Pages):
             }
 
     def _ask(self) -> Answer:
-        """Show the holder, and what breaking the lock means."""
         lock_id = flask.request.form.get("lock_id", "")
         try:
             record = self._service().look(check_lock_id(lock_id))

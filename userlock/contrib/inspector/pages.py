@@ -163,6 +163,5 @@ class Inspector:
 
 
 def _endpoint() -> str:
-    """Return the route of the current request."""
     rule = flask.request.url_rule if flask.has_request_context() else None
     return "" if rule is None else f"{flask.request.method} {rule.rule}"

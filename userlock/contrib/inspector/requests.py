@@ -91,7 +91,6 @@ class RequestPages(Pages):
         }
 
     def _listing(self) -> dict[str, Any]:
-        """Return the requests of a user, or of all, with their counts."""
         user = flask.request.values.get("user", "")
         unfinished: list[reading.Found] = []
         finished: list[reading.Found] = []
@@ -160,7 +159,6 @@ class RequestPages(Pages):
         return self._shown().facts(self._named())
 
     def _named(self) -> reading.Found:
-        """Return the request that a form names."""
         user, key = form("user", "key")
         found = None
         if 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY:
@@ -171,7 +169,6 @@ class RequestPages(Pages):
         return found
 
     def _ask(self) -> Answer:
-        """Show the request, and what its completion means."""
         found, shown = self._named(), self._shown()
         self._to_complete(found, shown)
         return self.render("complete.html", **self._page_of(found, shown))

@@ -36,7 +36,6 @@ class Pages:
         self._render = render
 
     def add_to(self, pages: flask.Blueprint) -> None:
-        """Add the routes."""
         raise NotImplementedError
 
     def add(
@@ -49,7 +48,6 @@ class Pages:
         return self._render(template, **{"name": self.name, **facts})
 
     def message(self, title: str, text: str, status: int = 200) -> tuple[str, int]:
-        """Return a page of a title and a text."""
         page = self.render("message.html", title=title, text=text, back=self._home)
         return page, status
 
@@ -83,5 +81,4 @@ def form(*names: str) -> list[str]:
 
 
 def is_carried(text: str) -> bool:
-    """Return whether a form carries a text as it is."""
     return text.isprintable() and "\ufffd" not in text
