@@ -24,19 +24,9 @@ from userlock.lock.service import LockService
 from userlock.stores.urls import open_store, shown_url
 from userlock.words import escaped
 
-FINE = 0
-#: The answer is no.
-NO = 1
+#: 70 is not 1, Python's own code: scripts would take that for an answer.
+FINE, NO, USAGE, UNREACHABLE, BUG, INTERRUPTED, NO_READER = 0, 1, 2, 3, 70, 130, 141
 NO_MEANS = "nobody holds it, nothing was done, something is wrong, new, late or left"
-USAGE = 2
-#: The store, or Datastore, cannot be reached.
-UNREACHABLE = 3
-#: A bug of userlock. Not 1, Python's own code: scripts would take that for an answer.
-BUG = 70
-INTERRUPTED = 130
-#: The reader of the output has gone, as `head` does.
-NO_READER = 141
-
 _EXIT_CODES = (
     "exit codes:",
     "  0    fine",
@@ -47,12 +37,9 @@ _EXIT_CODES = (
     "  130  interrupted",
     "  141  the reader of the output went away, as `head` does",
 )
-
 _EXAMPLE = "memcache://127.0.0.1:11211"
-
 #: Arguments that may be repeated in an error: options, commands, numbers.
 _HARMLESS = re.compile(r"[\w.-]{0,40}", re.ASCII)
-
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -190,20 +177,17 @@ class Invocation:
             raise CommandError(f"{error}{example}") from error
 
     def answer(self, document: Mapping[str, Any], *lines: str, no: bool = False) -> int:
-        """Write the answer: the document for --json, else the lines. Return the exit code.
-
-        `no`: whether the answer is no. That the document says `interrupted` counts more.
-        """
+        """Write the answer: the document for --json, else the lines. Return the exit code."""
         if self.json:
             self.console.document(document)
         elif lines:
             self.console.say("\n".join(lines))
-        if document.get("interrupted"):
+        if document.get("interrupted"):  # counts more than the answer
             return INTERRUPTED
         return NO if no else FINE
 
     def progress(self, line: str) -> None:
-        """Write a line about a part of the work, which a JSON document has at its end."""
+        """Write a line about a part of the work; a JSON document has all of them."""
         if not self.json:
             self.console.say(line)
 

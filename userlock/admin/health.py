@@ -56,23 +56,14 @@ _DOWN = ("reachable", WRONG)
 
 
 class Finding(NamedTuple):
-    """One fact about a server, with its meaning for locks.
-
-    Attributes:
-        server: its name.
-        subject: one or two words, always the same; "reachable" for whether the server answers.
-        verdict: the severity.
-        says: the observation, in plain words.
-        advice: the remedy, if something should be done.
-        facts: the same for programs.
-    """
+    """One fact about a server, with its meaning for locks."""
 
     server: str
-    subject: str
+    subject: str  # always the same; "reachable" for whether the server answers
     verdict: Verdict
     says: str
-    advice: str = ""
-    facts: Mapping[str, Fact] = MappingProxyType({})
+    advice: str = ""  # the remedy, if something should be done
+    facts: Mapping[str, Fact] = MappingProxyType({})  # the same for programs
 
 
 class Findings(list[Finding]):
@@ -221,8 +212,8 @@ def try_out(
 ) -> None:
     """Add the findings about the records and the speed of a store on one server.
 
-    `patience`: how long the store itself waits for a reply, in seconds. `lock_id`: returns a lock
-    of that server that nobody has.
+    `patience`: how long the store waits for a reply, in seconds. `lock_id`: returns a lock of that
+    server that nobody has.
     """
     try:
         faults = faults_of_records(store, lock_id())
@@ -247,29 +238,33 @@ def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     """Return a phrase for each fault of the store; none if all is well."""
     record, line = b'["doctor"]', b"\n+i doctor"
     faults: list[str] = []
+
+    def check(fine: bool, fault: str) -> None:
+        if not fine:
+            faults.append(fault)
+
     first = store.create(lock_id, record, _TTL_SECONDS)
     if first is None:
         return ["a record that nobody has could not be created"]
     try:
-        if store.create(lock_id, b'["another"]', _TTL_SECONDS) is not None:
-            faults.append("it created a record that was there already: two can have one lock")
+        another = store.create(lock_id, b'["another"]', _TTL_SECONDS)
+        check(another is None, "it created a record that was there already: two can have one lock")
         stored = store.read(lock_id)
-        if stored is None or stored.record != record:
-            faults.append("a record was not read as it had been written")
+        right = stored is not None and stored.record == record
+        check(right, "a record was not read as it had been written")
         longer = store.append(lock_id, line)
-        if longer is None or longer.record != record + line:
-            faults.append("a line was not appended: no caller can join the queue")
+        right = longer is not None and longer.record == record + line
+        check(right, "a line was not appended: no caller can join the queue")
         if longer is None:
             return faults
-        if store.swap(lock_id, first, b'["stale"]', _TTL_SECONDS) is not None:
-            faults.append("it took a change that was decided on an outdated version")
+        stale = store.swap(lock_id, first, b'["stale"]', _TTL_SECONDS)
+        check(stale is None, "it took a change that was decided on an outdated version")
         newest = store.swap(lock_id, longer.version, record, _TTL_SECONDS)
-        if newest is None:
-            faults.append("it refused a change of the version that it had just given")
+        check(newest is not None, "it refused a change of the version that it had just given")
         if store.remove(lock_id, longer.version):
             faults.append("it removed a record by an outdated version")
-        elif newest is not None and not store.remove(lock_id, newest):
-            faults.append("it did not remove the record")
+        elif newest is not None:
+            check(store.remove(lock_id, newest), "it did not remove the record")
     finally:
         # As far as that can be done; otherwise the record ends by itself.
         with contextlib.suppress(StoreUnavailable):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,35 +21,29 @@ from userlock.admin.health import OK, WRONG, Finding, Findings
 from userlock.datastore_rpc import Endpoint
 from userlock.errors import StaleWriteError, WriteNotFenced
 from userlock.events import StaleWrite
-from userlock.ndb.capabilities import (
-    BASE_VERSION,
-    INSERTS,
-    REACHABLE,
-    VERSIONS,
-    installed_release,
-    probe,
-)
+from userlock.ndb import capabilities
+from userlock.ndb.capabilities import REACHABLE
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
 #: Another one than `capabilities.KIND`, which is written without a model.
 KIND = "UserlockSelfTest"
-
-_ONCE: dict[str, Any] = {"retries": 0, "timeout": 5.0}
-
 #: Subject of the self-test's finding.
 THROUGH_NDB = "ndb"
-
+_ONCE: dict[str, Any] = {"retries": 0, "timeout": 5.0}
 #: For each capability: advice where it is missing, and its name among facts.
 _CAPABILITIES = {
     REACHABLE: (ADVICE, "up"),
-    VERSIONS: (
+    capabilities.VERSIONS: (
         "Puts of entities that were read from this server are refused (WriteNotFenced). This is "
         "not Google's Datastore, which reports them.",
         "reported",
     ),
-    INSERTS: ("Two requests that create the same entity would overwrite each other.", "exclusive"),
-    BASE_VERSION: (
+    capabilities.INSERTS: (
+        "Two requests that create the same entity would overwrite each other.",
+        "exclusive",
+    ),
+    capabilities.BASE_VERSION: (
         "Where the host is not Google's, writes that build on a version are refused "
         "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator.",
         "base_version",
@@ -74,14 +68,14 @@ def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
     `write`: also through ndb, not within a context of the client; see `through_ndb`.
     """
     found = Findings(Endpoint(client).name)
-    capabilities = probe(client)
-    for each in capabilities:
+    probed = capabilities.probe(client)
+    for each in probed:
         advice, fact = _CAPABILITIES[each.name]
         verdict = OK if each.works else WRONG
         found.add(each.name, verdict, each.says, advice, **{fact: each.works})
-        if write and each.name == BASE_VERSION:
+        if write and each.name == capabilities.BASE_VERSION:
             through_ndb(found, client)
-    answered = capabilities[-1].name != REACHABLE  # to the end
+    answered = probed[-1].name != REACHABLE  # to the end
     if answered and not getattr(client, "secure", True):
         add_emulator(found, str(client.host))
     return found
@@ -93,21 +87,24 @@ def through_ndb(found: Findings, client: Any) -> None:
     Writes one entity of the kind `UserlockSelfTest` and removes it, by a dozen RPCs of at most 5 s.
     Not within an ndb context, and not where fencing is switched off. Raises nothing.
     """
-    version = installed_release()
+    version = capabilities.installed_release()
+    log = logging.getLogger("userlock")
+    log.addFilter(_is_of_something_else)
+    wrong = "it did not come to an end"
     try:
         name = secrets.token_hex(16)
-        with _unlogged():
-            wrong = "it did not come to an end"
-            try:
-                with client.context():
-                    wrong = _fault(client, name)
-            finally:
-                # The result, or an error, counts more than an entity left over.
-                quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
-                with quietly, client.context():  # a new one, which has read nothing outdated
-                    ndb.Key(KIND, name).delete(**_ONCE)
+        try:
+            with client.context():
+                wrong = _fault(client, name)
+        finally:
+            # The result, or an error, counts more than an entity left over.
+            quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
+            with quietly, client.context():  # a new one, which has read nothing outdated
+                ndb.Key(KIND, name).delete(**_ONCE)
     except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
         wrong = f"trying it ended with {type(error).__name__}: {error}"
+    finally:
+        log.removeFilter(_is_of_something_else)
     says = f"google-cloud-ndb {version}: "
     says += wrong or "a put and a delete of an outdated object were refused"
     advice = (
@@ -115,6 +112,12 @@ def through_ndb(found: Findings, client: Any) -> None:
         "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
     )
     found.add(THROUGH_NDB, WRONG if wrong else OK, says, advice, fenced=not wrong, ndb=version)
+
+
+def _is_of_something_else(record: logging.LogRecord) -> bool:
+    """Keep the refusals here, which are meant, out of the log."""
+    event = getattr(record, "userlock", None)
+    return not (isinstance(event, StaleWrite) and event.error.key.kind() == KIND)
 
 
 def _fault(client: Any, name: str) -> str:
@@ -156,22 +159,6 @@ def _fault(client: Any, name: str) -> str:
     except StaleWriteError:
         return "a put of an entity that had just been read was refused"
     return ""
-
-
-@contextlib.contextmanager
-def _unlogged() -> Iterator[None]:
-    """Log no warning of the refusals here, which are meant."""
-    log = logging.getLogger("userlock")
-
-    def of_something_else(record: logging.LogRecord) -> bool:
-        event = getattr(record, "userlock", None)
-        return not (isinstance(event, StaleWrite) and event.error.key.kind() == KIND)
-
-    log.addFilter(of_something_else)
-    try:
-        yield
-    finally:
-        log.removeFilter(of_something_else)
 
 
 def _refused(write: Callable[..., object]) -> bool:

@@ -1,8 +1,7 @@
 """Render facts: as a table or fields of text, as a document for JSON, as cells of a page.
 
-A noun (locks, jobs, requests, …) has one mapping of facts. Each renderer takes what it shows from
-that. In facts, a moment is a `Moment`: a document has it in RFC 3339, a terminal in local time, a
-page in UTC.
+A noun (locks, jobs, requests, …) has one mapping of facts, from which each renderer takes what it
+shows. A `Moment` is in RFC 3339 in a document, in local time on a terminal, in UTC on a page.
 """
 
 from __future__ import annotations
@@ -27,45 +26,24 @@ class Moment(float):
 
 
 class Column(NamedTuple):
-    """A column of a table whose rows are facts.
-
-    Attributes:
-        key: the name of the fact.
-        title: the heading.
-        kind: `text`, `code`, `count`, `duration` (in seconds, or in words) or `moment`.
-        most: the characters of a cell on a terminal; None: it is not cut.
-    """
+    """A column of a table whose rows are facts. `key`: the name of the fact."""
 
     key: str
     title: str
-    kind: str = "text"
-    most: int | None = None
-
-    @property
-    def right(self) -> bool:
-        return self.kind in ("count", "duration")
+    kind: str = "text"  # or `code`, `count`, `duration` (in seconds, or in words), `moment`
+    most: int | None = None  # characters of a cell on a terminal
 
     def text(self, row: Facts) -> str:
         value = row.get(self.key)
         if value is None or isinstance(value, str):
             return escaped(value or "")
-        match self.kind:
-            case "count":
-                return f"{value:,}"
-            case "duration":
-                return span(value)
-            case "moment":
-                return utc(value)
-        return str(value)
+        forms = {"count": "{:,}".format, "duration": span, "moment": utc}
+        return forms.get(self.kind, str)(value)
 
     def short(self, row: Facts) -> str:
         text = self.text(row)
-        if self.most is None or len(text) <= self.most:
-            return text
-        return f"{text[: self.most]}…"
-
-
-# --- text ---------------------------------------------------------------------------------------
+        cut = self.most is not None and len(text) > self.most
+        return f"{text[: self.most]}…" if cut else text
 
 
 def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
@@ -76,7 +54,7 @@ def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
 
 
 def _padded(text: str, size: int, column: Column) -> str:
-    return text.rjust(size) if column.right else text.ljust(size)
+    return text.rjust(size) if column.kind in ("count", "duration") else text.ljust(size)
 
 
 def labelled(facts: Facts, labels: Sequence[str], write: Write) -> dict[str, str]:
@@ -112,9 +90,6 @@ def fields(facts: Mapping[str, str], size: int = 12) -> list[str]:
     ]
 
 
-# --- documents ----------------------------------------------------------------------------------
-
-
 def document(value: Any) -> Any:
     """Return facts for JSON, which lacks moments, infinities and NaN. Foreign records have both."""
     match value:
@@ -127,9 +102,6 @@ def document(value: Any) -> Any:
         case list() | tuple():
             return [document(each) for each in value]
     return value
-
-
-# --- moments ------------------------------------------------------------------------------------
 
 
 def timestamp(wall: float) -> str | None:
