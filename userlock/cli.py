@@ -16,6 +16,8 @@ import userlock.ids as ids
 from userlock._version import __version__
 from userlock.admin import command
 from userlock.admin.command import Command, CommandError, Console, Invocation, Parser
+from userlock.errors import LockServiceUnavailable
+from userlock.lock.store import StoreUnavailable
 from userlock.words import escaped
 
 #: The variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
@@ -119,13 +121,17 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: command.Con
     invocation = Invocation(options, console, connect)
     try:
         code: int = options.run(options, invocation)
+        return code
     except CommandError as error:
-        message = escaped(str(error))
-        if invocation.json:
-            console.document({"error": message})
-        console.note(f"userlock {options.command}: {message}")
-        return error.exit_code
-    return code
+        failure = error
+    except (LockServiceUnavailable, StoreUnavailable) as error:
+        says = f"the store does not answer: {command.plain_reason(error.reason)}"
+        failure = CommandError(says, command.UNREACHABLE)
+    message = escaped(str(failure))
+    if invocation.json:
+        console.document({"error": message})
+    console.note(f"userlock {options.command}: {message}")
+    return failure.exit_code
 
 
 def parser() -> Parser:

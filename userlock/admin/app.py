@@ -16,7 +16,7 @@ import userlock.apps as apps
 import userlock.ids as ids
 from userlock.admin import command as cli
 from userlock.admin.command import Command, CommandError, Console, Invocation
-from userlock.errors import ConfigurationError, LockServiceUnavailable, LockTimeout, NoService
+from userlock.errors import ConfigurationError, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -27,15 +27,12 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class AppObject(Generic[_T]):
-    """An object of the app that commands work with.
-
-    `title`: its class, for people; `context`: opens an ndb context for it.
-    """
+    """An object of the app that commands work with."""
 
     noun: str
-    title: str
+    title: str  # its class, for people
     kind: type[_T]
-    context: Callable[[_T], contextlib.AbstractContextManager[object]]
+    context: Callable[[_T], contextlib.AbstractContextManager[object]]  # an ndb context for it
     find: Callable[[str], _T] | None = None  # by a name that may be one of another class
     same: Callable[[_T], Hashable] = id  # what two names of one object have in common
 
@@ -110,8 +107,6 @@ def _answered() -> Iterator[None]:
         ) from error
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
-    except LockServiceUnavailable as error:
-        raise cli.unreachable(error.reason) from error
     except LockTimeout as error:
         raise CommandError(f"the owner is busy, try again: {error}", 1) from error
     except DATASTORE_ERRORS as error:
@@ -162,10 +157,7 @@ def heard(kind: type[_T]) -> Iterator[list[_T]]:
 
 
 class Stop:
-    """A request to stop, by Ctrl-C or SIGTERM, which work looks at between its steps.
-
-    A second one interrupts the step.
-    """
+    """A request to stop, by Ctrl-C or SIGTERM, between steps of work. A second one interrupts."""
 
     requested = False
 

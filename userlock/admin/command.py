@@ -299,10 +299,6 @@ def usable_lock_id(lock_id: str) -> str:
         raise CommandError(str(error)) from error
 
 
-def unreachable(reason: str) -> CommandError:
-    return CommandError(f"the store does not answer: {plain_reason(reason)}", UNREACHABLE)
-
-
 def plain_reason(reason: str) -> str:
     """Return a store's reason without error numbers, safe for a terminal."""
     return re.sub(r"\[Errno -?\d+\] |Error -?\d+ connecting to \S+ ", "", escaped(reason))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -125,11 +124,10 @@ def _holding_up(letter: Letter) -> Any:
     """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
     key = job_key(letter.key)
     rows = queued_jobs(letter.outbox, key.root()).fetch(_MOST_OF_OWNER, **_FRESH)
-    if all(row.key != key for row in rows):
-        return None
-    for row in itertools.takewhile(
-        lambda row: row.key != key, sorted(rows, key=lambda row: row.rank)
-    ):
+    rows.sort(key=lambda row: row.rank)
+    keys = [row.key for row in rows]
+    before = rows[: keys.index(key)] if key in keys else []
+    for row in before:
         if row.attempts or row.first_error is not None or row.dead is not None:
             return row
     return None

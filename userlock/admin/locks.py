@@ -13,21 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import userlock.ids as ids
+from userlock.admin import command as cli
 from userlock.admin import rendering
-from userlock.admin.command import (
-    FINE,
-    UNREACHABLE,
-    CommandError,
-    Invocation,
-    argument,
-    command,
-    flag,
-    option,
-    plain_reason,
-    seconds,
-    unreachable,
-    usable_lock_id,
-)
+from userlock.admin.command import CommandError, Invocation, plain_reason, usable_lock_id
 from userlock.admin.health import kind_of
 from userlock.admin.rendering import Column, Facts, Moment, time_of_day
 from userlock.errors import LockServiceUnavailable
@@ -46,7 +34,6 @@ MOST_LISTED_BYTES = 8 << 20
 NO_ROOM = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; long ones are missing"
 
 FOREIGN = "something that userlock did not write"
-
 #: The columns of a list of locks, and of the queue of one.
 COLUMNS = (
     Column("lock", "Lock", "code"),
@@ -260,17 +247,6 @@ def holder_facts(record: Record, wall: float) -> Facts:
     }
 
 
-def queue_rows(waiters: list[Waiter], wall: float) -> list[Facts]:
-    return [
-        {
-            **waiter_facts(each, wall),
-            "number": number,
-            "priority": f"{each.priority} (aged)" if each.aged else each.priority,
-        }
-        for number, each in enumerate(waiters[:MOST_WAITERS], 1)
-    ]
-
-
 def waiter_facts(waiter: Waiter, wall: float) -> Facts:
     return {
         "process": waiter.process,
@@ -282,27 +258,21 @@ def waiter_facts(waiter: Waiter, wall: float) -> Facts:
     }
 
 
-# --- commands -----------------------------------------------------------------------------------
-
 #: The most locks in one list.
 _MOST_ROWS = 1_000
-
-_LOCK_ID = argument(
-    "lock_id",
-    metavar="ID",
-    help="the lock id, exactly as in the program; put -- before an id that begins with a dash",
-)
-
+_INTERVAL = "seconds between the lists of --follow (default: 1)"
+_ID = "the lock id, exactly as in the program; put -- before an id that begins with a dash"
+_LOCK_ID = cli.argument("lock_id", metavar="ID", help=_ID)
 #: The labels of a holder, in their order.
 _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
 
 
-@command(
-    argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
-    flag("--contended", "only locks with waiters"),
-    flag("--follow", "list them again and again, until Ctrl-C"),
-    flag("--all", "list all of many, page by page, in no order"),
-    option("--interval", "S", "seconds between the lists of --follow (default: 1)", seconds, 1.0),
+@cli.command(
+    cli.argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
+    cli.flag("--contended", "only locks with waiters"),
+    cli.flag("--follow", "list them again and again, until Ctrl-C"),
+    cli.flag("--all", "list all of many, page by page, in no order"),
+    cli.option("--interval", "S", _INTERVAL, cli.seconds, 1.0),
 )
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """List the locks, the longest wait first.
@@ -327,9 +297,9 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
             found = take(service, lock_ids, after)
         except StoreUnavailable as trouble:
             if first or not options.follow:
-                raise unreachable(trouble.reason) from trouble
+                raise
             reason = plain_reason(trouble.reason)
-            document = {"at": Moment(wall), "error": reason, "exit_code": UNREACHABLE}
+            document = {"at": Moment(wall), "error": reason, "exit_code": cli.UNREACHABLE}
             line = f"{time_of_day(wall)}  the store does not answer: {reason}"
             invocation.answer(document, line)
         else:
@@ -344,7 +314,7 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
                 continue
         first = False
         if not options.follow:
-            return FINE
+            return cli.FINE
         console.clock.sleep(options.interval)
 
 
@@ -373,7 +343,7 @@ def _show(options: argparse.Namespace, invocation: Invocation, found: Listing, w
     invocation.answer(document, *lines)
 
 
-@command(_LOCK_ID, no="nobody holds it")
+@cli.command(_LOCK_ID, no="nobody holds it")
 def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     """Show the holder of a lock, its remaining lease, and the queue.
 
@@ -386,23 +356,11 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     output of all commands. Hashes need the key of the app in USERLOCK_ID_KEY.
     """
     lock_id = usable_lock_id(options.lock_id)
-    record, wall = _look(invocation.service(), lock_id), invocation.console.clock.wall()
+    record, wall = invocation.service().look(lock_id), invocation.console.clock.wall()
     found = facts(lock_id, record, wall)
-    found["seconds_left"] = _seconds_left(record) if found["held"] else None
-    return invocation.answer(found, *_describe(lock_id, record, wall), no=not found["held"])
-
-
-def _look(service: LockService, lock_id: str) -> Record | None:
-    try:
-        return service.look(lock_id)
-    except LockServiceUnavailable as error:
-        raise unreachable(error.reason) from error
-
-
-def _seconds_left(record: Record | None) -> float | None:
-    """Return the remaining time of the lease, if the store reports it."""
     left = None if record is None else record.stored.seconds_left
-    return None if left is None else max(left, 0.0)
+    found["seconds_left"] = None if left is None or not found["held"] else max(left, 0.0)
+    return invocation.answer(found, *_describe(lock_id, record, wall), no=not found["held"])
 
 
 def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
@@ -422,7 +380,16 @@ def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
             "  To fix it: `userlock break` removes the record.",
         ]
     else:
-        lines = [f"{name}: held", *_holder_lines(record, wall)]
+        party, blocked, left = record.holder, record.blocked_on, record.stored.seconds_left
+        facts = holder_facts(record, wall)
+        facts["request"] = facts["request"] or "(not known)"
+        facts["lease"] = f"{span(party.lock_timeout)} at a time"
+        if left is not None:
+            facts["lease"] += f"; {span(max(left, 0.0))} left, unless it is renewed"
+        if blocked is not None:
+            facts["waits_for"] = f"{ids.show(blocked.lock_id)} since {time_of_day(blocked.since)}"
+        labelled = rendering.labelled(facts, _LABELS, rendering.local(wall))
+        lines = [f"{name}: held", *rendering.fields(labelled, 9)]
     waiters = record.waiters()
     if not waiters:
         return [*lines, "  waiting   nobody"]
@@ -430,28 +397,20 @@ def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
     # `max_waiting` bounds the waiters of one process.
     together = f"; {most} of them in {escaped(process)}" if most > 1 else ""
     lines.append(f"  waiting   {len(waiters)}{together}")
-    queue = rendering.table(QUEUE, queue_rows(waiters, wall))
+    rows = [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]]
+    for number, each in enumerate(rows, 1):
+        each["number"] = number
+        each["priority"] += " (aged)" if each["aged"] else ""
+    queue = rendering.table(QUEUE, rows)
     if len(waiters) > MOST_WAITERS:
         queue.append(f"… and {len(waiters) - MOST_WAITERS:,} more")
     return lines + [f"  {line}" for line in queue]
 
 
-def _holder_lines(record: Record, wall: float) -> list[str]:
-    party, blocked, left = record.holder, record.blocked_on, _seconds_left(record)
-    facts = holder_facts(record, wall)
-    facts["request"] = facts["request"] or "(not known)"
-    facts["lease"] = f"{span(party.lock_timeout)} at a time"
-    if left is not None:
-        facts["lease"] += f"; {span(left)} left, unless it is renewed"
-    if blocked is not None:
-        facts["waits_for"] = f"{ids.show(blocked.lock_id)} since {time_of_day(blocked.since)}"
-    return rendering.fields(rendering.labelled(facts, _LABELS, rendering.local(wall)), 9)
-
-
-@command(
+@cli.command(
     _LOCK_ID,
-    flag("--yes", "do not ask"),
-    option("--by", "NAME", "the operator, for the holder's log (default: USER@HOST)"),
+    cli.flag("--yes", "do not ask"),
+    cli.option("--by", "NAME", "the operator, for the holder's log (default: USER@HOST)"),
     no="nothing was broken (nobody held it, you said no, or it has changed hands)",
 )
 def break_(options: argparse.Namespace, invocation: Invocation) -> int:
@@ -472,16 +431,21 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
         raise CommandError("cannot ask: standard input is not a terminal. To fix it: pass --yes")
     service = invocation.service()
     by = printable(options.by or _operator())
-    record = _look(service, lock_id)
+    record = service.look(lock_id)
     why = "" if record is not None and not record.free else "nobody holds it"
     if not why and not options.yes:
         for line in _describe(lock_id, record, console.clock.wall()):
             console.note(line)
         if not console.agrees("Break the lock? The holder continues until it notices."):
             why = "you said no"
-    if record is not None and not why and not _break(service, lock_id, record, by):
-        why = "it changed hands or was released meanwhile"
-        record = _look(service, lock_id)
+    if record is not None and not why:
+        broken = service.break_lock(lock_id, by=by, token=record.holder.token)
+        if broken is not None:
+            # To the process's listeners: the command's own service has none.
+            LISTENERS.emit(Broken(lock_id, broken.describe(), by))
+        else:
+            why = "it changed hands or was released meanwhile"
+            record = service.look(lock_id)
     # Without "held": these are the facts before the lease was broken.
     found = facts(lock_id, record, console.clock.wall())
     document = {name: found[name] for name in ("lock_id", "holder", "waiting", "waiters")}
@@ -495,17 +459,6 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
         following = f"Next is {name_of(waiters[0])}." if waiters else "Nobody waits for it."
         text = f"{ids.show(lock_id)}: broken; it was held by {name_of(record.holder)}. {following}"
     return invocation.answer({**document, "broken": True, "by": by}, text)
-
-
-def _break(service: LockService, lock_id: str, record: Record, by: str) -> bool:
-    try:
-        broken = service.break_lock(lock_id, by=by, token=record.holder.token)
-    except LockServiceUnavailable as error:
-        raise unreachable(error.reason) from error
-    if broken is not None:
-        # To the process's listeners: the command's own service has none.
-        LISTENERS.emit(Broken(lock_id, broken.describe(), by))
-    return broken is not None
 
 
 def _operator() -> str:

@@ -33,17 +33,13 @@ from userlock.waits import run
 #: How long writing down the keys may take, in seconds.
 LIST_SECONDS = 2.0
 #: The crawler is in no hurry.
-_SILENCE_SECONDS = 1.0
-_BUSY_PAUSE = 0.05
-
+_SILENCE_SECONDS, _BUSY_PAUSE = 1.0, 0.05
 _SIZE = re.compile(rb" size=([0-9]{1,12})\b")
 #: For an item that is not read.
 _FOREIGN = Item(b"", 0, None)
-
 _MOST_STATISTICS = 20_000
-_POLL_SECONDS = 0.01
-#: For how long an item that is to live for one second is watched, in seconds.
-_MOST_LIFE = 3.0
+#: For how long an item that is to live for one second is watched, and how often, in seconds.
+_MOST_LIFE, _POLL_SECONDS = 3.0, 0.01
 _PROXY_NAMES = ("mcrouter", "twemproxy", "nutcracker", "dynomite")
 
 
@@ -70,10 +66,9 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: s
 
 def _list_one(store: MemcacheStore, limit: int) -> Listing:
     space = store.keys.space.encode()
-    sizes, note = store.connections.block_apart(lambda connection: _dump(connection, space, limit))
-    return store.connections.block_apart(
-        lambda connection: Listing.within_room(_read(connection, store, space, sizes), note)
-    )
+    apart = store.connections.block_apart
+    sizes, note = apart(lambda connection: _dump(connection, space, limit))
+    return apart(lambda each: Listing.within_room(_read(each, store, space, sizes), note))
 
 
 def _read(

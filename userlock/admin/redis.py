@@ -27,9 +27,7 @@ _ADVICE = (
     "Is it running, are the address and the password right, and may this machine connect "
     "to it? Until it answers, locks are degraded."
 )
-_POLL_SECONDS = 0.002
-_MOST_LIFE = 1.0
-_ASKED_LIFE_MS = 100
+_ASKED_LIFE_MS, _MOST_LIFE, _POLL_SECONDS = 100, 1.0, 0.002
 
 
 def list_locks(store: RedisStore, limit: int, after: str = "") -> Listing:
@@ -96,11 +94,8 @@ def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:
         batch = keys[first : first + _SCAN_COUNT]
         connection.begin()
         replies = run(connection.call_all, [("STRLEN", key) for key in batch])
-        lengths |= {
-            key: length
-            for key, length in zip(batch, replies, strict=True)
-            if isinstance(length, int)  # a key of another type is no lock
-        }
+        found = zip(batch, replies, strict=True)  # a key of another type is no lock
+        lengths |= {key: length for key, length in found if isinstance(length, int)}
     return sorted(lengths, key=lengths.__getitem__)
 
 
@@ -177,10 +172,9 @@ def judge(
     *,
     clustered: bool = False,
 ) -> None:
-    """Add the findings that follow from the facts.
+    """Add the findings that follow from INFO, twice with a moment in between, and from the rest.
 
-    These are: INFO, twice with a moment in between; the time to get an answer; how long a key lived
-    that was asked to live for 0.1 s; whether the store takes the server for a node of a cluster.
+    `life`: of a key that was asked to live for 0.1 s. `clustered`: the store takes it for a node.
     """
     found.reachable(first_seconds)
     version = info.get("redis_version", "")

@@ -1,9 +1,8 @@
 """Show and complete requests with an idempotency key: `userlock flows list|show|complete`, `reap`.
 
-`userlock reap` removes answers that are no longer kept. The facts about requests are those of the
-inspector too. All texts that come from rows are escaped and bounded here; outputs, parameters and
-answers are not shown. If lock ids are hidden (`userlock.configure(show_ids=…)`), so are users,
-keys and paths.
+The facts are those of the inspector too. All texts from rows are escaped and bounded here; outputs,
+parameters and answers are not shown. If lock ids are hidden (`userlock.configure(show_ids=…)`), so
+are users, keys and paths.
 """
 
 from __future__ import annotations
@@ -63,44 +62,31 @@ _LABELS = (
 
 
 class Found(NamedTuple):
-    """A request, without parameters, outputs and answer. Times are in seconds since 1970; 0: none.
-
-    Attributes:
-        status: of the answer; None if there is none yet.
-        token: whether an attempt may be running; claimed_locked: whether it has its lock.
-        lock_id: the user's, or that of a call of another service.
-        completable: whether its parameters are stored.
-        points: what is done, in its order: names, with the calls that were perhaps made.
-        stamp: of this attempt, or of the answer. It is known to those alone who have read the row.
-        malformed: whether its row is; then little else is known.
-    """
+    """A request, without parameters, outputs and answer. Times: seconds since 1970; 0: none."""
 
     user: str
     key: str
     flow: str
     method: str = ""
     path: str = ""
-    status: int | None = None
+    status: int | None = None  # of the answer, if there is one
     attempts: int = 0
-    token: bool = False
+    token: bool = False  # whether an attempt may be running
     begun_at: float = 0.0
     claimed_until: float = 0.0
     finished_at: float = 0.0
     expires_at: float = 0.0
-    claimed_locked: bool = False
-    lock_id: str = ""
-    completable: bool = False
-    points: tuple[str, ...] = ()
-    stamp: str = ""
-    malformed: bool = False
+    claimed_locked: bool = False  # whether the attempt has its lock
+    lock_id: str = ""  # the user's, or that of a call of another service
+    completable: bool = False  # whether its parameters are stored
+    points: tuple[str, ...] = ()  # what is done, in its order, with the calls perhaps made
+    stamp: str = ""  # of this attempt, or of the answer; known to those alone who have read the row
+    malformed: bool = False  # then little else is known
     namespace: str = ""
 
 
 def count() -> tuple[int, int, str]:
-    """Count unfinished and finished requests, each up to 10,000; what is not counted, in words.
-
-    In an ndb context, as the following.
-    """
+    """Return the unfinished and the finished requests, up to 10,000 each, and a note."""
     futures = {
         standing: [
             stored.oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
@@ -295,7 +281,7 @@ class Shown:
         return labelled(facts, _LABELS, write)
 
     def _completed_by(self, found: Found) -> tuple[str, str]:
-        """Return the one who can complete a request: in a list, and in a sentence."""
+        """Return who can complete a request: in a list, and in a sentence."""
         if not found.completable:
             return "client", "its client alone"
         if self._flows.is_registered(found.flow):
