@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -152,18 +151,13 @@ def _fault(client: Any, name: str) -> str:
                 changed = elsewhere.submit(change).result()
             if outdated is None or not changed:
                 return "an entity that had been put was not found"
-            if not _refused(outdated.put if what == "put" else key.delete):
-                return f"a {what} of an outdated object was carried out"
+            try:
+                (outdated.put if what == "put" else key.delete)(**_ONCE)
+            except StaleWriteError:
+                continue
+            return f"a {what} of an outdated object was carried out"
     except WriteNotFenced as error:
         return f"a put did not pass the gate: {error}"
     except StaleWriteError:
         return "a put of an entity that had just been read was refused"
     return ""
-
-
-def _refused(write: Callable[..., object]) -> bool:
-    try:
-        write(**_ONCE)
-    except StaleWriteError:
-        return True
-    return False

@@ -50,11 +50,9 @@ def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
     lines = [[each.title.upper() for each in columns]]
     lines += [[each.short(row) for each in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in lines]
-
-
-def _padded(text: str, size: int, column: Column) -> str:
-    return text.rjust(size) if column.kind in ("count", "duration") else text.ljust(size)
+    sides = [">" if each.kind in ("count", "duration") else "<" for each in columns]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*line).rstrip() for line in lines]
 
 
 def labelled(facts: Facts, labels: Sequence[str], write: Write) -> dict[str, str]:

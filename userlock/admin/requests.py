@@ -237,12 +237,14 @@ class Shown:
         return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
     def facts(self, found: Found) -> Facts:
+        method = legible(found.method, 20)
+        path = f" {legible(found.path, _SHOWN_NAME)}" if method and ids.are_plain() else ""
         return {
             "namespace": found.namespace,
             "user": ids.show(found.user),
             "key": ids.show(found.key),
             "flow": legible(found.flow, _SHOWN_NAME),
-            "request": request_of(found),
+            "request": method + path,
             "state": self.state(found),
             "status": found.status,
             "attempts": found.attempts,
@@ -287,14 +289,6 @@ class Shown:
         if self._flows.is_registered(found.flow):
             return "server", "the server or its client"
         return "another process", "a process that has its function, or its client"
-
-
-def request_of(found: Found) -> str:
-    """Return method and path; if lock ids are hidden, the method."""
-    if not found.method:
-        return ""
-    method = legible(found.method, 20)
-    return f"{method} {legible(found.path, _SHOWN_NAME)}" if ids.are_plain() else method
 
 
 _NAMESPACE = cli.of_namespace("its namespace, if several have such a request")

@@ -333,12 +333,12 @@ class _OutboxGauges:
     def create(self, meter_provider: metrics.MeterProvider | None) -> None:
         """Create the instruments."""
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
-        for name, observe, unit, text in (
-            ("lag", _lag, "s", "Time that the oldest due job has been due."),
-            ("jobs", _jobs, "{job}", "Jobs in the outbox."),
-            ("blocked", _blocked, "{job}", "Jobs that wait behind a dead one."),
+        for name, unit, text, states in (
+            ("lag", "s", "Time that the oldest due job has been due.", ()),
+            ("jobs", "{job}", "Jobs in the outbox.", ("due", "later", "running", "dead")),
+            ("blocked", "{job}", "Jobs that wait behind a dead one.", ()),
         ):
-            callback = functools.partial(self._observe, observe)
+            callback = functools.partial(self._observe, name, states)
             meter.create_observable_gauge(f"userlock.outbox.{name}", [callback], unit, text)
         text = "Messages that the engine has not taken."
         meter.create_observable_counter(
@@ -349,9 +349,9 @@ class _OutboxGauges:
         )
 
     def _observe(
-        self, observe: Callable[[Status], list[Observation]], options: CallbackOptions
+        self, name: str, states: tuple[str, ...], options: CallbackOptions
     ) -> list[Observation]:
-        """Observe the latest status; nothing if Datastore did not answer."""
+        """Observe one figure of the latest status; nothing if Datastore did not answer."""
         from userlock.outbox.listing import take_status  # loads ndb
 
         with self._mutex:  # a second reader waits for the first one's answer
@@ -363,17 +363,9 @@ class _OutboxGauges:
                 except Exception as error:
                     log.warning("the outbox could not be read for metrics: %r", error)
                 self._read_at = self._clock.now()
-            return [] if self._status is None else observe(self._status)
-
-
-def _lag(status: Status) -> list[Observation]:
-    return [Observation(status.lag)]
-
-
-def _jobs(status: Status) -> list[Observation]:
-    states = ("due", "later", "running", "dead")
-    return [Observation(getattr(status, each), {"userlock.state": each}) for each in states]
-
-
-def _blocked(status: Status) -> list[Observation]:
-    return [Observation(status.blocked)]
+            status = self._status
+        if status is None:
+            return []
+        if not states:
+            return [Observation(getattr(status, name))]
+        return [Observation(getattr(status, each), {"userlock.state": each}) for each in states]

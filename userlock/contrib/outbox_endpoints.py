@@ -114,9 +114,16 @@ class OutboxEndpoints:
             if method not in methods:
                 return _answer(405, {"Allow": ", ".join(methods)})
             methods[method].check(header)
-            if path == self._relay:
-                return self._run_relay(open_scope)
-            return self._run_job(_body(header, read), open_scope)
+            body = "" if path == self._relay else _body(header, read)
+            with open_scope(f"POST {path}"):
+                if path == self._relay:
+                    relayed = self.outbox.relay(seconds=RELAY_SECONDS)
+                    return _answer(200, **relayed._asdict())
+                try:
+                    own_job_key(body)
+                except ValueError as error:
+                    raise Refused(400, "the body is no key of a job") from error
+                return _answer(200, outcome=self.outbox.run(body).value)
         except Refused as refused:
             # Anybody can cause refusals. 503 is the operator's trouble.
             level = logging.WARNING if refused.status == 503 else logging.INFO
@@ -129,18 +136,6 @@ class OutboxEndpoints:
         except Exception:
             log.exception("%s failed", path)
             return _answer(500)
-
-    def _run_job(self, key: str, open_scope: _Open) -> Answer:
-        with open_scope(f"POST {self._jobs}"):
-            try:
-                own_job_key(key)
-            except ValueError as error:
-                raise Refused(400, "the body is no key of a job") from error
-            return _answer(200, outcome=self.outbox.run(key).value)
-
-    def _run_relay(self, open_scope: _Open) -> Answer:
-        with open_scope(f"POST {self._relay}"):
-            return _answer(200, **self.outbox.relay(seconds=RELAY_SECONDS)._asdict())
 
 
 def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEndpoints, ...]:

@@ -100,7 +100,6 @@ class JobPages(Pages):
             note=found.note,
             wanted=wanted,
             typed_owner=wanted.owner if plain else "",
-            plain=plain,
         )
 
     def _document(self) -> Facts:
@@ -115,21 +114,14 @@ class JobPages(Pages):
 
     def _search(self) -> tuple[listing.Search, listing.Listing]:
         given = flask.request.values
-        wanted = listing.Search(
-            dead=given.get("dead", "") == "yes",
-            cause=given.get("cause", ""),
-            job=given.get("job", ""),
-            owner=given.get("owner", ""),
-        )
-        if any(len(each) > ids.MAX_CHARACTERS for each in wanted if isinstance(each, str)):
+        texts = {name: given.get(name, "") for name in ("cause", "job", "owner")}
+        wanted = listing.Search(dead=given.get("dead", "") == "yes", **texts)
+        if any(len(each) > ids.MAX_CHARACTERS for each in texts.values()):
             return listing.Search(), listing.Listing([], "no job has so long a name")
         return wanted, listing.search(self._outbox, wanted, most=_MOST_LISTED)
 
     def _show(self, key: str, owner: str) -> Answer:
-        letter = reading.read(_key(key, owner))
-        if letter is None:
-            self.refuse("No such job", "It is done, was purged, or never was.", 404)
-        wall = self._clock().wall()
+        letter, wall = self._read(key, owner), self._clock().wall()
         return self.render(
             "job.html",
             job=legible(letter.job, _SHOWN),
@@ -137,37 +129,36 @@ class JobPages(Pages):
             key=reading.reference(letter),
             dead=letter.dead,
             why=reading.explain(letter, wall),
-            plain=ids.are_plain(),
         )
 
     def _show_document(self, key: str) -> Facts:
-        wall = self._clock().wall()
-        letter = reading.read(_key(key, ""))
-        if letter is None:
-            flask.abort(404)
+        letter, wall = self._read(key, ""), self._clock().wall()
         return {**reading.facts(letter, wall), "why": str(reading.explain(letter, wall))}
+
+    def _read(self, key: str, owner: str) -> Letter:
+        letter = reading.read(_key(key, owner))
+        if letter is None:
+            self.refuse("No such job", "It is done, was purged, or never was.", 404)
+        return letter
 
     def _ask(self, action: str) -> Answer:
         asked = self._question(self._chosen())
         if asked is None:
             return self.message("No dead jobs", "Nobody is left to redrive or purge.")
         chosen, letter = asked.chosen, asked.letter
-        facts: dict[str, str] = {}
-        if chosen.key is not None:
-            details = reading.details(letter, asked.wall, utc)
-            facts = {label: details[label] for label in ("call", "owner", "cause")}
+        details = reading.details(letter, asked.wall, utc)
+        shown = () if chosen.key is None else ("call", "owner", "cause")
         return self.render(
             "dead.html",
             action=action,
             number=asked.number,
             jobs=counted(asked.number, "dead job"),
             most=_MOST_CHANGED,
-            facts=facts,
+            facts={label: details[label] for label in shown},
             shown=legible(chosen.cause, _SHOWN),
             cause=chosen.cause,
             key=reading.reference(letter),
             token=asked.token,
-            plain=ids.are_plain(),
         )
 
     def _redrive(self) -> Answer:

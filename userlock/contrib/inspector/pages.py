@@ -46,24 +46,22 @@ _HEADERS = {
 class Inspector:
     """Pages for operators of a Flask app, under `/userlock`; for `UserLock(app, inspector=…)`.
 
-    They show holders and waiters, contention by lock and by endpoint, and violations with
-    both call sites, each also as JSON (`/userlock/locks.json`). An operator can break a lock,
-    after a question; that is an event (`Broken`) with the operator's name. Locks, jobs and
-    requests are those of all processes. All other facts are of the process that answers.
+    They show holders and waiters, contention by lock and by endpoint, and violations with both call
+    sites, each also as JSON (`/userlock/locks.json`). An operator can break a lock, after a
+    question; that is an event (`Broken`) with the operator's name. Locks, jobs and requests are
+    those of all processes. All other facts are of the process that answers.
 
-    `userlock.configure(show_ids=…)` hides lock ids, and shows requests by their
-    routes. A lock can then be broken by its id, which has to be typed.
+    `userlock.configure(show_ids=…)` hides lock ids, and shows requests by their routes. A lock can
+    then be broken by its id, which has to be typed.
 
     Args:
-        authorise: called with each request for these pages. The answer is 403 unless it
-            returns the operator's name (for the log), or True; also if it fails.
+        authorise: called with each request for these pages. The answer is 403 unless it returns the
+            operator's name (for the log), or True; also if it fails.
         url_prefix: the address of the pages.
-        outbox: the app's outbox, for the pages of its jobs. None: there are none, unless
-            `UserLock` has an outbox.
-        flows: the app's flows, for the pages of requests with an idempotency key. None: there
-            are none.
+        outbox: the app's outbox, for the pages of its jobs; by default that of `UserLock`, if any.
+        flows: the app's flows, for the pages of requests with an idempotency key, if any.
         back_to: the address of a page, for a link back to the app: a path, or a URL of http or
-            https. None: there is no link.
+            https.
     """
 
     def __init__(

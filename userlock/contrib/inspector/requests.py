@@ -68,13 +68,12 @@ class RequestPages(Pages):
             user=ids.show(user) if user else "",
             typed_user=user if plain and is_carried(user) else "",
             tables=[
-                (title, columns, [self._row(each, shown) for each in listing[title]], empty)
+                (title, columns, [_row(each, shown) for each in listing[title]], empty)
                 for title, columns, empty in (
                     ("unfinished", reading.UNFINISHED, "No requests are unfinished."),
                     ("finished", reading.FINISHED, "No answers are kept."),
                 )
             ],
-            plain=plain,
         )
 
     def _document(self) -> Facts:
@@ -92,14 +91,10 @@ class RequestPages(Pages):
 
     def _listing(self) -> dict[str, Any]:
         user = flask.request.values.get("user", "")
-        unfinished: list[reading.Found] = []
-        finished: list[reading.Found] = []
-        notes: list[str] = []
-        if len(user) > ids.MAX_CHARACTERS:
-            notes.append("No user has so long an id.")
-        else:
-            unfinished = reading.listed(_MOST_LISTED, user, done=False)
-            finished = reading.listed(_MOST_LISTED, user, done=True)
+        fits = len(user) <= ids.MAX_CHARACTERS
+        notes = [] if fits else ["No user has so long an id."]
+        unfinished = reading.listed(_MOST_LISTED, user, done=False) if fits else []
+        finished = reading.listed(_MOST_LISTED, user, done=True) if fits else []
         shown = self._shown()
         states = [shown.state(each) for each in unfinished]
         number = len(finished)
@@ -129,13 +124,6 @@ class RequestPages(Pages):
         }
         found = {"unfinished": unfinished, "finished": finished}
         return {"user": user, "shown": shown, "counts": counts, "notes": notes, **found}
-
-    @staticmethod
-    def _row(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
-        row = {**shown.row(found), "posted": _posted(found)}
-        if row["status"] is None:
-            row["status"] = row["state"]
-        return row
 
     def _show(self) -> Answer:
         found, shown = self._named(), self._shown()
@@ -213,6 +201,11 @@ class RequestPages(Pages):
             )
             self.refuse("Request cannot be completed", text, 409)
         return request
+
+
+def _row(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
+    row = {**shown.row(found), "posted": _posted(found)}
+    return {**row, "status": row["state"] if row["status"] is None else row["status"]}
 
 
 def _posted(found: reading.Found) -> dict[str, str] | None:

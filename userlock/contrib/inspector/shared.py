@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import flask
 
+import userlock.ids as ids
 from userlock.admin.rendering import Facts, document
 from userlock.errors import LockServiceUnavailable, LockTimeout
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -45,7 +46,7 @@ class Pages:
         to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
     def render(self, template: str, **facts: Any) -> str:
-        return self._render(template, **{"name": self.name, **facts})
+        return self._render(template, **{"name": self.name, "plain": ids.are_plain(), **facts})
 
     def message(self, title: str, text: str, status: int = 200) -> tuple[str, int]:
         page = self.render("message.html", title=title, text=text, back=self._home)
