@@ -15,7 +15,7 @@ from typing import Any, Generic, TextIO, TypeVar
 import userlock.apps as apps
 import userlock.ids as ids
 from userlock.admin import command as cli
-from userlock.admin.command import Command, CommandError, Console, Invocation
+from userlock.admin.command import Command, CommandError, Invocation
 from userlock.errors import ConfigurationError, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults
@@ -80,39 +80,39 @@ Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides ids, keys and 
                 f"{apps.VARIABLE}=main:app, or {self.variable}=main:{self.noun}"
             )
         form = ids.in_use()
-        # The app may print while it is imported or runs jobs: not between the lines of the answer.
-        with contextlib.redirect_stdout(console.stderr), _logged(console), _answered():
-            if not name:
-                found = apps.find_in_app(app, self.kind, self.noun, self.same)
-            elif self.find is None:
-                found = apps.find_object(name, self.kind, self.noun)
-            else:
-                found = self.find(name)
-            if console.environ.get("USERLOCK_SHOW_IDS"):
-                ids.use(form)  # the operator's word counts, not the app's
-            if defaults.service is None and invocation.names_store:
-                configure(service=invocation.service())
-            with self.context(found):
-                yield found
-
-
-@contextlib.contextmanager
-def _answered() -> Iterator[None]:
-    try:
-        yield
-    except NoService as error:
-        raise CommandError(
-            "the app has configured no lock service when it is imported. To fix it: pass --store, "
-            "or give the object service="
-        ) from error
-    except ConfigurationError as error:
-        raise CommandError(str(error)) from error
-    except LockTimeout as error:
-        raise CommandError(f"the owner is busy, try again: {error}", 1) from error
-    except DATASTORE_ERRORS as error:
-        # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
-        reason = cli.plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
-        raise CommandError(f"Datastore does not answer: {reason}", cli.UNREACHABLE) from error
+        log, handler = logging.getLogger("userlock"), _Handler(console.stderr)
+        handler.setLevel(logging.WARNING)
+        log.addHandler(handler)
+        try:
+            # The app may print while it is imported or runs jobs: not between lines of the answer.
+            with contextlib.redirect_stdout(console.stderr):
+                if not name:
+                    found = apps.find_in_app(app, self.kind, self.noun, self.same)
+                elif self.find is None:
+                    found = apps.find_object(name, self.kind, self.noun)
+                else:
+                    found = self.find(name)
+                if console.environ.get("USERLOCK_SHOW_IDS"):
+                    ids.use(form)  # the operator's word counts, not the app's
+                if defaults.service is None and invocation.names_store:
+                    configure(service=invocation.service())
+                with self.context(found):
+                    yield found
+        except NoService as error:
+            raise CommandError(
+                "the app has configured no lock service when it is imported. To fix it: pass "
+                "--store, or give the object service="
+            ) from error
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+        except LockTimeout as error:
+            raise CommandError(f"the owner is busy, try again: {error}", cli.NO) from error
+        except DATASTORE_ERRORS as error:
+            # ndb wraps the reason: "Maximum number of 3 retries exceeded …, last exception: …".
+            reason = cli.plain_reason(legible(str(error).rpartition("last exception: ")[2], 500))
+            raise CommandError(f"Datastore does not answer: {reason}", cli.UNREACHABLE) from error
+        finally:
+            log.removeHandler(handler)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -128,17 +128,6 @@ class _Handler(logging.StreamHandler[TextIO]):
     def format(self, record: logging.LogRecord) -> str:
         # Texts of errors are foreign: no line of the log may steer the terminal.
         return "\n".join(map(escaped, super().format(record).split("\n")))
-
-
-@contextlib.contextmanager
-def _logged(console: Console) -> Iterator[None]:
-    log, handler = logging.getLogger("userlock"), _Handler(console.stderr)
-    handler.setLevel(logging.WARNING)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 @contextlib.contextmanager

@@ -33,8 +33,6 @@ from userlock.words import counted, escaped
 
 Fact = str | float | bool | None
 
-#: How long a third party's store is taken to wait for a reply, in seconds.
-_USUAL_PATIENCE = 0.3
 #: How long the record of the self-test would live if that were cut short, in seconds.
 _TTL_SECONDS = 5.0
 #: The reads of the self-test: at most so many, for so many seconds.
@@ -52,7 +50,6 @@ class Verdict(enum.StrEnum):
 
 
 OK, WARNING, WRONG = Verdict
-_DOWN = ("reachable", WRONG)
 
 
 class Finding(NamedTuple):
@@ -151,25 +148,21 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     worst = max((each.verdict for each in findings), key=list(Verdict).index, default=OK)
     facts = [{**each._asdict(), "says": plain_reason(each.says)} for each in findings]
     document = {"store": place, "verdict": worst, "findings": facts}
-    lines = _lines(findings, quiet=options.quiet)
-    code = invocation.answer(document, *lines, no=worst is WRONG)
-    down = {each.server for each in findings if (each.subject, each.verdict) == _DOWN}
-    return UNREACHABLE if findings and down == {each.server for each in findings} else code
-
-
-def _lines(findings: list[Finding], *, quiet: bool) -> list[str]:
+    servers = dict.fromkeys(each.server for each in findings)
     lines: list[str] = []
-    for server in dict.fromkeys(each.server for each in findings):
+    for server in servers:
         lines.append(escaped(server))
         for each in findings:
-            if each.server != server or (quiet and each.verdict is OK):
+            if each.server != server or (options.quiet and each.verdict is OK):
                 continue
             lines.append(f"  {each.verdict:7} {each.subject:12} {plain_reason(each.says)}")
             if each.advice:
                 lines.append(f"{'':23}→ {escaped(each.advice)}")
     counts = Counter(each.verdict for each in findings)
     lines.append(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
-    return lines
+    code = invocation.answer(document, *lines, no=worst is WRONG)
+    down = [each for each in findings if (each.subject, each.verdict) == ("reachable", WRONG)]
+    return UNREACHABLE if down and {each.server for each in down} == set(servers) else code
 
 
 def examine_datastore(name: str) -> list[Finding]:
@@ -189,14 +182,11 @@ def examine_datastore(name: str) -> list[Finding]:
 
 def examine(store: LeaseStore) -> list[Finding]:
     """Return the findings about servers; of a third party's store about its records and speed."""
-    kind = kind_of(store)
-    found: list[Finding]
+    kind, tried = kind_of(store), Findings(type(store).__name__)
     if kind is not None:
-        found = kind.examine(store)
-    else:
-        found = tried = Findings(type(store).__name__)
-        try_out(tried, store, patience=_USUAL_PATIENCE)
-    return found
+        return list(kind.examine(store))
+    try_out(tried, store, patience=0.3)
+    return tried
 
 
 def new_lock_id() -> str:
@@ -204,11 +194,7 @@ def new_lock_id() -> str:
 
 
 def try_out(
-    found: Findings,
-    store: LeaseStore,
-    *,
-    patience: float,
-    lock_id: Callable[[], str] = new_lock_id,
+    found: Findings, store: LeaseStore, patience: float, lock_id: Callable[[], str] = new_lock_id
 ) -> None:
     """Add the findings about the records and the speed of a store on one server.
 
@@ -268,8 +254,7 @@ def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     finally:
         # As far as that can be done; otherwise the record ends by itself.
         with contextlib.suppress(StoreUnavailable):
-            left = store.read(lock_id)
-            if left is not None:
+            if (left := store.read(lock_id)) is not None:
                 store.remove(lock_id, left.version)
     return faults
 
@@ -292,13 +277,13 @@ def judge_latency(found: Findings, times: list[float], patience: float) -> None:
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
     says = f"a round trip takes {milliseconds(p50)} (median), {milliseconds(p99)} "
     says += f"(99 % are faster), of {len(times)}"
-    facts = {"p50_ms": p50 * 1000, "p99_ms": p99 * 1000, "round_trips": len(times)}
-    slow = p99 > patience / 2
     advice = "A lock costs two of these; a server in the same zone answers within 1 ms."
-    if slow:
+    fine = patience > 1 or p50 <= _SLOW_MEDIAN
+    if p99 > patience / 2:
+        fine = False
         advice = (
             f"The store gives up after {patience:g} s: some locks will be degraded. "
             "Look for a slow network, swapping, or a busy server."
         )
-    fine = not slow and (patience > 1 or p50 <= _SLOW_MEDIAN)
+    facts = {"p50_ms": p50 * 1000, "p99_ms": p99 * 1000, "round_trips": len(times)}
     found.check("latency", fine, says, advice, **facts)

@@ -19,10 +19,7 @@ Write = Callable[[float], str]
 
 
 class Moment(float):
-    @classmethod
-    def of(cls, wall: float) -> Moment | None:
-        """Return the moment; None for 0, which stands for none."""
-        return cls(wall) if wall else None
+    """A moment, in seconds since 1970."""
 
 
 class Column(NamedTuple):

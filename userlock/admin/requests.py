@@ -71,9 +71,8 @@ class Found(NamedTuple):
     path: str = ""
     status: int | None = None  # of the answer, if there is one
     attempts: int = 0
-    token: bool = False  # whether an attempt may be running
     begun_at: float = 0.0
-    claimed_until: float = 0.0
+    claimed_until: float = 0.0  # of an attempt that may be running
     finished_at: float = 0.0
     expires_at: float = 0.0
     claimed_locked: bool = False  # whether the attempt has its lock
@@ -117,6 +116,12 @@ def read(user: str, key: str, namespace: str | None = None) -> Found | None:
         if row is not None:
             return found_of(row)
     return None
+
+
+def to_complete(found: Found, flows: Flows) -> Request | None:
+    """Return a request that the server can complete; None if it cannot."""
+    with in_namespace(found.namespace):
+        return flows.find(found.user, found.key)
 
 
 def _keys_of(user: str) -> list[Any]:
@@ -168,9 +173,8 @@ def found_of(row: Any) -> Found:
             path=str(row.path or ""),
             status=None if row.status is None else int(row.status),
             attempts=int(row.attempts or 0),
-            token=bool(row.token),
             begun_at=int(row.begun_at or 0) / 1e6,
-            claimed_until=int(row.claimed_until or 0) / 1e6,
+            claimed_until=int(row.claimed_until or 0) / 1e6 if row.token else 0.0,
             finished_at=int(row.finished_at or 0) / 1e6,
             expires_at=0.0 if row.expire_at is None else owners.micros_of(row.expire_at) / 1e6,
             claimed_locked=bool(row.claimed_locked),
@@ -232,7 +236,7 @@ class Shown:
             return "malformed"
         if found.status is not None:
             return "done"
-        if found.token and found.claimed_until > self._wall:
+        if found.claimed_until > self._wall:
             return "running"
         return "running" if found.claimed_locked and self._is_held(found.lock_id) else "stuck"
 
@@ -249,8 +253,8 @@ class Shown:
             "status": found.status,
             "attempts": found.attempts,
             "begun": Moment(found.begun_at),
-            "finished": Moment.of(found.finished_at),
-            "expires": Moment.of(found.expires_at),
+            "finished": Moment(found.finished_at) if found.finished_at else None,
+            "expires": Moment(found.expires_at) if found.expires_at else None,
             "completable": found.completable,
             "points": [legible(each, _SHOWN_NAME) for each in found.points],
         }
@@ -291,6 +295,7 @@ class Shown:
         return "another process", "a process that has its function, or its client"
 
 
+_OLDER = "only those begun at least S s ago: younger ones may still run (default: 300)"
 _NAMESPACE = cli.of_namespace("its namespace, if several have such a request")
 _APP = AppObject("flows", "userlock.idempotency.Flows", Flows, Flows.context)
 
@@ -342,13 +347,7 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     cli.argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
     cli.option("--user", "ID", "its user"),
     _NAMESPACE,
-    cli.option(
-        "--older-than",
-        "S",
-        "only those begun at least S s ago: younger ones may still run (default: 300)",
-        cli.seconds,
-        300.0,
-    ),
+    cli.option("--older-than", "S", _OLDER, cli.seconds, 300.0),
     no="some have failed again",
 )
 def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
@@ -362,9 +361,8 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
         raise CommandError("a request is named by KEY and --user together, or by neither")
     done: list[Facts] = []
     with Stop().listening() as stop, heard(RequestServed) as served:
-        meant = flows.unfinished(older_than=options.older_than)
-        if options.key:
-            meant = iter([_named(options, flows)])
+        one = options.key and _named(options, flows)
+        meant = iter([one]) if one else flows.unfinished(older_than=options.older_than)
         for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)
             kept = answer is not None and is_kept(answer.status)
@@ -376,8 +374,7 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
                 "error": "" if kept else legible(served[-1].error, _SHOWN_NAME),
             }
             says = f"answered with {facts['status']}"
-            if facts["error"] or answer is None:
-                says = f"not complete: {facts['error']}"
+            says = f"not complete: {facts['error']}" if facts["error"] or answer is None else says
             invocation.progress(f"{facts['flow']} of {facts['user']}: {says}")
             done.append(facts)
     failed = sum(bool(each["error"]) for each in done)
@@ -389,10 +386,8 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
 
 
 def _named(options: argparse.Namespace, flows: Flows) -> Request:
-    user = usable_lock_id(options.user)
-    found = read(user, options.key, options.namespace)
-    with in_namespace("" if found is None else found.namespace):
-        request = None if found is None else flows.find(user, options.key)
+    found = read(usable_lock_id(options.user), options.key, options.namespace)
+    request = None if found is None else to_complete(found, flows)
     if request is None:
         raise CommandError(
             "there is no such request that the server can complete. To fix it: look with "

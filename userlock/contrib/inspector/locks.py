@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ from userlock.clock import Clock
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.events import Acquired, Event, Rejected, TimedOut
 from userlock.fork import reset_in_child
-from userlock.lock.lease import check_lock_id, process_label
+from userlock.lock.lease import Holder, check_lock_id, process_label
+from userlock.lock.record import Waiter
 from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
@@ -104,10 +104,7 @@ TABLES = {
 
 @dataclasses.dataclass
 class Waits:
-    """The waits for one lock, or of one endpoint: calls by their ends, and seconds.
-
-    Those that waited may have been granted the lock or not; rejected ones have not waited.
-    """
+    """The waits for one lock, or of one endpoint. Rejected calls have not waited."""
 
     locks: int = 0
     waited: int = 0
@@ -120,8 +117,7 @@ class Waits:
 class Tally:
     """Counts waits of this process, by lock and by endpoint, the latest last. Thread-safe.
 
-    `endpoint`: returns the endpoint that is running; empty if it is not known. `since`: the begin
-    of the counts, in seconds since 1970.
+    `endpoint`: returns that of the running code. `since`: the begin, in seconds since 1970.
     """
 
     def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:
@@ -177,10 +173,7 @@ def route_of(app: flask.Flask, request: str) -> str | None:
 
 
 class LockPages(Pages):
-    """The pages of locks. Lock ids and requests are shown as configured.
-
-    `app`: its routes name requests, where their paths are hidden.
-    """
+    """The pages of locks. The app's routes name requests, where their paths are hidden."""
 
     def __init__(
         self, service: Callable[[], LockService], tally: Tally, app: flask.Flask, render: Render
@@ -188,9 +181,10 @@ class LockPages(Pages):
         super().__init__("locks", "home", contextlib.nullcontext, render)
         self._service = service
         self._tally = tally
-        self._request = functools.partial(
-            ids.show_request, route_of=functools.partial(route_of, app)
-        )
+        self._app = app
+
+    def _request(self, request: str) -> str:
+        return ids.show_request(request, lambda given: route_of(self._app, given))
 
     def add_to(self, pages: flask.Blueprint) -> None:
         # Without a redirection from the address without the slash: that would come before the
@@ -266,28 +260,25 @@ class LockPages(Pages):
         record = seen.record
         if record is None:
             return
+
+        def row(state: str, party: Holder | Waiter) -> Row:
+            return {
+                "lock_id": seen.shown,
+                "state": state,
+                "request": self._request(party.request),
+                "priority": party.priority,
+                "seconds": max(wall - party.since, 0.0),
+                "process": party.process,
+            }
+
         if not record.free:
-            facts = reading.holder_facts(record, wall)
             blocked = record.blocked_on
             waiting = "" if blocked is None else f", waiting for {ids.show(blocked.lock_id)}"
-            yield {
-                "lock_id": seen.shown,
-                "state": f"holder{waiting}",
-                "request": self._request(record.holder.request),
-                "priority": facts.get("priority", ""),
-                "seconds": facts.get("held_seconds"),
-                "process": facts["process"],
-                _OF_FORM: "" if reading.is_foreign(record) else _breakable(seen),
-            }
+            found = {**row(f"holder{waiting}", record.holder), _OF_FORM: _breakable(seen)}
+            foreign = {"priority": "", "seconds": None, "process": reading.FOREIGN, _OF_FORM: ""}
+            yield {**found, **foreign} if reading.is_foreign(record) else found
         for number, waiter in enumerate(record.waiters(), start=1):
-            yield {
-                "lock_id": seen.shown,
-                "state": f"waiter {number}" + (" (aged)" if waiter.aged else ""),
-                "request": self._request(waiter.request),
-                "priority": waiter.priority,
-                "seconds": max(wall - waiter.since, 0.0),
-                "process": waiter.process,
-            }
+            yield row(f"waiter {number}" + (" (aged)" if waiter.aged else ""), waiter)
 
     def _ask(self) -> Answer:
         lock_id = flask.request.form.get("lock_id", "")
@@ -298,23 +289,20 @@ class LockPages(Pages):
         if record is None or record.free:
             return self.message("Lock not held", f"Nobody holds the lock “{ids.show(lock_id)}”.")
         holder = record.holder
-        facts = None
-        if not reading.is_foreign(record):
-            held = reading.held_seconds(holder, self._service().clock.wall())
-            facts = {
-                "holder": holder.process,
-                "request": self._request(holder.request) or "(not known)",
-                "priority": holder.priority,
-                "held for": span(held),
-                "waiters": f"{len(record.waiters())}",
-            }
+        facts = {
+            "holder": holder.process,
+            "request": self._request(holder.request) or "(not known)",
+            "priority": holder.priority,
+            "held for": span(reading.held_seconds(holder, self._service().clock.wall())),
+            "waiters": f"{len(record.waiters())}",
+        }
         return self.render(
             "break.html",
             lock=ids.show(lock_id),
             # If ids are hidden, it is typed again.
             lock_id=lock_id if ids.are_plain() else "",
             token=holder.token,
-            facts=facts,
+            facts=None if reading.is_foreign(record) else facts,
         )
 
     def _break(self) -> Answer:

@@ -25,7 +25,6 @@ from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import current_context
-from userlock.ndb.owners import in_namespace
 from userlock.words import escaped, legible
 
 log = logging.getLogger(__name__)
@@ -187,10 +186,8 @@ class RequestPages(Pages):
 
     def _stuck(self, found: reading.Found, shown: reading.Shown) -> Request | None:
         """Return a stuck request that this process can complete; None if it is none."""
-        if shown.state(found) != "stuck":
-            return None
-        with in_namespace(found.namespace):
-            return self._flows.find(found.user, found.key)
+        stuck = shown.state(found) == "stuck"
+        return reading.to_complete(found, self._flows) if stuck else None
 
     def _to_complete(self, found: reading.Found, shown: reading.Shown) -> Request:
         request = self._stuck(found, shown)
