@@ -111,10 +111,9 @@ def _null(mode: str) -> TextIO:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, without the whole usage before it.
+    """Reports a wrong command line in one line, without what may be a misplaced store's URL.
 
-    Arguments that may be a store's URL, misplaced or misspelt, are not repeated. `fill` adds the
-    arguments when the parser is first used.
+    `fill` adds the arguments when the parser is first used.
     """
 
     fill: Callable[[Parser], None] | None = None
@@ -216,15 +215,12 @@ def flag(name: str, meaning: str) -> Argument:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command, or an action of one, such as `list`; `actions`: the commands below it.
-
-    The first line of `doc`, its help, is the summary. `no`: the meaning of exit code 1, if any.
-    """
+    """A command, or an action of one, such as `list`."""
 
     name: str
     run: Run | None
-    doc: str
-    no: str = ""
+    doc: str  # its help; the first line is the summary
+    no: str = ""  # the meaning of exit code 1, if it has one
     arguments: tuple[Argument | list[Argument], ...] = ()  # those of a list exclude each other
     actions: tuple[Command, ...] = ()
 
@@ -309,9 +305,8 @@ def seconds(text: str) -> float:
     match = _DURATION.fullmatch(text)
     value = float(match[1]) * _UNITS[match[2]] if match is not None else -1.0
     if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a duration from 0.1 seconds to a day, as in 90, 90s, 5m or 2h"
-        )
+        says = f"{text!r} is not a duration from 0.1 seconds to a day, as in 90, 90s, 5m or 2h"
+        raise argparse.ArgumentTypeError(says)
     return value
 
 
@@ -324,9 +319,8 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
         except ValueError:
             value = -1.0
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a {noun} from {least:g} to {most:.15g}"
-            )
+            says = f"{text!r} is not a {noun} from {least:g} to {most:.15g}"
+            raise argparse.ArgumentTypeError(says)
         return int(value) if whole else value
 
     return convert

@@ -1,15 +1,12 @@
 """Examine servers: `userlock doctor`. Findings, the module of each kind of store, a self-test.
 
-A kind of store has a module here with the name of the store's own:
+A kind of store has a module here with the name of the store's own. Its `list_locks(store, limit,
+after)` returns a `locks.Listing` of so many locks, or a few more; `after`: the begin of the page,
+of a kind that has pages. Its `examine(store)` returns the findings about each server. It takes a
+few seconds, writes a record of its own, under a random lock id, and raises for no failure.
 
-    examine(store): the findings about each server. Takes a few seconds; raises for no failure.
-        Writes a record of its own, under a random lock id, and removes it.
-    list_locks(store, limit, after): so many locks, or a few more: a `locks.Listing`. Costs the
-        store some work. `after`: where the page begins, of a kind that has pages. Raises
-        `StoreUnavailable`.
-
-The self-test goes through the store's own five verbs on a lock that nobody else has, so it
-tries the commands of acquiring and releasing, with all proxies in between.
+The self-test goes through the store's own five verbs on a lock that nobody else has, so it tries
+the commands of acquiring and releasing, with all proxies in between.
 """
 
 from __future__ import annotations
@@ -196,10 +193,9 @@ def new_lock_id() -> str:
 def try_out(
     found: Findings, store: LeaseStore, patience: float, lock_id: Callable[[], str] = new_lock_id
 ) -> None:
-    """Add the findings about the records and the speed of a store on one server.
+    """Add the findings about a store's records and speed on one server.
 
-    `patience`: how long the store waits for a reply, in seconds. `lock_id`: returns a lock of that
-    server that nobody has.
+    `patience`: the store's, for a reply, in seconds. `lock_id`: returns a lock of that server.
     """
     try:
         faults = faults_of_records(store, lock_id())

@@ -67,10 +67,7 @@ CAUSES = (
 
 
 def key_of(text: str, owner: str = "") -> Any:
-    """Return the key of a job, in an ndb context. ValueError: the text names none.
-
-    With the owner's id, it may be the job's part of the key alone (`reference`).
-    """
+    """Return the key of a job. With the owner's id, the text may be its part of the key alone."""
     if is_name(text):
         if not owner:
             raise ValueError(f"{text} is a part of a key: the owner's id is needed with it")
@@ -134,10 +131,7 @@ def _holding_up(letter: Letter) -> Any:
 
 
 class Chosen(NamedTuple):
-    """The dead jobs that an operator means: one by its key, or those of a cause; empty for all.
-
-    Its functions run in an ndb context.
-    """
+    """The dead jobs that an operator means: one by its key, or those of a cause; empty for all."""
 
     outbox: Outbox
     key: Any = None
@@ -154,18 +148,12 @@ class Chosen(NamedTuple):
         letter = read(self.key)
         return [] if letter is None or not letter.dead else [letter]
 
-    def redrive(
-        self, *, wait_timeout: float, stamp: int | None = None, **options: Any
-    ) -> Iterator[bool]:
-        """Redrive them; yield for each whether it was.
-
-        `wait_timeout` and `stamp` are for one, `options` for many: those of `DeadLetters`.
-        """
-        if self.key is None:
-            for _, redriven in self.outbox.dead.redrive_all(self.cause, **options):
-                yield redriven
-        else:
-            yield self.outbox.dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)
+    def redrive(self, *, wait_timeout: float, stamp: int | None = None, **many: Any) -> list[bool]:
+        """Redrive them; return for each whether it was. `many`: of `DeadLetters.redrive_all`."""
+        dead = self.outbox.dead
+        if self.key is not None:
+            return [dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)]
+        return [redriven for _, redriven in dead.redrive_all(self.cause, **many)]
 
     def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
         """Delete those dead by then, or the one with the stamp; yield for each whether it was."""
@@ -286,6 +274,8 @@ def causes(status: Status) -> list[Facts]:
     ]
 
 
+_RATE = cli.number("rate", 0.01, 10_000)
+_YES = cli.number("number of jobs", 0, 999_999_999, whole=True)
 _OWNER = cli.option("--owner", "ID", "its owner, if KEY is only its part of the key")
 _KEY = cli.argument("key", metavar="KEY", help="the job, as in list")
 #: The dead jobs that are meant: one, those of a cause, or all.
@@ -459,9 +449,7 @@ def run(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> 
 
 @cli.command(
     *_CHOICE,
-    cli.option(
-        "--rate", "N", "at most N a second (default: 50)", cli.number("rate", 0.01, 10_000), 50.0
-    ),
+    cli.option("--rate", "N", "at most N a second (default: 50)", _RATE, 50.0),
     no="some dead jobs are left",
 )
 def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
@@ -474,25 +462,18 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     """
     chosen = _chosen(options, outbox)
     with Stop().listening() as stop:
-        redriven = chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop)
-        changed = list(redriven)
+        changed = chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop)
         done, skipped = sum(changed), changed.count(False)
         left = skipped if options.key else chosen.count()
-    remark = ""
-    if skipped and options.key:
-        remark = ": it is not dead"
-    elif skipped:
-        why = "their owners are busy, others have redriven them, or the log says why"
-        remark = f" ({skipped:,} skipped: {why})"
+    why = "their owners are busy, others have redriven them, or the log says why"
+    remark = ": it is not dead" if options.key else f" ({skipped:,} skipped: {why})"
+    remark = remark if skipped else ""
     lines = [f"{counted(done, 'job')} redriven, {left:,} left{remark}"]
     interrupted = stop.requested and left > 0
     if interrupted:
         lines.append("Interrupted. The same command goes on with those that are left.")
     document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": interrupted}
     return invocation.answer(document, *lines, no=left > 0)
-
-
-_YES = cli.number("number of jobs", 0, 999_999_999, whole=True)
 
 
 @cli.command(

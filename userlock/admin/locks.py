@@ -93,15 +93,11 @@ class LockState(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The locks of a store at one moment, each once, in no order.
-
-    `note`: which are missing, and why; empty if none are. `more`: where the next page begins, of
-    a store that lists page by page; empty if this is the last one.
-    """
+    """The locks of a store at one moment, each once, in no order."""
 
     locks: list[LockState]
-    note: str = ""
-    more: str = ""
+    note: str = ""  # which are missing, and why
+    more: str = ""  # where the next page begins, of a store that lists page by page
 
     @classmethod
     def within_room(
@@ -130,9 +126,9 @@ class Listing(NamedTuple):
         limit: int,
         after: str,
     ) -> Listing:
-        """List the locks of several servers, without those of a server that is down.
+        """List the locks of servers, without those that are down.
 
-        `list_one`: lists so many of one server, after a cursor of its own; empty: from the begin.
+        `list_one`: lists so many of one, after a cursor of its own; empty: from the begin.
         """
         locks: list[LockState] = []
         notes: list[str] = []
@@ -170,7 +166,7 @@ class Listing(NamedTuple):
 def take(service: LockService, lock_ids: list[str], after: str | None = None) -> Listing:
     """List the named locks; all if none are named, which costs the store work.
 
-    `after`: lists page by page: `more` of the page before, or empty. Raises StoreUnavailable.
+    `after`: lists page by page: `more` of the page before, or empty.
     """
     if lock_ids:
         return _take_named(service, list(dict.fromkeys(lock_ids)))

@@ -1,9 +1,8 @@
 """Administration of memcached, one server or several. All on connections of its own.
 
-memcached has no command that finds keys; its LRU crawler can write down its keys (`lru_crawler
-metadump`), and does so beside its work. It may be switched off (`-X`, `-o no_lru_crawler`), there
-is one for all clients, and in a big cache it takes long: so listing looks at keys only, and gives
-up after a time.
+memcached has no command that finds keys; its LRU crawler writes them down (`lru_crawler metadump`).
+It may be switched off (`-X`, `-o no_lru_crawler`), there is one for all clients, and in a big cache
+it takes long: so listing looks at keys only, and gives up after a time.
 
 Source: memcached's doc/protocol.txt, "LRU Crawler".
 """
@@ -94,9 +93,9 @@ def _read(
 
 
 def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes, int], str]:
-    """Return the keys of locks with their sizes, and why some may be missing.
+    """Return the keys of locks, with the sizes of their items (0: not known), and a note.
 
-    A size is that of the whole item; 0 if an old server does not tell. Uses the connection up.
+    Uses the connection up.
     """
     wanted = b"key=" + quote_from_bytes(space, safe="").encode()
     found: dict[bytes, int] = {}

@@ -1,7 +1,7 @@
 """Examination of the Datastore behind ndb: does it refuse stale writes, also through ndb?
 
-`userlock.ndb.capabilities` asks Datastore. The self-test here writes an entity
-as an application writes it, through the installed ndb and userlock's hooks.
+`userlock.ndb.capabilities` asks Datastore. The self-test here writes an entity as an application
+does, through the installed ndb and userlock's hooks.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ def examine(project: str = "", database: str = "") -> list[Finding]:
 
 
 def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
-    """Return the findings about the Datastore that an `ndb.Client` is connected to.
-
-    `write`: also through ndb, not within a context of the client; see `through_ndb`.
-    """
+    """Return the findings about a client's Datastore. `write`: also through ndb."""
     found = Findings(Endpoint(client).name)
     probed = capabilities.probe(client)
     for each in probed:

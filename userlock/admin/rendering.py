@@ -53,10 +53,7 @@ def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
 
 
 def labelled(facts: Facts, labels: Sequence[str], write: Write) -> dict[str, str]:
-    """Return facts in words, by their labels, without those that are empty.
-
-    The name of a fact is its label, with `_` for spaces. `labels`: those to show, in their order.
-    """
+    """Return facts in words, by labels (names with spaces for `_`), without empty ones."""
     words = {label: _in_words(facts.get(label.replace(" ", "_")), write) for label in labels}
     return {label: text for label, text in words.items() if text}
 

@@ -142,9 +142,7 @@ def _keys(most: int, *, done: bool) -> list[Any]:
         for shard in range(owners.SHARDS)
     ]
     ndb.wait_all(futures)
-    rows = [
-        (row.standing.rpartition("|")[2], row.key) for each in futures for row in each.get_result()
-    ]
+    rows = [(row.standing.rpartition("|")[2], row.key) for each in futures for row in each.result()]
     return [key for _, key in pick(most, rows, key=lambda each: (each[0], str(each[1])))]
 
 
@@ -203,10 +201,9 @@ def _points(encoded: str) -> tuple[str, ...]:
 
 
 class Shown:
-    """Shows requests at one moment. It asks the store once for each user's lock.
+    """Shows requests at one moment. It asks the store once for each user's lock, if there is one.
 
-    Without a service, nothing is known to be held. `note`: the reason why the store did not answer;
-    it is not asked again, and no other lock counts as held.
+    `note`: why the store did not answer. It is not asked again, and no other lock counts as held.
     """
 
     def __init__(self, flows: Flows, service: LockService | None, wall: float) -> None:
@@ -228,10 +225,7 @@ class Shown:
         return self._held.get(lock_id, False)
 
     def state(self, found: Found) -> str:
-        """Return `running`, `stuck`, `done` or `malformed`.
-
-        An attempt of more than a minute is running if it has its lock and the lock is held.
-        """
+        # An attempt of more than a minute is running if it has its lock and the lock is held.
         if found.malformed:
             return "malformed"
         if found.status is not None:

@@ -348,9 +348,7 @@ class _OutboxGauges:
             text,
         )
 
-    def _observe(
-        self, name: str, states: tuple[str, ...], options: CallbackOptions
-    ) -> list[Observation]:
+    def _observe(self, name: str, states: tuple[str, ...], _: CallbackOptions) -> list[Observation]:
         """Observe one figure of the latest status; nothing if Datastore did not answer."""
         from userlock.outbox.listing import take_status  # loads ndb
 

@@ -220,11 +220,9 @@ class RequestScope:
 
     def open_for_jobs(self, request: str) -> ExitStack:
         """Open them for a request whose sender has been proven to be an engine, so batch work."""
-        return self._open(request, Priority.BATCH, True)
+        return self._open(request, Priority.BATCH, True, True)
 
-    def _open(
-        self, request: str, priority: Priority, batch_work: bool, with_ndb: bool = True
-    ) -> ExitStack:
+    def _open(self, request: str, priority: Priority, proven: bool, with_ndb: bool) -> ExitStack:
         with ExitStack() as stack:
             client = self._client.get() if with_ndb else None
             if client is not None:
@@ -236,7 +234,7 @@ class RequestScope:
             opened = stack.enter_context(
                 scope(service, settings=settings, priority=priority, request=request)
             )
-            opened.batch_work = batch_work
+            opened.batch_work = proven
             opened.max_waiting = self._max_waiting
             if self._max_waiting is not None and opened.priority is Priority.BATCH:
                 # Batch leaves places to interactive requests.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestOptions, RequestScope, in_own_context
+from userlock.contrib.request_scope import RequestOptions, RequestScope, in_own_context, on_demand
 from userlock.errors import UserLockError
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
     from userlock.contrib.idempotent_requests.wsgi import Flows as Flows
 else:
-    __getattr__ = request_scope.on_demand(
-        __name__, Flows="userlock.contrib.idempotent_requests.wsgi"
-    )
+    __getattr__ = on_demand(__name__, Flows="userlock.contrib.idempotent_requests.wsgi")
 
 
 class UserLockMiddleware:
@@ -77,11 +75,9 @@ class UserLockMiddleware:
             raise
         return _Response(chunks, start, stack, path, self._answer)
 
-    def _answer(
-        self, start_response: StartResponse, path: str, error: UserLockError
-    ) -> list[bytes]:
+    def _answer(self, start: StartResponse, path: str, error: UserLockError) -> list[bytes]:
         problem = self._scope.problem_of(error, path)
-        start_response(request_scope.status_line(problem.status), list(problem.headers.items()))
+        start(request_scope.status_line(problem.status), list(problem.headers.items()))
         return [problem.body]
 
 

@@ -193,18 +193,16 @@ class IdempotentView(Generic[_R]):
         self._stored = stored
         check_function(self.name, view)
 
-    def run(
-        self, flows: Flows, request: Request, function: Callable[[Flow], _R | None]
-    ) -> _R | Answer:
+    def run(self, flows: Flows, request: Request, work: Callable[[Flow], _R | None]) -> _R | Answer:
         """Run it once for a request. Return its response, or the answer that is stored.
 
-        `function`: returns the response of the view; None if it has answered in `last()`.
+        `work`: returns the response of the view; None if it has answered in `last()`.
         """
         made: _R | None = None
 
         def run(flow: Flow) -> Answer | None:
             nonlocal made
-            made = function(flow)
+            made = work(flow)
             return self.answer_of(made)
 
         answer = flows.run(request, run, **self._of_run, keep_hours=self.keep_hours)

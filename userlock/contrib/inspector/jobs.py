@@ -1,8 +1,8 @@
 """Serve the inspector's pages of jobs: status, lists, one job, redrive and purge.
 
-A question comes before each change. Its form has a token of the jobs that were shown:
-another site cannot know it, and if the jobs have changed meanwhile, nothing is done.
-A request works for a few seconds; the next one goes on with the jobs that are left.
+A question comes before each change. Its form has a token of the jobs that were shown: another site
+cannot know it, and if the jobs have changed meanwhile, nothing is done. A request works for a few
+seconds; the next one goes on with the jobs that are left.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class JobPages(Pages):
             busy_seconds=_BUSY_SECONDS,
             most=_MOST_CHANGED,
         )
-        return self._done("redrive", "redriven", meant.chosen, list(redriven))
+        return self._done("redrive", "redriven", meant.chosen, redriven)
 
     def _purge(self) -> Answer:
         meant = self._meant()

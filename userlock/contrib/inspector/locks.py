@@ -332,6 +332,4 @@ def _breakable(seen: reading.LockState) -> str:
 def _longest_first(waits: Mapping[str, Waits]) -> list[Row]:
     """Return waits by names as rows, the longest total wait first."""
     ordered = sorted(waits.items(), key=lambda item: -item[1].waited_seconds)
-    return [
-        {"name": name or "(not in a request)", **dataclasses.asdict(each)} for name, each in ordered
-    ]
+    return [{"name": name or "(not in a request)", **vars(each)} for name, each in ordered]

@@ -213,11 +213,7 @@ def _posted(found: reading.Found) -> dict[str, str] | None:
 
 
 def _apart(complete: Callable[[], StoredAnswer | None], service: LockService) -> Any:
-    """Run a completion without the operator's request.
-
-    A view that asks for the request, the session or `g` must find none, as in a job. It would
-    take the operator's for its client's.
-    """
+    """Run a completion without the operator's request, which a view would take for its client's."""
     outer, context = current_scope(), current_context()
 
     def run() -> StoredAnswer | None:

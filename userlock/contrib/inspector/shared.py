@@ -17,6 +17,7 @@ from userlock.words import legible
 _SHOWN = 300
 
 Render = Callable[..., str]
+View = Callable[..., Any]
 #: A page, with its status unless that is 200; or the facts of a JSON document.
 Answer = str | tuple[str, int] | Facts
 
@@ -39,9 +40,7 @@ class Pages:
     def add_to(self, pages: flask.Blueprint) -> None:
         raise NotImplementedError
 
-    def add(
-        self, to: flask.Blueprint, method: str, rule: str, endpoint: str, view: Callable[..., Any]
-    ) -> None:
+    def add(self, to: flask.Blueprint, method: str, rule: str, endpoint: str, view: View) -> None:
         """Add a route below the name."""
         to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
@@ -56,7 +55,7 @@ class Pages:
         """End the request with such a page."""
         flask.abort(flask.make_response(self.message(title, text, status)))
 
-    def guarded(self, view: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, view: View) -> View:
         """Return a view whose errors are answered by a page."""
 
         def answered(**arguments: str) -> Any:
