@@ -20,9 +20,6 @@ from userlock.errors import LockServiceUnavailable
 from userlock.lock.store import StoreUnavailable
 from userlock.words import escaped
 
-#: The variable with the form of lock ids, as in `userlock.configure(show_ids=…)`.
-SHOW_IDS = "USERLOCK_SHOW_IDS"
-
 #: The commands: the module of each, which is loaded when it is called, and its purpose.
 COMMANDS = {
     "locks": ("locks", "list the locks, the longest wait first"),
@@ -81,9 +78,10 @@ def main(
         warnings.simplefilter("ignore")
     environ = console.environ
     try:
-        form = ids.form_of(environ.get(SHOW_IDS) or "plain", environ.get(ids.KEY_VARIABLE, ""))
+        show = environ.get("USERLOCK_SHOW_IDS") or "plain"
+        form = ids.form_of(show, environ.get(ids.KEY_VARIABLE, ""))
     except ValueError as error:
-        console.note(f"userlock: {SHOW_IDS}: {error}")
+        console.note(f"userlock: USERLOCK_SHOW_IDS: {error}")
         return command.USAGE
     before = ids.use(form)
     try:

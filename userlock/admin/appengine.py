@@ -9,9 +9,6 @@ from userlock.admin.locks import Listing
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.appengine import REPLY_SECONDS, AppEngineStore
 
-#: Leases are of a minute as a rule; an item dropped at such an age may be a live lock.
-_LEASE_SECONDS = 120
-
 
 def list_locks(store: AppEngineStore, limit: int) -> Listing:
     return Listing([], "App Engine's memcache does not list its keys")
@@ -34,6 +31,7 @@ def examine(store: AppEngineStore) -> list[Finding]:
             "Either the cache is new, or it drops items that nobody asks for within a lease. If it "
             "stays so, dedicated memcache gives it room of your own."
         )
-        found.check("evictions", age >= _LEASE_SECONDS, says, advice, oldest_item_age=age)
+        # Leases are of a minute as a rule; an item dropped at such an age may be a live lock.
+        found.check("evictions", age >= 120, says, advice, oldest_item_age=age)
     try_out(found, store, patience=REPLY_SECONDS)
     return found

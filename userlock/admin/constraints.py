@@ -95,13 +95,11 @@ def _audit(options: argparse.Namespace, invocation: Invocation, **of_audit: Any)
 def _facts(problem: Problem) -> dict[str, Any]:
     """Return a problem for JSON. In an ndb context, which keys need to be shown."""
     return {
-        "what": problem.what,
+        **problem._asdict(),
         "key": ids.show_key(problem.key),
         "constraint": legible(problem.constraint, _SHOWN),
         "value": legible(problem.value, _SHOWN) if ids.are_plain() else "",
         "holder": "" if problem.holder is None else ids.show_key(problem.holder),
-        "error": problem.error,
-        "repaired": problem.repaired,
     }
 
 
@@ -167,13 +165,8 @@ def check_quota(options: argparse.Namespace, invocation: Invocation, quota: Quot
         state = quota.state(owner)
         if state.is_right:
             return
-        facts = {
-            "owner": ids.show(state.owner),
-            "limit": state.limit,
-            "counted": state.counted,
-            "differing": [ids.show_key(key) for key in state.differing[:_MOST_KEYS]],
-            "dirty_seconds": state.dirty_seconds,
-        }
+        differing = [ids.show_key(key) for key in state.differing[:_MOST_KEYS]]
+        facts = {**state._asdict(), "owner": ids.show(state.owner), "differing": differing}
         wrong.append(facts)
         limit = "no limit" if state.limit is None else f"limit {state.limit:,}"
         text = f"{facts['owner']}: {state.counted:,} counted, {limit}"

@@ -35,16 +35,12 @@ from userlock.words import counted, legible, span
 _MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL, _SHOWN_NAME = 2_000, 300
-#: The longest wait for the owner of one job.
-_BUSY_SECONDS = 10.0
 #: How far dead jobs are counted before they are purged.
 _MOST_PURGED = 1_000_000
-_MOST_CAUSES = 20
 #: The options of a read: what another process has written counts.
 _FRESH = {"use_cache": False, "use_global_cache": False}
 _NO_JOB = "there is no such job: it is done, was purged, or never was"
 
-#: The columns of a list of jobs.
 COLUMNS = (
     Column("state", "State"),
     Column("for", "For", "duration"),
@@ -53,12 +49,10 @@ COLUMNS = (
     Column("job", "Job", "code", 60),
     Column("key", "Key", "code"),
 )
-#: The labels of one job, in their order.
 _LABELS = (
     *("call", "owner", "namespace", "key", "state", "staged", "ready", "attempts", "tier"),
     *("cause", "died", "blocks", "first error", "last error"),
 )
-#: The columns of the causes of dead jobs.
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
@@ -407,8 +401,7 @@ def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
         if options.once:
             done = outbox.relay()
             text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
-            document = {"woken": done.woken, "refused": done.refused, "shards": done.shards}
-            return invocation.answer(document, text)
+            return invocation.answer(done._asdict(), text)
         ends = None if options.seconds is None else clock.now() + options.seconds
         outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
     return invocation.answer({"stopped": stop()}, "the relay has ended")
@@ -462,7 +455,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     """
     chosen = _chosen(options, outbox)
     with Stop().listening() as stop:
-        changed = chosen.redrive(wait_timeout=_BUSY_SECONDS, rate=options.rate, stopped=stop)
+        changed = chosen.redrive(wait_timeout=10.0, rate=options.rate, stopped=stop)
         done, skipped = sum(changed), changed.count(False)
         left = skipped if options.key else chosen.count()
     why = "their owners are busy, others have redriven them, or the log says why"
@@ -495,13 +488,9 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
             "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
             "number of the jobs"
         )
-    shown, total, done = chosen.first(), chosen.count(_MOST_PURGED), 0
-    if not (shown and total):
-        why = "no dead job is meant"
-    elif total >= _MOST_PURGED:
-        why = f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
-    else:
-        why = _refusal(options, console, chosen, total)
+    shown, done = chosen.first(), 0
+    total = chosen.count(_MOST_PURGED) if shown else 0
+    why = _refusal(options, console, chosen, total)
     with Stop().listening() as stop:
         if not why:
             for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
@@ -518,12 +507,16 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
 
 def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, total: int) -> str:
     """Return why nothing is purged; empty if it is confirmed, by its number."""
+    if not total:
+        return "no dead job is meant"
+    if total >= _MOST_PURGED:
+        return f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
     jobs = counted(total, "dead job")
     if options.yes is not None:
         return "" if options.yes == total else f"there are {jobs}, not {options.yes:,}"
     if not options.key:
         found = listing.take_status(chosen.outbox, console.clock.wall())
-        for each in found.causes[:_MOST_CAUSES]:
+        for each in found.causes[:20]:
             if f"{each.name} ".startswith(f"{chosen.cause} ") or not chosen.cause:
                 console.note(f"  {each.dead:>7,}  {legible(each.name, _SHOWN_NAME)}")
     if not console.agrees(f"Delete {jobs} for good? They will never run."):

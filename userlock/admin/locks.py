@@ -26,7 +26,8 @@ from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.words import escaped, span
 
-_MOST_LOCKS = 10_000
+#: The most locks in a listing, and in a table.
+_MOST_LOCKS, _MOST_ROWS = 10_000, 1_000
 #: How many waiters of a lock are shown.
 MOST_WAITERS = 100
 #: The most bytes of all records in one listing. Parsed, they take a multiple of it.
@@ -254,12 +255,9 @@ def waiter_facts(waiter: Waiter, wall: float) -> Facts:
     }
 
 
-#: The most locks in one list.
-_MOST_ROWS = 1_000
 _INTERVAL = "seconds between the lists of --follow (default: 1)"
 _ID = "the lock id, exactly as in the program; put -- before an id that begins with a dash"
 _LOCK_ID = cli.argument("lock_id", metavar="ID", help=_ID)
-#: The labels of a holder, in their order.
 _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
 
 

@@ -51,13 +51,12 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: s
         # The server of a hashed id is not known.
         ids = [each.name for each in found.locks if not each.hashed]
         strange = sum(store.servers[store.shard_of(each)] is not server for each in ids)
-        if not strange:
-            return found
         note = (
             f"{strange:,} locks that this process looks for on another server (are the servers "
             "named alike in all processes?)"
         )
-        return found._replace(note=f"{note}; {found.note}" if found.note else note)
+        notes = (note if strange else "", found.note)
+        return found._replace(note="; ".join(filter(None, notes)))
 
     servers = {each.address: each for each in store.servers}
     return Listing.of_servers("memcached", servers, list_one, limit, after)
@@ -100,8 +99,7 @@ def _dump(connection: Connection, space: bytes, limit: int) -> tuple[dict[bytes,
     wanted = b"key=" + quote_from_bytes(space, safe="").encode()
     found: dict[bytes, int] = {}
     ends = time.monotonic() + LIST_SECONDS
-    # By the hash table, so that keys in steady use, which move from one LRU
-    # list to another, are not missed; older servers cannot.
+    # By the hash table: keys in steady use move from one LRU list to another. Older servers cannot.
     commands = [b"lru_crawler metadump hash\r\n", b"lru_crawler metadump all\r\n"]
     rest = b""
     heard_at = time.monotonic()
@@ -247,8 +245,7 @@ def _statistics(connections: Connections) -> dict[str, str]:
 
 def _life(connection: Connection, key: bytes) -> float | None:
     """Measure the time to live of an item that is set for one second."""
-    # By the text protocol, which all of them speak. The server's clock ticks in
-    # whole seconds, so the result depends on the moment in its second.
+    # By the text protocol, which all speak. The result depends on the moment in its second.
     stored_at = time.monotonic()
     connection.begin()
     try:

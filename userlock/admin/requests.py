@@ -54,7 +54,6 @@ COLUMNS = (Column("state", "State"), *_COMMON, Column("key", "Key", "code"))
 _LAST = (Column("points", "Points"), Column("by", "Completed by"))
 UNFINISHED = (Column("state", "State"), *_COMMON, _REQUEST, *_LAST)
 FINISHED = (Column("status", "Status", "count"), *_COMMON, _REQUEST, Column("kept", "Kept"))
-#: The labels of one request, in their order.
 _LABELS = (
     *("flow", "user", "namespace", "key", "request", "state", "attempts", "points", "row"),
     *("begun", "completed by", "answer", "finished", "kept"),
@@ -103,7 +102,10 @@ def count() -> tuple[int, int, str]:
 
 def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
     """Return finished requests, the newest first; or unfinished ones, the oldest first."""
-    keys = _keys_of(user) if user else _keys(most, done=done)
+    keys = [] if user else _keys(most, done=done)
+    for namespace in namespaces() if user else ():
+        with in_namespace(namespace):
+            keys += stored.keys_of_owner(user)
     found = list(itertools.islice(_found(keys, done=done), most))
     return sorted(found, key=lambda each: -each.finished_at if done else each.begun_at)
 
@@ -122,14 +124,6 @@ def to_complete(found: Found, flows: Flows) -> Request | None:
     """Return a request that the server can complete; None if it cannot."""
     with in_namespace(found.namespace):
         return flows.find(found.user, found.key)
-
-
-def _keys_of(user: str) -> list[Any]:
-    found: list[Any] = []
-    for namespace in namespaces():
-        with in_namespace(namespace):
-            found += stored.keys_of_owner(user)
-    return found
 
 
 def _keys(most: int, *, done: bool) -> list[Any]:
@@ -355,8 +349,14 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
         raise CommandError("a request is named by KEY and --user together, or by neither")
     done: list[Facts] = []
     with Stop().listening() as stop, heard(RequestServed) as served:
-        one = options.key and _named(options, flows)
-        meant = iter([one]) if one else flows.unfinished(older_than=options.older_than)
+        meant = flows.unfinished(older_than=options.older_than)
+        if options.key:
+            found = read(usable_lock_id(options.user), options.key, options.namespace)
+            named = None if found is None else to_complete(found, flows)
+            if named is None:
+                why = "there is no such request that the server can complete. To fix it: look with "
+                raise CommandError(f"{why}`userlock flows show`", cli.NO)
+            meant = iter([named])
         for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)
             kept = answer is not None and is_kept(answer.status)
@@ -377,18 +377,6 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
     text = f"{counted(completed, 'request')} completed"
     text += f", {failed:,} failed again" if failed else ""
     return invocation.answer({**document, "interrupted": stop.requested}, text, no=failed > 0)
-
-
-def _named(options: argparse.Namespace, flows: Flows) -> Request:
-    found = read(usable_lock_id(options.user), options.key, options.namespace)
-    request = None if found is None else to_complete(found, flows)
-    if request is None:
-        raise CommandError(
-            "there is no such request that the server can complete. To fix it: look with "
-            "`userlock flows show`",
-            cli.NO,
-        )
-    return request
 
 
 @_APP.command

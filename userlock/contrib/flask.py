@@ -9,7 +9,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 try:
     import flask
@@ -35,7 +35,6 @@ from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.lock.service import LockService
 from userlock.words import meant
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from werkzeug.local import LocalProxy
 
     from userlock.contrib.idempotent_requests.flask import Flows as Flows
+    from userlock.contrib.inspector import Inspector
 else:
     __getattr__ = on_demand(__name__, Flows="userlock.contrib.idempotent_requests.flask")
 
@@ -53,12 +53,6 @@ _R = TypeVar("_R")
 #: to itself share `flask.g`; copies of the request's context, and apps that it is handed on to,
 #: share the environment.
 _STACK = "_userlock_stack"
-
-
-class _Pages(Protocol):
-    """Pages for operators: `userlock.contrib.inspector.Inspector`."""
-
-    def init_app(self, app: flask.Flask, service: LockService | None, *outboxes: Any) -> None: ...
 
 
 class UserLock:
@@ -110,10 +104,10 @@ class UserLock:
         self,
         app: flask.Flask | None = None,
         *,
-        inspector: _Pages | Callable[[flask.Request], bool | str | None] | None = None,
+        inspector: Inspector | Callable[[flask.Request], bool | str | None] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
-        self._inspector: _Pages | None = None
+        self._inspector: Inspector | None = None
         if inspector is not None:
             # By name: an app without these pages does not load them.
             kind = importlib.import_module("userlock.contrib.inspector").Inspector
@@ -131,8 +125,8 @@ class UserLock:
             app.wsgi_app = self._answer_by_hook(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
-            served = (hook.outbox for hook in self._scope.hooks)
-            self._inspector.init_app(app, self._scope.service, *served)
+            served = next((hook.outbox for hook in self._scope.hooks), None)
+            self._inspector.init_app(app, self._scope.service, served)
         # Before 3.1.2 a stream with Flask's context runs within the request, after its return.
         app.wsgi_app = in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
         app.before_request(self._open)

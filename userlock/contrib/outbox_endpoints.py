@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 
 #: One round of the relay, in seconds: below the time-outs of servers and schedules.
 RELAY_SECONDS = 25.0
-#: Opens the ndb context and the lock scope of a request.
-_Open = Callable[[str], AbstractContextManager[Any]]
 _HEADERS = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -102,8 +100,7 @@ class OutboxEndpoints:
         path: str,
         header: Callable[[str], str | None],
         read: Callable[[int], bytes],
-        open_scope: _Open,
-        *,
+        open_scope: Callable[[str], AbstractContextManager[Any]],
         shared: bool = False,
     ) -> Answer | None:
         """Answer a request; None if it is none for the endpoints. As `RequestScope.answer`."""

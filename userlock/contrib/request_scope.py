@@ -247,7 +247,6 @@ class RequestScope:
         path: str,
         header: Callable[[str], str | None],
         read: Callable[[int], bytes],
-        *,
         shared: bool = False,
     ) -> Answer | None:
         """Answer a request by a hook; None if it is for the app.
@@ -256,13 +255,11 @@ class RequestScope:
         whether the app answers other methods at the addresses of hooks.
         """
         found: Answer | None = None
-        for hook in self.hooks:
-            found = found or hook.answer(
-                method, path, header, read, self.open_for_jobs, shared=shared
-            )
+        for each in self.hooks:
+            found = found or each.answer(method, path, header, read, self.open_for_jobs, shared)
         return found
 
-    def answer_wsgi(self, environ: Mapping[str, Any], *, shared: bool = False) -> Answer | None:
+    def answer_wsgi(self, environ: Mapping[str, Any], shared: bool = False) -> Answer | None:
         """Answer the request of a WSGI environment, as `answer` does."""
 
         def header(name: str) -> str | None:
@@ -271,7 +268,7 @@ class RequestScope:
             return found
 
         method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
-        return self.answer(method, path_of(environ), header, read, shared=shared)
+        return self.answer(method, path_of(environ), header, read, shared)
 
     def problem_of(self, error: UserLockError, path: str = "") -> Problem:
         """Return the answer to a request that failed. With its path, a violation is logged."""

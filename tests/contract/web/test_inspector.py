@@ -177,7 +177,7 @@ def test_without_a_function_that_decides_there_is_no_inspector() -> None:
         Inspector(True)  # type: ignore[arg-type]
     another_extension = SimpleNamespace(init_app=lambda *_: None)
     with pytest.raises(TypeError, match="a function that decides who may see it"):
-        UserLock(inspector=another_extension)
+        UserLock(inspector=another_extension)  # type: ignore[arg-type]
 
 
 #: Addresses that Flask answers before any route's function.

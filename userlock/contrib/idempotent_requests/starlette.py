@@ -93,7 +93,11 @@ class Flows(idempotency.Flows):
                 _check_route(known.name, request.scope.get("route"))
                 known.check(request.method)
 
-                async def answered() -> Response | Answer:
+                def work() -> Response | Answer:
+                    with self.context(own=True):
+                        return known.run(self, asked, lambda flow: serve(flow, arguments))
+
+                try:
                     _bound(request, known.max_bytes)
                     user_id = views.owner_of(await _value(user(request)))
                     given = key(request) if key is not None else request.headers.get(views.HEADER)
@@ -102,20 +106,11 @@ class Flows(idempotency.Flows):
                     given_path = request.path_params.items()
                     path = {each: arguments.get(each, text) for each, text in given_path}
                     sent = await _parameters(request, known.max_bytes)
-                    # Not of `request.url`: an escaped path would be the same as one that has the
-                    # character.
+                    # Not of `request.url`: it does not tell an escaped character from a plain one.
                     method, route = request.method, request.scope["path"]
                     asked = known.request(user_id, given, method, route, sent, path)
-
-                    def work() -> Response | Answer:
-                        with self.context(own=True):
-                            return known.run(self, asked, lambda flow: serve(flow, arguments))
-
                     # Of 40 threads. asyncio's own are few: one user's requests would take all.
-                    return await run_in_threadpool(work)
-
-                try:
-                    served = await answered()
+                    served = await run_in_threadpool(work)
                 finally:
                     await request.close()  # the files of a form
                 if not isinstance(served, Answer):

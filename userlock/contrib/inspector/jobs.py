@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 #: The bounds of one request.
 _MOST_LISTED, _MOST_CHANGED, _MOST_SECONDS = 100, 200, 5.0
-_RATE = 500.0
-_BUSY_SECONDS = 0.1
 #: New dead jobs may come before those that were shown: so many are compared with the token.
 _COMPARED = 20
 _SHOWN = 300
@@ -166,9 +164,9 @@ class JobPages(Pages):
         redriven = meant.chosen.redrive(
             wait_timeout=_MOST_SECONDS,
             stamp=meant.letter.stamp,
-            rate=_RATE,
+            rate=500.0,
             stopped=self._ends(),
-            busy_seconds=_BUSY_SECONDS,
+            busy_seconds=0.1,
             most=_MOST_CHANGED,
         )
         return self._done("redrive", "redriven", meant.chosen, redriven)
@@ -192,13 +190,9 @@ class JobPages(Pages):
         done, one = sum(changed), chosen.key is not None
         if one and not done:
             self._changed()
-        log.warning(
-            "%s %s by %s, in the inspector (%s)",
-            counted(done, "dead job"),
-            word,
-            escaped(flask.g.userlock_operator),
-            legible(chosen.cause or ("one job" if one else "any cause"), _SHOWN),
-        )
+        jobs, operator = counted(done, "dead job"), escaped(flask.g.userlock_operator)
+        cause = legible(chosen.cause or ("one job" if one else "any cause"), _SHOWN)
+        log.warning("%s %s by %s, in the inspector (%s)", jobs, word, operator, cause)
         asked = None if one else self._question(chosen)
         return self.render(
             "jobs_done.html",

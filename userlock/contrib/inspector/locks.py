@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flask
 from werkzeug.exceptions import HTTPException
@@ -15,8 +15,8 @@ from werkzeug.routing import RequestRedirect
 
 import userlock.ids as ids
 from userlock.admin import locks as reading
-from userlock.admin.rendering import Column, Moment, utc
-from userlock.clock import Clock
+from userlock.admin.rendering import Column, Facts, Moment, utc
+from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
 from userlock.events import Acquired, Event, Rejected, TimedOut
 from userlock.fork import reset_in_child
@@ -27,17 +27,12 @@ from userlock.lock.store import StoreUnavailable
 from userlock.reports import violations
 from userlock.words import counted, span
 
-#: The most locks, and the most endpoints, whose waits are counted.
-_MOST_COUNTED = 1_000
-#: The most rows of a table. A note gives the number of the others.
-_MOST_ROWS = 200
+#: The most locks, and the most endpoints, whose waits are counted; the most rows of a table.
+_MOST_COUNTED, _MOST_ROWS = 1_000, 200
 #: The most locks that are read one by one, if the store lists none.
 _MOST_ASKED = 50
 #: The lock id for the form that breaks the lock. It is not in the document.
 _OF_FORM = "breaks"
-
-#: The facts about a holder, a waiter, a lock, an endpoint or a put site.
-Row = dict[str, Any]
 
 _WAITS = (
     Column("locks", "Granted", "count"),
@@ -47,6 +42,7 @@ _WAITS = (
     Column("waited_seconds", "Total wait", "duration"),
     Column("longest_seconds", "Longest wait", "duration"),
 )
+_NO_WAITS = {each.key: 0.0 if each.kind == "duration" else 0 for each in _WAITS}
 
 
 class Table(NamedTuple):
@@ -102,35 +98,21 @@ TABLES = {
 }
 
 
-@dataclasses.dataclass
-class Waits:
-    """The waits for one lock, or of one endpoint. Rejected calls have not waited."""
-
-    locks: int = 0
-    waited: int = 0
-    timed_out: int = 0
-    rejected: int = 0
-    waited_seconds: float = 0.0
-    longest_seconds: float = 0.0
-
-
 class Tally:
     """Counts waits of this process, by lock and by endpoint, the latest last. Thread-safe.
 
-    `endpoint`: returns that of the running code. `since`: the begin, in seconds since 1970.
+    A row has calls by their ends, and seconds, as in `_WAITS`. Rejected calls have not waited.
     """
 
-    def __init__(self, clock: Clock, endpoint: Callable[[], str]) -> None:
-        self._clock = clock
-        self._endpoint = endpoint
+    def __init__(self) -> None:
         self._begin()
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
-        self.since = self._clock.wall()
-        self.by_lock: collections.OrderedDict[str, Waits] = collections.OrderedDict()
-        self.by_endpoint: collections.OrderedDict[str, Waits] = collections.OrderedDict()
+        self.since = SYSTEM_CLOCK.wall()
+        self.by_lock: collections.OrderedDict[str, Facts] = collections.OrderedDict()
+        self.by_endpoint: collections.OrderedDict[str, Facts] = collections.OrderedDict()
 
     def listen(self, event: Event) -> None:
         match event:
@@ -142,7 +124,8 @@ class Tally:
                 self._count_wait(lock_id, "rejected", 0.0)
 
     def _count_wait(self, lock_id: str, outcome: str, seconds: float) -> None:
-        endpoint = self._endpoint()
+        rule = flask.request.url_rule if flask.has_request_context() else None
+        endpoint = "" if rule is None else f"{flask.request.method} {rule.rule}"
         waited = seconds > 0 or outcome == "timed_out"
         with self._mutex:
             for table, name in ((self.by_lock, lock_id), (self.by_endpoint, endpoint)):
@@ -150,12 +133,12 @@ class Tally:
                 uneventful = outcome == "locks" and not waited
                 if uneventful and table is self.by_lock and name not in table:
                     continue
-                row = table.setdefault(name, Waits())
-                setattr(row, outcome, getattr(row, outcome) + 1)
+                row = table.setdefault(name, dict(_NO_WAITS))
+                row[outcome] += 1
                 if waited:
-                    row.waited += 1
-                    row.waited_seconds += seconds
-                    row.longest_seconds = max(row.longest_seconds, seconds)
+                    row["waited"] += 1
+                    row["waited_seconds"] += seconds
+                    row["longest_seconds"] = max(row["longest_seconds"], seconds)
                 if not uneventful:
                     table.move_to_end(name)
                 if len(table) > _MOST_COUNTED:
@@ -187,8 +170,7 @@ class LockPages(Pages):
         return ids.show_request(request, lambda given: route_of(self._app, given))
 
     def add_to(self, pages: flask.Blueprint) -> None:
-        # Without a redirection from the address without the slash: that would come before the
-        # check.
+        # Without a redirection from the address without the slash, which would precede the check.
         home = self.guarded(lambda: self._page("locks"))
         pages.add_url_rule("/", "home", home, strict_slashes=False)
         pages.add_url_rule("/<name>", "page", self.guarded(self._page))
@@ -208,7 +190,7 @@ class LockPages(Pages):
             since=utc(self._tally.since),
         )
 
-    def _document(self, name: str) -> Row:
+    def _document(self, name: str) -> Facts:
         rows, notes = self._rows(name)
         for row in rows:
             row.pop(_OF_FORM, None)
@@ -221,7 +203,7 @@ class LockPages(Pages):
             "rows": rows,
         }
 
-    def _rows(self, name: str) -> tuple[list[Row], list[str]]:
+    def _rows(self, name: str) -> tuple[list[Facts], list[str]]:
         """Return the rows of a table, and what is missing."""
         tally = self._tally
         notes: list[str] = []
@@ -229,7 +211,7 @@ class LockPages(Pages):
             rows, notes = self._locks()
         elif name == "contention":
             locks = tally.by_lock.copy().items()
-            waits = {ids.show(each): row for each, row in locks if row.waited or row.rejected}
+            waits = {ids.show(each): row for each, row in locks if row["waited"] or row["rejected"]}
             rows = _longest_first(waits)
         elif name == "endpoints":
             rows = _longest_first(tally.by_endpoint.copy())
@@ -241,7 +223,7 @@ class LockPages(Pages):
             notes.append(f"{counted(len(rows) - _MOST_ROWS, 'more row')} not shown.")
         return rows[:_MOST_ROWS], notes
 
-    def _locks(self) -> tuple[list[Row], list[str]]:
+    def _locks(self) -> tuple[list[Facts], list[str]]:
         service = self._service()
         wall = service.clock.wall()
         try:
@@ -256,12 +238,12 @@ class LockPages(Pages):
         locks = found.select(wall, everything=True)
         return [row for each in locks for row in self._rows_of(each, wall)], notes
 
-    def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Row]:
+    def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Facts]:
         record = seen.record
         if record is None:
             return
 
-        def row(state: str, party: Holder | Waiter) -> Row:
+        def row(state: str, party: Holder | Waiter) -> Facts:
             return {
                 "lock_id": seen.shown,
                 "state": state,
@@ -329,7 +311,7 @@ def _breakable(seen: reading.LockState) -> str:
     return seen.name if short and ids.are_plain() and is_carried(seen.name) else ""
 
 
-def _longest_first(waits: Mapping[str, Waits]) -> list[Row]:
+def _longest_first(waits: Mapping[str, Facts]) -> list[Facts]:
     """Return waits by names as rows, the longest total wait first."""
-    ordered = sorted(waits.items(), key=lambda item: -item[1].waited_seconds)
-    return [{"name": name or "(not in a request)", **vars(each)} for name, each in ordered]
+    ordered = sorted(waits.items(), key=lambda item: -item[1]["waited_seconds"])
+    return [{"name": name or "(not in a request)", **each} for name, each in ordered]

@@ -10,7 +10,6 @@ from typing import Any
 import flask
 from werkzeug.exceptions import HTTPException, NotFound
 
-from userlock.clock import SYSTEM_CLOCK
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.locks import TABLES, LockPages, Tally
 from userlock.contrib.inspector.origin import is_of_this_site
@@ -58,7 +57,7 @@ class Inspector:
         authorise: called with each request for these pages. The answer is 403 unless it returns the
             operator's name (for the log), or True; also if it fails.
         url_prefix: the address of the pages.
-        outbox: the app's outbox, for the pages of its jobs; by default that of `UserLock`, if any.
+        outbox: an outbox, for the pages of its jobs; by default the first of `UserLock`, if any.
         flows: the app's flows, for the pages of requests with an idempotency key, if any.
         back_to: the address of a page, for a link back to the app: a path, or a URL of http or
             https.
@@ -89,7 +88,7 @@ class Inspector:
     ) -> None:
         """Attach to an app, and start to count. Without a service: the configured one."""
         outbox = outbox if self._outbox is None else self._outbox
-        tally = Tally(SYSTEM_CLOCK, _endpoint)
+        tally = Tally()
         LISTENERS.add(tally.listen)
         if service is not None and service.listeners is not LISTENERS:
             service.listeners.add(tally.listen)
@@ -140,9 +139,8 @@ class Inspector:
         # A lock id may be any string, even one that UTF-8 cannot encode.
         return page.encode("utf-8", "backslashreplace").decode()
 
-    # Flask authorises only requests that match a route. It answers others by itself: with a
-    # redirection of `//userlock/locks`, or with 405. Both would tell a stranger which routes there
-    # are.
+    # Flask authorises only requests that match a route. It redirects `//userlock/locks` itself, or
+    # answers 405. Both would tell a stranger which routes there are.
 
     def _hide(self) -> None:
         """Answer 404 to each request that matches no route."""
@@ -158,8 +156,3 @@ class Inspector:
     def _covers(self, path: str) -> bool:
         prefix, path = self._url_prefix.rstrip("/"), re.sub("/+", "/", path)
         return bool(prefix) and f"{path}/".startswith(f"{prefix}/")
-
-
-def _endpoint() -> str:
-    rule = flask.request.url_rule if flask.has_request_context() else None
-    return "" if rule is None else f"{flask.request.method} {rule.rule}"

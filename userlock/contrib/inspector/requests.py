@@ -127,9 +127,7 @@ class RequestPages(Pages):
     def _show(self) -> Answer:
         found, shown = self._named(), self._shown()
         page = self._page_of(found, shown)
-        return self.render(
-            "request.html", **page, can_complete=self._stuck(found, shown) is not None
-        )
+        return self.render("request.html", **page, can_complete=bool(self._stuck(found, shown)))
 
     @staticmethod
     def _page_of(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
@@ -167,12 +165,9 @@ class RequestPages(Pages):
             text = "The request has changed since you looked. Nothing was done. Look again."
             return self.message("Request has changed", text, 409)
         request = self._to_complete(found, self._shown())
-        log.warning(
-            "request %s of %s: completion begun by %s, in the inspector",
-            legible(request.flow, _SHOWN),
-            ids.quoted(request.user_id),
-            escaped(flask.g.userlock_operator),
-        )
+        flow, operator = legible(request.flow, _SHOWN), escaped(flask.g.userlock_operator)
+        text = "request %s of %s: completion begun by %s, in the inspector"
+        log.warning(text, flow, ids.quoted(request.user_id), operator)
         answer = _apart(lambda: self._flows.complete_one(request), self._service())
         title = "Request not complete"
         if answer is None:

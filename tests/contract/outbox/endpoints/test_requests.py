@@ -323,6 +323,16 @@ def test_several_outboxes(shop: Shop, name: str) -> None:
         UserLock(outbox=same)
 
 
+def test_of_several_outboxes_the_inspector_shows_the_first(shop: Shop) -> None:
+    app, billing = flask.Flask(__name__), Shop(shop.client, shop.service, name="billing")
+    options: Any = {"client": shop.client, "service": shop.service}
+    second = OutboxEndpoints(billing.outbox, callers=[Anybody()], url_prefix="/billing")
+    UserLock(app, outbox=[shop.outbox, second], inspector=lambda request: "olga", **options)
+    shop.stage()
+    found = app.test_client().get("/userlock/outbox.json").get_json()
+    assert len(found["jobs"]) == 1
+
+
 @pytest.mark.parametrize("name", SITES)
 def test_an_engine_that_names_no_caller(shop: Shop, name: str) -> None:
     """It runs jobs in processes of its own: the app has no endpoints, and its own routes go on."""
