@@ -15,16 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
+from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import (
-    MOST_BODY_BYTES,
-    Answer,
-    RequestScope,
-    ScopeOptions,
-    close,
-    log,
-    on_demand,
-)
+from userlock.contrib.request_scope import Answer, RequestScope, ScopeOptions, on_demand
 from userlock.errors import LockTimeout, UserLockError
 from userlock.fork import reset_in_child
 from userlock.ids import show_request
@@ -156,15 +149,15 @@ async def _close(
             await finish(opened.aclose, failing=error is not None)
     except Exception:
         # Raised here, the error would replace the answer.
-        log.exception("a write of %s failed after its answer", show_request(path))
+        request_scope.log.exception("a write of %s failed after its answer", show_request(path))
     finally:
-        close(stack, error, path)
+        request_scope.close(stack, error, path)
 
 
 async def _body(receive: Receive) -> bytes:
     """Return the begin of a body, longer than any that is taken."""
     body, more = b"", True
-    while more and len(body) <= MOST_BODY_BYTES:
+    while more and len(body) <= request_scope.MOST_BODY_BYTES:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)

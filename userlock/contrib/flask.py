@@ -19,18 +19,9 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
+from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import (
-    RequestOptions,
-    RequestScope,
-    close,
-    finish_writes,
-    in_own_context,
-    log_violation,
-    on_demand,
-    path_of,
-    status_line,
-)
+from userlock.contrib.request_scope import RequestOptions, RequestScope, finish_writes, on_demand
 from userlock.errors import ConfigurationError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.api import global_lock
@@ -128,7 +119,7 @@ class UserLock:
             served = next((hook.outbox for hook in self._scope.hooks), None)
             self._inspector.init_app(app, self._scope.service, served)
         # Before 3.1.2 a stream with Flask's context runs within the request, after its return.
-        app.wsgi_app = in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
+        app.wsgi_app = request_scope.in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
         app.before_request(self._open)
         app.after_request(self._finish)
         app.teardown_request(self._close)
@@ -142,7 +133,7 @@ class UserLock:
             found = self._scope.answer_wsgi(environ, shared=inspected)
             if found is None:
                 return app(environ, start_response)
-            start_response(status_line(found.status), list(found.headers.items()))
+            start_response(request_scope.status_line(found.status), list(found.headers.items()))
             return [found.body]
 
         return answer
@@ -150,7 +141,7 @@ class UserLock:
     def _open(self) -> None:
         request = flask.request
         vars(_flask_context())[_STACK] = self._scope.open(
-            request.method, path_of(request.environ), request.headers.__contains__
+            request.method, request_scope.path_of(request.environ), request.headers.__contains__
         )
 
     def _finish(self, response: flask.Response) -> flask.Response:
@@ -162,7 +153,7 @@ class UserLock:
     def _close(error: BaseException | None) -> None:
         stack = vars(_flask_context()).pop(_STACK, None)
         if stack is not None:
-            close(stack, error, flask.request.path)
+            request_scope.close(stack, error, flask.request.path)
 
     def _answer(self, error: UserLockError) -> flask.Response:
         app = flask.current_app
@@ -171,7 +162,7 @@ class UserLock:
                 raise error
             method, rule = flask.request.method, flask.request.url_rule
             shown = show_request(f"{method} {flask.request.path}", lambda _: f"{method} {rule}")
-            log_violation(app.logger, shown, error)
+            request_scope.log_violation(app.logger, shown, error)
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
-from userlock.contrib.request_scope import RequestOptions, RequestScope, in_own_context, on_demand
+from userlock.contrib.request_scope import RequestOptions, RequestScope, on_demand
 from userlock.errors import UserLockError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class UserLockMiddleware:
     def __init__(self, app: WSGIApplication, **options: Unpack[RequestOptions]) -> None:
         self._app = app
         self._scope = RequestScope(**options)
-        self._in_own_context = in_own_context(self._serve)
+        self._in_own_context = request_scope.in_own_context(self._serve)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return self._in_own_context(environ, start_response)

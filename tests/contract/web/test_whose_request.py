@@ -444,16 +444,15 @@ def test_a_response_read_within_a_request_has_its_own_state(
         assert state() == before
 
 
-@pytest.mark.parametrize(("module", "stream"), [(wsgi, wsgi_stream), (extension, flask_stream)])
+@pytest.mark.parametrize("stream", [wsgi_stream, flask_stream])
 def test_the_control_of_rule_4(
-    module: types.ModuleType,
     stream: Callable[..., Any],
     ndb_client: ndb.Client,
     service: userlock.LockService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without variables of its own, a response has those of the newer one."""
-    monkeypatch.setattr(module, "in_own_context", lambda app: app)
+    monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
     app, fresh = stream(ndb_client, service), contextvars.copy_context()
     assert fresh.run(taken_in_turn, app, "abaBA", service) == ["a", "a"]
 
@@ -461,6 +460,6 @@ def test_the_control_of_rule_4(
 def test_the_control_of_rule_3(
     ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wsgi, "in_own_context", lambda app: app)
+    monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
     kept, _ = close_elsewhere(wsgi_stream(ndb_client, service), ndb_client, service)
     assert not kept
