@@ -9,7 +9,7 @@ from __future__ import annotations
 import flask
 
 from sample_app.errors import ElsewhereForm
-from userlock.contrib.inspector.origin import is_of_this_site
+from userlock.contrib.inspector.pages import is_of_this_site
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 

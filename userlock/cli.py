@@ -37,7 +37,6 @@ COMMANDS = {
 
 
 def command_of(name: str) -> Command:
-    """Return a command by its name."""
     package = "userlock" if name == "completion" else "userlock.admin"
     module = importlib.import_module(f"{package}.{COMMANDS[name][0]}")
     found: Command = getattr(module, "break_" if name == "break" else name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from userlock.contrib.inspector.origin import is_of_this_site
+from userlock.contrib.inspector.pages import is_of_this_site
 
 
 @pytest.mark.parametrize("header", ["Origin", "Referer"])

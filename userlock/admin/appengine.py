@@ -27,10 +27,8 @@ def examine(store: AppEngineStore) -> list[Finding]:
     found.reachable(took)
     if age is not None:
         says = f"the oldest item was last asked for {age:,} s ago"
-        advice = (
-            "Either the cache is new, or it drops items that nobody asks for within a lease. If it "
-            "stays so, dedicated memcache gives it room of your own."
-        )
+        advice = "Either the cache is new, or it drops items that nobody asks for within a lease. "
+        advice += "If it stays so, dedicated memcache gives it room of your own."
         # Leases are of a minute as a rule; an item dropped at such an age may be a live lock.
         found.check("evictions", age >= 120, says, advice, oldest_item_age=age)
     try_out(found, store, patience=REPLY_SECONDS)

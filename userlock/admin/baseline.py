@@ -73,14 +73,9 @@ def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
         }
         return invocation.answer(document, *map(escaped, update.lines(str(path))))
     new, stale = known.compare(seen)
+    places = {site: {name: seen[site].facts.get(name) for name in ("put", "read")} for site in new}
     document["new"] = [
-        {
-            "site": str(site),
-            "put": seen[site].facts.get("put"),
-            "read": seen[site].facts.get("read"),
-            "times": seen[site].times,
-        }
-        for site in new
+        {"site": str(site), **places[site], "times": seen[site].times} for site in new
     ]
     document["stale"] = list(map(str, stale))
     lines = [line for site in new for line in (f"new    {site}", *_places(seen[site]))]

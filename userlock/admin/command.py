@@ -186,7 +186,6 @@ class Invocation:
         return NO if no else FINE
 
     def progress(self, line: str) -> None:
-        """Write a line about a part of the work; a JSON document has all of them."""
         if not self.json:
             self.console.say(line)
 
@@ -267,7 +266,6 @@ def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary:
 
 
 def exit_codes(no: str) -> str:
-    """Return the exit codes for a help text; `no` explains code 1, if the command has it."""
     return "\n".join(line.format(no=no) for line in _EXIT_CODES if no or "{no}" not in line)
 
 

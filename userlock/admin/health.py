@@ -61,8 +61,6 @@ class Finding(NamedTuple):
 
 
 class Findings(list[Finding]):
-    """The findings about one server, in the order of their discovery."""
-
     def __init__(self, server: str) -> None:
         super().__init__()
         self.server = server
@@ -103,7 +101,6 @@ def number_in(answers: Mapping[str, str], name: str) -> int | None:
 
 
 def evicted(noun: str, count: int, now: int) -> str:
-    """Return in words how much a server has evicted, and how much of it while this ran."""
     says = f"{counted(count, noun)} evicted since it was started" if count else "none"
     return f"{says}, {now:,} more while this ran" if now else says
 
@@ -204,14 +201,11 @@ def try_out(
         says = f"a lock could not be taken for the test: {trouble.reason}"
         found.add("records", WRONG, says, survives=False)
         return
-    says = "; ".join(faults) or (
-        "a lease record was created, read, appended to, swapped and removed; changes by an "
-        "outdated version were refused"
-    )
-    advice = (
-        "Something that is not this store alone answers here, or it is broken: until that is "
-        "found, two can hold one lock."
-    )
+    says = "a lease record was created, read, appended to, swapped and removed; changes by an "
+    says += "outdated version were refused"
+    advice = "Something that is not this store alone answers here, or it is broken: until that is "
+    advice += "found, two can hold one lock."
+    says = "; ".join(faults) or says
     found.add("records", WRONG if faults else OK, says, advice, survives=not faults)
     judge_latency(found, times, patience)
 
@@ -268,7 +262,6 @@ def _round_trips(store: LeaseStore, lock_id: str, clock: Clock = SYSTEM_CLOCK) -
 
 
 def judge_latency(found: Findings, times: list[float], patience: float) -> None:
-    """Add the finding about round trips of these durations, the shortest first."""
     # Nearest rank.
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
     says = f"a round trip takes {milliseconds(p50)} (median), {milliseconds(p99)} "

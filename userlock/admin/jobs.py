@@ -193,7 +193,6 @@ def without_owner(owner: str, text: str) -> str:
 
 
 def facts(letter: Letter, wall: float) -> Facts:
-    """Return a job as a document."""
     late = None if letter.dead or letter.running else max(wall - letter.ready_at, 0.0)
     return {
         "key": letter.key if ids.are_plain() else None,
@@ -237,7 +236,6 @@ def row(letter: Letter, wall: float) -> Facts:
 
 
 def details(letter: Letter, wall: float, write: Write) -> dict[str, str]:
-    """Return a job by labels, in words."""
     found = {**facts(letter, wall), "owner": ids.show(letter.owner), "key": reference(letter)}
     if letter.redriven:
         found["attempts"] = f"{letter.attempts}, after {counted(letter.redriven, 'redrive')}"

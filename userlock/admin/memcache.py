@@ -182,8 +182,8 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
     except StoreUnavailable as trouble:
         advice = (
             "Is it running, is the address right, and may this machine connect to it (firewall, "
-            "-l)? Until it answers, locks are degraded."
         )
+        advice += "-l)? Until it answers, locks are degraded."
         return found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
     judge(found, observed, via_proxy=store.via_proxy)
     health.try_out(found, store, patience=REPLY_TIMEOUT)
@@ -281,10 +281,8 @@ def judge(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     count = number_in(observed.stats, "evictions")
     if count is not None:
         now = max((observed.later or 0) - count, 0)
-        advice = (
-            "An evicted lock is free for anybody while its holder goes on. Give locks a memcached "
-            "of their own, or this one more memory (-m)."
-        )
+        advice = "An evicted lock is free for anybody while its holder goes on. Give locks a "
+        advice += "memcached of their own, or this one more memory (-m)."
         says, facts = health.evicted("item", count, now), {"evicted_while_looking": now}
         found.check("evictions", not count and not now, says, advice, evictions=count, **facts)
     _proxy(found, observed, via_proxy=via_proxy)
@@ -300,10 +298,8 @@ def _proxy(found: Findings, observed: Observed, *, via_proxy: bool) -> None:
     proxy: bool | None = True
     if observed.others:
         says = "different memcached processes answer at this one address: two can hold one lock"
-        advice = (
-            "A load balancer must not stand before memcached. Name each server in the URL: "
-            "memcache://HOST1,HOST2."
-        )
+        advice = "A load balancer must not stand before memcached. Name each server in the URL: "
+        advice += "memcache://HOST1,HOST2."
     elif (named or observed.counts_us is False) and via_proxy:
         verdict, says = OK, f"{seen}, as the URL says"
     elif named or observed.counts_us is False:

@@ -103,10 +103,8 @@ def through_ndb(found: Findings, client: Any) -> None:
         log.removeFilter(_is_of_something_else)
     says = f"google-cloud-ndb {version}: "
     says += wrong or "a put and a delete of an outdated object were refused"
-    advice = (
-        "If it stays so, writes are not protected with this release: install an older "
-        "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
-    )
+    advice = "If it stays so, writes are not protected with this release: install an older "
+    advice += "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
     found.add(THROUGH_NDB, WRONG if wrong else OK, says, advice, fenced=not wrong, ndb=version)
 
 

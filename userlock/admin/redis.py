@@ -187,10 +187,8 @@ def judge(
     says = health.evicted("key", count, now)
     if evicts:
         says += f"; {policy or 'unknown policy'}: when it is full, it evicts live locks too"
-    advice = (
-        "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
-        "noeviction, or give locks a Redis of their own."
-    )
+    advice = "An evicted lock is free for anybody while its holder goes on. Set maxmemory-policy "
+    advice += "noeviction, or give locks a Redis of their own."
     verdict = WRONG if now else WARNING if count or evicts else OK
     facts = {"evicted_keys": count, "evicted_while_looking": now}
     found.add("evictions", verdict, says, advice, **facts, maxmemory_policy=policy)

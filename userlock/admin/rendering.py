@@ -106,7 +106,6 @@ def timestamp(wall: float) -> str | None:
 
 
 def utc(wall: float) -> str:
-    """Return a moment for people, in UTC."""
     return (timestamp(wall) or "?")[:19].replace("T", " ") + " UTC"
 
 

@@ -248,7 +248,6 @@ class Shown:
         }
 
     def row(self, found: Found) -> Facts:
-        """Return a request as a row of any of the tables."""
         facts = self.facts(found)
         since, left = found.finished_at or found.begun_at, found.expires_at - self._wall
         return {
@@ -261,7 +260,6 @@ class Shown:
         }
 
     def details(self, found: Found, write: Write) -> dict[str, str]:
-        """Return a request by labels, in words."""
         facts = self.facts(found)
         facts["request"] = facts["request"] or "a call of a function"
         facts["points"] = facts["points"] or "none"

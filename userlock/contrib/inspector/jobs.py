@@ -58,8 +58,6 @@ class _Meant(NamedTuple):
 
 
 class JobPages(Pages):
-    """The pages of an app's outbox. `clock`: returns the clock."""
-
     def __init__(self, outbox: Outbox, clock: Callable[[], Clock], render: Render) -> None:
         super().__init__("outbox", "jobs", outbox.context, render)
         self._outbox = outbox

@@ -204,7 +204,6 @@ class LockPages(Pages):
         }
 
     def _rows(self, name: str) -> tuple[list[Facts], list[str]]:
-        """Return the rows of a table, and what is missing."""
         tally = self._tally
         notes: list[str] = []
         if name == "locks":
@@ -312,6 +311,5 @@ def _breakable(seen: reading.LockState) -> str:
 
 
 def _longest_first(waits: Mapping[str, Facts]) -> list[Facts]:
-    """Return waits by names as rows, the longest total wait first."""
     ordered = sorted(waits.items(), key=lambda item: -item[1]["waited_seconds"])
     return [{"name": name or "(not in a request)", **each} for name, each in ordered]

@@ -12,7 +12,6 @@ from werkzeug.exceptions import HTTPException, NotFound
 
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.locks import TABLES, LockPages, Tally
-from userlock.contrib.inspector.origin import is_of_this_site
 from userlock.contrib.inspector.requests import RequestPages
 from userlock.contrib.inspector.shared import Pages
 from userlock.events import LISTENERS
@@ -40,6 +39,32 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+#: The ports that browsers leave out of an origin.
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+def is_of_this_site(headers: Any, scheme: str, host: str) -> bool:
+    """Return whether no other site sent a request to a scheme and a host, as the app sees them.
+
+    A foreign page can make a browser send a form, with the user's cookies. It cannot forge the
+    headers of the origin: `Sec-Fetch-Site` on every request to a secure site or to the same
+    machine, `Origin` on every POST. A request without these is not from a browser: it carries no
+    cookies to misuse. A header in another form than that of browsers refuses the request. Behind a
+    proxy that ends TLS, the app must take the scheme from the proxy's header; otherwise only
+    browsers that send Sec-Fetch-Site are accepted.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None:
+        # "none": typed or bookmarked. "same-site" is another host of the same domain.
+        return site in {"same-origin", "none"}
+    # Browsers write it in lower case, without the scheme's own port.
+    own = f"{scheme}://{host.lower()}".removesuffix(_PORTS.get(scheme, ""))
+    origin, referer = headers.get("Origin"), headers.get("Referer")
+    if origin is None and referer is not None:
+        origin = own if f"{referer}/".startswith(f"{own}/") else ""
+    return origin is None or bool(host and origin == own)
 
 
 class Inspector:

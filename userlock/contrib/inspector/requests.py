@@ -36,8 +36,6 @@ _MOST_OF_KEY = 2_000
 
 
 class RequestPages(Pages):
-    """The pages of an app's flows. `service`: returns the lock service."""
-
     def __init__(self, flows: Flows, service: Callable[[], LockService], render: Render) -> None:
         super().__init__("requests", "requests", flows.context, render)
         self._flows = flows
@@ -59,19 +57,25 @@ class RequestPages(Pages):
 
     def _list(self) -> str:
         listing = self._listing()
-        shown, user, plain = listing["shown"], listing["user"], ids.are_plain()
+        user = listing["user"]
+
+        def of(title: str) -> list[Facts]:
+            return [_row(each, listing["shown"]) for each in listing[title]]
+
         return self.render(
             "requests.html",
             figures=listing["counts"],
             notes=listing["notes"],
             user=ids.show(user) if user else "",
-            typed_user=user if plain and is_carried(user) else "",
+            typed_user=user if ids.are_plain() and is_carried(user) else "",
             tables=[
-                (title, columns, [_row(each, shown) for each in listing[title]], empty)
-                for title, columns, empty in (
-                    ("unfinished", reading.UNFINISHED, "No requests are unfinished."),
-                    ("finished", reading.FINISHED, "No answers are kept."),
-                )
+                (
+                    "unfinished",
+                    reading.UNFINISHED,
+                    of("unfinished"),
+                    "No requests are unfinished.",
+                ),
+                ("finished", reading.FINISHED, of("finished"), "No answers are kept."),
             ],
         )
 

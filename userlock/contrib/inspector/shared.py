@@ -41,7 +41,6 @@ class Pages:
         raise NotImplementedError
 
     def add(self, to: flask.Blueprint, method: str, rule: str, endpoint: str, view: View) -> None:
-        """Add a route below the name."""
         to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
     def render(self, template: str, **facts: Any) -> str:
@@ -52,7 +51,6 @@ class Pages:
         return page, status
 
     def refuse(self, title: str, text: str, status: int) -> NoReturn:
-        """End the request with such a page."""
         flask.abort(flask.make_response(self.message(title, text, status)))
 
     def guarded(self, view: View) -> View:
