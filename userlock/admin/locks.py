@@ -298,10 +298,8 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
             invocation.answer(document, line)
         else:
             if first and found.note and not found.locks:
-                raise CommandError(
-                    f"cannot list the locks: {found.note}. To fix it: name the locks to show, "
-                    "userlock locks ID …"
-                )
+                fix = "To fix it: name the locks to show, userlock locks ID …"
+                raise CommandError(f"cannot list the locks: {found.note}. {fix}")
             _show(options, invocation, found, wall)
             if options.all and found.more:
                 first, after = False, found.more

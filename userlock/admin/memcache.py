@@ -51,10 +51,8 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: s
         # The server of a hashed id is not known.
         ids = [each.name for each in found.locks if not each.hashed]
         strange = sum(store.servers[store.shard_of(each)] is not server for each in ids)
-        note = (
-            f"{strange:,} locks that this process looks for on another server (are the servers "
-            "named alike in all processes?)"
-        )
+        note = f"{strange:,} locks that this process looks for on another server (are the servers "
+        note += "named alike in all processes?)"
         notes = (note if strange else "", found.note)
         return found._replace(note="; ".join(filter(None, notes)))
 
@@ -180,10 +178,8 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
     try:
         observed = observe(store.connections, store.keys.lock(health.new_lock_id()))
     except StoreUnavailable as trouble:
-        advice = (
-            "Is it running, is the address right, and may this machine connect to it (firewall, "
-        )
-        advice += "-l)? Until it answers, locks are degraded."
+        advice = "Is it running, is the address right, and may this machine connect to it "
+        advice += "(firewall, -l)? Until it answers, locks are degraded."
         return found.unreachable(_reason(cast(Exception, trouble.__cause__)), advice)
     judge(found, observed, via_proxy=store.via_proxy)
     health.try_out(found, store, patience=REPLY_TIMEOUT)

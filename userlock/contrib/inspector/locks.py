@@ -297,10 +297,8 @@ class LockPages(Pages):
         if broken is None:
             text = "The holder that you saw no longer holds the lock. Nothing was broken."
             return self.message("Lock has changed hands", text, 409)
-        text = (
-            f"The lease of the lock “{ids.show(lock_id)}” has ended. Its holder notices at its "
-            "next renewal, extension or release. Datastore refuses its stale writes."
-        )
+        text = f"The lease of the lock “{ids.show(lock_id)}” has ended. Its holder notices at its "
+        text += "next renewal, extension or release. Datastore refuses its stale writes."
         return self.message("Lock broken", text)
 
 

@@ -106,19 +106,15 @@ class RequestPages(Pages):
         elif not user:
             all_unfinished, number, note = reading.count()
             if all_unfinished > len(unfinished):
-                notes.append(
-                    f"{all_unfinished:,} requests are unfinished. The first {len(unfinished)} "
-                    f"are listed and counted."
-                )
+                first = f"The first {len(unfinished)} are listed and counted."
+                notes.append(f"{all_unfinished:,} requests are unfinished. {first}")
             if number > len(finished):
                 notes.append(f"Resumed: of the {len(finished)} finished ones that are listed.")
             if note:
                 notes.append(f"{note}.")
         if shown.note:
-            notes.append(
-                f"The lock store does not answer ({shown.note}). Requests of more than a minute "
-                f"count as stuck, and may be running."
-            )
+            text = "Requests of more than a minute count as stuck, and may be running."
+            notes.append(f"The lock store does not answer ({shown.note}). {text}")
         counts = {
             "running": states.count("running"),
             "stuck": states.count("stuck"),
@@ -191,10 +187,8 @@ class RequestPages(Pages):
     def _to_complete(self, found: reading.Found, shown: reading.Shown) -> Request:
         request = self._stuck(found, shown)
         if request is None:
-            text = (
-                "It is running or done, or this process cannot complete it: its parameters are not "
-                "stored, or it has no such function. Nothing was done."
-            )
+            text = "It is running or done, or this process cannot complete it: its parameters are "
+            text += "not stored, or it has no such function. Nothing was done."
             self.refuse("Request cannot be completed", text, 409)
         return request
 
