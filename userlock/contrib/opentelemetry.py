@@ -341,12 +341,8 @@ class _OutboxGauges:
             callback = functools.partial(self._observe, name, states)
             meter.create_observable_gauge(f"userlock.outbox.{name}", [callback], unit, text)
         text = "Messages that the engine has not taken."
-        meter.create_observable_counter(
-            "userlock.outbox.refused",
-            [lambda _: [Observation(self._outbox.refused_messages)]],
-            "{message}",
-            text,
-        )
+        refused = [lambda _: [Observation(self._outbox.refused_messages)]]
+        meter.create_observable_counter("userlock.outbox.refused", refused, "{message}", text)
 
     def _observe(self, name: str, states: tuple[str, ...], _: CallbackOptions) -> list[Observation]:
         """Observe one figure of the latest status; nothing if Datastore did not answer."""
