@@ -68,9 +68,10 @@ class UserLockMiddleware:
             try:
                 await self._app(scope, receive, send)
             finally:
-                if scope["type"] == "lifespan" and self._threads is not None:
-                    self._threads.shutdown(wait=False)
+                threads = self._threads
+                if scope["type"] == "lifespan" and threads is not None:
                     self._threads = None
+                    threads.shutdown(wait=False)
             return
         path, headers = path_of(scope), _headers_of(scope)
         answer = await self._answer_by_hook(scope["method"], path, headers, receive)
@@ -111,9 +112,9 @@ class UserLockMiddleware:
 
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
-        return await loop.run_in_executor(self._threads, context.run, answer)
+        threads = self._threads or ThreadPoolExecutor(thread_name_prefix="userlock-hook")
+        self._threads = threads
+        return await loop.run_in_executor(threads, context.run, answer)
 
 
 def _to_answer(error: BaseException) -> BaseException:
