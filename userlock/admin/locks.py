@@ -150,7 +150,7 @@ class Listing(NamedTuple):
                 notes.append(f"{kind} at {name}: {one.note}")
             if one.more:
                 return cls(locks, "; ".join(notes), f"{name}/{one.more}")
-        if down and len(down) == len(left):
+        if down and len(down) == len(servers):
             raise down[-1]
         return cls(locks, "; ".join(notes))
 

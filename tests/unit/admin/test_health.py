@@ -8,9 +8,11 @@ import pytest
 
 from userlock.admin import memory
 from userlock.admin.health import Finding, Findings, Verdict, kind_of
+from userlock.admin.locks import Listing, LockState
 from userlock.admin.memcache import Observed
 from userlock.admin.memcache import judge as judge_memcached
 from userlock.admin.redis import judge as judge_redis
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.memory import MemoryStore
 
 OK, WARNING, WRONG = Verdict.OK, Verdict.WARNING, Verdict.WRONG
@@ -144,3 +146,22 @@ def test_a_store_and_its_subclasses_are_examined_by_their_own_module() -> None:
     Theirs.__module__ = "their_app.userlock.stores.etcd"
     for store in MemoryStore(), Mine(), Theirs():
         assert kind_of(store) is memory
+
+
+def test_several_servers_are_listed_page_by_page() -> None:
+    servers = {"b": "cde", "a": "ab", "d": "", "c": "f"}
+
+    def list_one(ids: str, limit: int, after: str) -> Listing:
+        rest = ids[int(after or 0) :]
+        if not ids:
+            raise StoreUnavailable("d is down")
+        more = f"{int(after or 0) + limit}" if len(rest) > limit else ""
+        return Listing([LockState(each, None) for each in rest[:limit]], more=more)
+
+    pages = [Listing.of_servers("kind", servers, list_one, 2, "")]
+    while pages[-1].more:
+        pages.append(Listing.of_servers("kind", servers, list_one, 2, pages[-1].more))
+    assert ["".join(lock.name for lock in page.locks) for page in pages] == ["ab", "cd", "ef", ""]
+    assert [page.note for page in pages] == ["", "", "", "d is down"]
+    with pytest.raises(StoreUnavailable):
+        Listing.of_servers("kind", {"d": ""}, list_one, 2, "")

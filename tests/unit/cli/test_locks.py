@@ -257,6 +257,14 @@ def test_all_of_many_page_by_page(scene: Terminal, monkeypatch: pytest.MonkeyPat
     )
 
 
+def test_all_of_a_store_without_pages(scene: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("userlock.admin.locks._MOST_LOCKS", 1)
+    for options in ([], ["--all"]):
+        outcome = scene.run("locks", *options, "--json")
+        assert (outcome.document["complete"], outcome.document["listed"]) == (False, 1)
+        assert "more than 1 locks" in outcome.document["note"]
+
+
 def test_an_incomplete_list_and_an_id_that_is_hashed(
     scene: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ class Flows(idempotency.Flows):
 
 
 class _Bounded(io.RawIOBase):
-    """A body of unknown length. (Werkzeug's own stream ends at its bound without an error.)"""
+    """Refuses a body in chunks that is too long. (Werkzeug's own stream ends there silently.)"""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
