@@ -270,9 +270,9 @@ class RequestScope:
         method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
         return self.answer(method, path_of(environ), header, read, shared)
 
-    def problem_of(self, error: UserLockError, path: str = "") -> Problem:
+    def problem_of(self, error: UserLockError, path: str | None = None) -> Problem:
         """Return the answer to a request that failed. With its path, a violation is logged."""
-        if path and isinstance(error, WriteViolation):
+        if path is not None and isinstance(error, WriteViolation):
             log_violation(log, show_request(path), error)
         return problem_of(error, contention_status=self._contention_status)
 
