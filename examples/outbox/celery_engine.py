@@ -25,17 +25,15 @@ class CeleryEngine(BoundedEngine):
         super().__init__("Celery")
 
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        app = self._app = self._app or self._make_app()
         for index, each in enumerate(messages):
-            app.send_task("run_job", (each.key,), countdown=each.delay or None, retry=False)
-            outcomes.taken(index)
+            self.client.send_task("run_job", (each.key,), countdown=each.delay or None, retry=False)
+            outcomes[index] = None
 
-    def disown(self) -> None:
-        self._app: Celery | None = None
+    def open_client(self) -> Celery:
+        return self._make_app()
 
-    def disconnect(self) -> None:
-        if self._app is not None:
-            self._app.close()
+    def close_client(self, client: Celery) -> None:
+        client.close()
 
 
 def make_app() -> Celery:

@@ -37,11 +37,11 @@ class DramatiqEngine(BoundedEngine):
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
         for index, each in enumerate(messages):
             delay = round(each.delay * 1000) or None
-            broker.enqueue(run_job.message(each.key), delay=delay)
-            outcomes.taken(index)
+            self.client.enqueue(run_job.message(each.key), delay=delay)
+            outcomes[index] = None
 
-    def disown(self) -> None:
-        """Do nothing: redis-py opens connections of its own in a forked child."""
+    def open_client(self) -> RedisBroker:
+        return broker  # redis-py opens connections of its own in a forked child
 
-    def disconnect(self) -> None:
-        broker.close()
+    def close_client(self, client: RedisBroker) -> None:
+        client.close()

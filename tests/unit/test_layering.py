@@ -60,7 +60,6 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.outbox.authentication",
         "userlock.stores.redis.google_tokens",
     ),
-    "cryptography": ("userlock.outbox.certificates",),
     "redis": ("userlock.stores.redis", "userlock.outbox.engines.rq"),
     "rq": ("userlock.outbox.engines.rq",),
     "flask": (

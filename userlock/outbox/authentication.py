@@ -5,8 +5,7 @@
     AppEngineHeader   App Engine's task queues and cron, on App Engine
     SharedSecret      others, by a secret
 
-A request that any of an endpoint's callers accepts may go on. Each check either
-returns or raises `Refused`, so a mistake in one refuses.
+One of them has to accept a request. Each check returns or raises `Refused`: a mistake refuses.
 
 Sources: https://cloud.google.com/tasks/docs/creating-http-target-tasks#token,
 https://cloud.google.com/docs/authentication/get-id-token,
@@ -19,16 +18,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import math
+import threading
+import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
-from userlock.outbox.certificates import Certificates, CertificatesUnavailable
+from userlock.fork import reset_in_child
 from userlock.platforms import on_app_engine, on_cloud_run
 
-#: Returns a header of a request, or None.
 Header = Callable[[str], str | None]
 
 GOOGLE_CERTS_URL = "https://www.googleapis.com/oauth2/v1/certs"
@@ -41,6 +43,15 @@ _REMOVED_BY_CLOUD_RUN = ".SIGNATURE_REMOVED_BY_GOOGLE"
 #: Cloud Run verifies this header where a request has it, and `Authorization` elsewhere.
 _SERVERLESS = "X-Serverless-Authorization"
 _LEAST_SECRET = 16
+#: The certificates are fetched again after that time, in seconds.
+FRESH_SECONDS = 3600.0
+#: Used for so long while the issuer does not answer, in seconds.
+USABLE_SECONDS = 6 * 3600.0
+#: Between two fetches for unknown keys, and after a fetch that has failed.
+AGAIN_SECONDS = 60.0
+AFTER_FAILURE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 3.0
+_MOST_BYTES = 200_000
 
 
 class Refused(Exception):
@@ -62,26 +73,22 @@ class Caller(Protocol):
     """One who may call. Thread-safe."""
 
     def check(self, header: Header) -> None:
-        """Return if the request is this caller's.
-
-        Raises:
-            Refused: it is not.
-        """
+        """Return if the request is this caller's; raise `Refused` if not."""
         ...
 
 
 class OidcToken:
     """Accept the OIDC tokens of a service account, as Cloud Tasks and Cloud Scheduler send them.
 
-    The signature (RS256), issuer, expiry, audience and e-mail are verified with
-    google-auth. The issuer's certificates are kept for hours.
+    google-auth verifies signature (RS256), issuer, expiry, audience and e-mail. The issuer's
+    certificates are kept for hours.
 
     Args:
-        audience: whom the token is made out to, by default of the services the URL that they
-            call; or several.
-        service_account: the e-mail of the account; or several.
+        audience: whom the token is made out to (the services name by default the URL that they
+            call), or several.
+        service_account: the e-mail of the account, or several.
         certs_url: the issuer's certificates, by key id.
-        issuers: who may have issued it.
+        issuers: the accepted ones.
         clock: for the age of the certificates.
 
     Raises:
@@ -112,7 +119,6 @@ class OidcToken:
         return f"OidcToken(audience={self._audiences!r}, service_account={self._accounts!r})"
 
     def check(self, header: Header) -> None:
-        """Return if the request has such a token."""
         try:
             claims = self._claims(_bearer(header, self._header(header)))
         except CertificatesUnavailable as error:
@@ -127,7 +133,6 @@ class OidcToken:
             raise Refused(403, "the token is of another account")
 
     def _header(self, header: Header) -> str:
-        """Return the name of the header with the token."""
         return "Authorization"
 
     def _claims(self, token: str) -> Mapping[str, Any]:
@@ -153,15 +158,13 @@ class OidcToken:
 class CloudRunToken(OidcToken):
     """Accept these tokens on a Cloud Run service that only authenticated callers reach.
 
-    Cloud Run then verifies the signature itself and removes it, so that nobody
-    behind it can. All else is verified here, and so are signatures that are there.
+    Cloud Run then verifies the signature itself, and removes it. All else is verified here, and so
+    are signatures that are there.
 
-    **Only for a service that IAM guards** (`--no-allow-unauthenticated`): on a
-    public one anybody can write a token without a signature. Outside of Cloud Run
-    (`K_SERVICE`) such a token is refused. The arguments are those of `OidcToken`.
-
-    Of a request with `X-Serverless-Authorization` Cloud Run verifies that header alone, so it
-    alone counts: anybody could write the other.
+    **Only for a service that IAM guards** (`--no-allow-unauthenticated`): on a public one anybody
+    can write a token without a signature. Outside of Cloud Run (`K_SERVICE`) such a token is
+    refused. The arguments are those of `OidcToken`. Of a request with `X-Serverless-Authorization`
+    Cloud Run verifies that header alone, so it alone counts.
     """
 
     def __repr__(self) -> str:
@@ -186,15 +189,13 @@ class CloudRunToken(OidcToken):
 class AppEngineHeader:
     """Accept requests of App Engine's task queues and cron, on App Engine.
 
-    App Engine removes these headers from requests of others. Elsewhere anybody
-    could send them, so they count for nothing.
+    App Engine removes these headers from requests of others; elsewhere they count for nothing.
     """
 
     def __repr__(self) -> str:
         return "AppEngineHeader()"
 
     def check(self, header: Header) -> None:
-        """Return if App Engine vouches for the request."""
         if not on_app_engine():
             raise Refused(403, "App Engine's headers prove nothing outside of App Engine")
         if not (header("X-AppEngine-QueueName") or header("X-AppEngine-Cron") == "true"):
@@ -233,11 +234,7 @@ class SharedSecret:
 
 
 class Callers:
-    """All who may call.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """All who may call. ConfigurationError: there is none."""
 
     def __init__(self, callers: Iterable[Caller]) -> None:
         self._callers = tuple(callers)
@@ -254,11 +251,7 @@ class Callers:
             )
 
     def check(self, header: Header) -> None:
-        """Return if any of them sent the request.
-
-        Raises:
-            Refused: none has. If one of them could not tell, with 503.
-        """
+        """Return if any of them sent the request, or raise `Refused`: 503 if one could not tell."""
         refusals = []
         for each in self._callers:
             try:
@@ -271,7 +264,6 @@ class Callers:
 
 
 def _bearer(header: Header, name: str = "Authorization") -> str:
-    """Return the token of a request in that header."""
     scheme, _, token = (header(name) or "").partition(" ")
     token = token.strip(" ")
     if scheme.lower() != "bearer" or not token:
@@ -286,8 +278,89 @@ def _digest(text: str) -> bytes:
 
 
 def _several(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one or several texts as a tuple."""
     texts = (given,) if isinstance(given, str) else tuple(given)
     if not texts or not all(isinstance(each, str) and each for each in texts):
         raise ConfigurationError(f"OidcToken: {name} must be a text, or several, none empty")
     return texts
+
+
+# --- certificates -------------------------------------------------------------------------------
+
+
+class CertificatesUnavailable(Exception):
+    """The certificates cannot be had for now."""
+
+
+class Certificates:
+    """The certificates at a URL, {key id: certificate in PEM}, as of Google. Thread-safe.
+
+    For a token with an unknown key they are fetched again: it may be a new one. Not more often than
+    once a minute: anybody can send tokens.
+    """
+
+    def __init__(self, url: str, clock: Clock, fetch: Callable[[str], bytes] | None = None) -> None:
+        self._url = url
+        self._clock = clock
+        self._fetch = fetch or _fetch
+        self._by_id: Mapping[str, bytes] = {}
+        self._fetched: float | None = None
+        self._failed: tuple[float, str] | None = None
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+
+    def get(self, key_id: str) -> bytes | None:
+        """Return a key's certificate in PEM; None if the issuer has no such key."""
+        certificate = self._by_id.get(key_id)
+        if certificate is not None and self._age() < FRESH_SECONDS:
+            return certificate  # without the lock: another thread may be waiting for the issuer
+        with self._lock:
+            wanted = FRESH_SECONDS if key_id in self._by_id else AGAIN_SECONDS
+            problem = self._refresh() if self._age() >= wanted else ""
+            certificate = self._by_id.get(key_id)
+            if problem and (certificate is None or self._age() >= USABLE_SECONDS):
+                raise CertificatesUnavailable(f"{self._url}: {problem}")
+            return certificate
+
+    def _age(self) -> float:
+        return math.inf if self._fetched is None else self._clock.now() - self._fetched
+
+    def _refresh(self) -> str:
+        """Fetch them again. Returns the problem, if there is one."""
+        now = self._clock.now()
+        if self._failed is not None and now - self._failed[0] < AFTER_FAILURE_SECONDS:
+            return self._failed[1]
+        try:
+            self._by_id = _certificates(self._fetch(self._url))
+        except Exception as error:
+            self._failed = self._clock.now(), f"{type(error).__name__}: {error}"[:200]
+            return self._failed[1]
+        self._fetched, self._failed = self._clock.now(), None
+        return ""
+
+
+def _fetch(url: str) -> bytes:
+    opener = urllib.request.build_opener(_NoRedirections)
+    with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
+        document: bytes = answer.read(_MOST_BYTES + 1)
+    if len(document) > _MOST_BYTES:
+        raise ValueError("the document is too long")
+    return document
+
+
+class _NoRedirections(urllib.request.HTTPRedirectHandler):
+    """Refuses redirections: one could lead from TLS to a place without it."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _certificates(document: bytes) -> dict[str, bytes]:
+    found = json.loads(document)
+    texts = found.items() if isinstance(found, dict) else ()
+    by_id = {each: str(text).encode() for each, text in texts if str(text)[:5] == "-----"}
+    if not by_id:
+        raise ValueError("the document has no certificates")
+    return by_id

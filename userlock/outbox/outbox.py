@@ -19,8 +19,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import OwnerRow, is_below_root
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
-from userlock.outbox.engines import Engine
-from userlock.outbox.engines.registry import open_engine
+from userlock.outbox.engines import Engine, open_engine
 from userlock.outbox.job import Job, JobOptions
 from userlock.outbox.periods import stage_period
 from userlock.outbox.relay import Relay, Relayed

@@ -16,17 +16,19 @@ class Engine(BoundedEngine):
 
     def __init__(self, send: Callable[[Sequence[Wake], Outcomes], None]) -> None:
         self.function = send
-        self.disowned = self.disconnected = 0
+        self.opened = self.closed = 0
         super().__init__("the engine")
 
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
         self.function(messages, outcomes)
 
-    def disown(self) -> None:
-        self.disowned += 1
+    def open_client(self) -> str:
+        self.opened += 1
+        return "the client"
 
-    def disconnect(self) -> None:
-        self.disconnected += 1
+    def close_client(self, client: str) -> None:
+        assert client == "the client"
+        self.closed += 1
 
 
 MESSAGES = [Wake(str(number), f"name-{number}") for number in range(3)]
@@ -42,7 +44,7 @@ def released() -> Iterator[threading.Event]:
 
 def take_all(messages: Sequence[Wake], outcomes: Outcomes) -> None:
     for index in range(len(messages)):
-        outcomes.taken(index)
+        outcomes[index] = None
 
 
 def test_all_are_taken() -> None:
@@ -53,8 +55,8 @@ def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(
     released: threading.Event,
 ) -> None:
     def hang(messages: Sequence[Wake], outcomes: Outcomes) -> None:
-        outcomes.taken(0)
-        outcomes.failed(1, ValueError("too long"))
+        outcomes[0] = None
+        outcomes[1] = ValueError("too long")
         released.wait()
         take_all(messages, outcomes)
         done.set()
@@ -78,7 +80,7 @@ def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(
 @pytest.mark.parametrize("error", [ValueError("no"), OSError(), RecursionError()])
 def test_a_client_that_raises(error: Exception) -> None:
     def fail(messages: Sequence[Wake], outcomes: Outcomes) -> None:
-        outcomes.taken(1)
+        outcomes[1] = None
         raise error
 
     errors = Engine(fail).wake(MESSAGES, 5)
@@ -125,8 +127,11 @@ def test_without_time_nothing_is_sent(timeout: float) -> None:
 
 def test_closed() -> None:
     engine = Engine(take_all)
+    for _ in range(2):
+        assert engine.client
     engine.close()
-    assert engine.disconnected == 1
+    engine.close()
+    assert (engine.opened, engine.closed) == (1, 1)
     assert "closed" in str(engine.wake(MESSAGES, 5)[2])
     assert engine.wake([], 5) == []
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from userlock.outbox.certificates import (
+from userlock.outbox.authentication import (
     AFTER_FAILURE_SECONDS,
     AGAIN_SECONDS,
     FRESH_SECONDS,

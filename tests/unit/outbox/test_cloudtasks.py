@@ -14,7 +14,6 @@ import grpc
 from google.cloud import tasks_v2
 
 from userlock.outbox.engines import Wake, cloudtasks
-from userlock.outbox.engines.bounded import Outcomes
 from userlock.outbox.engines.cloudtasks import CloudTasksEngine, parse
 from userlock.testing import ManualClock
 
@@ -154,9 +153,7 @@ def test_each_message_has_its_own_error(transport: Transport, clock: ManualClock
 def test_the_deadline_is_one_that_the_service_takes(
     transport: Transport, clock: ManualClock, timeout: float
 ) -> None:
-    engine(HTTP, transport, clock).send(
-        [Wake("a", "b")], Outcomes("", 1, ""), clock.now() + timeout
-    )
+    engine(HTTP, transport, clock).send([Wake("a", "b")], {}, clock.now() + timeout)
     assert min(timeout, 5) <= transport.timeouts[0] <= 30
 
 

@@ -10,8 +10,7 @@ pytest.importorskip("google.cloud.tasks_v2")
 pytest.importorskip("rq")
 
 from userlock.outbox.authentication import AppEngineHeader, OidcToken
-from userlock.outbox.engines import cloudtasks, rq
-from userlock.outbox.engines.registry import open_engine
+from userlock.outbox.engines import cloudtasks, open_engine, rq
 
 ACCOUNT = "jobs@shop.iam.gserviceaccount.com"
 TARGET = f"cloudtasks://shop/europe-west1/jobs?service_account={ACCOUNT}&target="
@@ -26,7 +25,8 @@ def test_the_parts_of_an_rq_s_url() -> None:
     full = rq.parse("rqs://ann:p%40ss%2F@10.0.0.1:6390/7?queue=slow")
     assert full == ("10.0.0.1", 6390, 7, "ann", "p@ss/", True, "slow")
     assert rq.parse("rq://:secret@[::1]:6390/").password == "secret"
-    with rq._client(rq.parse("rqs://redis.example")) as client:
+    engine = rq.open_url("rqs://redis.example")
+    with engine.client.connection as client:
         checks = client.connection_pool.connection_kwargs
         assert checks["ssl_check_hostname"] is True, "redis-py 5 would check no name"
 

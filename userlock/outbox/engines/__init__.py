@@ -1,18 +1,21 @@
 """Engines: what calls a worker when a job is due. Cloud Tasks, RQ, threads of this process.
 
-The row in Datastore is the truth. A message of an engine carries the key of a
-row and nothing else, so a lost, late, early or second one does no harm: the
-worker reads the row, and the relay asks again for rows that are still there.
+The row in Datastore is the truth. A message carries the key of a row and nothing else, so a lost,
+late, early or second one does no harm: the worker reads the row, and the relay asks again for rows
+that are still there.
 
-An engine has two verbs: it takes messages (`wake`), and it delivers each of them
-to the outbox (`deliver`, which it was given by `connect`, or the web endpoint).
-`userlock.testing.EngineContract` is a test suite for engines.
+An engine takes messages (`wake`), and delivers each to the outbox: by `deliver`, which `connect`
+gave it, or to the web endpoint. `userlock.testing.EngineContract` is a test suite for engines.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
+
+#: The module of each scheme of a URL.
+_MODULES = {"inline": "inline", "cloudtasks": "cloudtasks", "rq": "rq", "rqs": "rq"}
 
 
 class Wake(NamedTuple):
@@ -20,9 +23,8 @@ class Wake(NamedTuple):
 
     Attributes:
         key: the row's key, as text.
-        name: its own, at random: an engine that knows names takes it once. Another message for the
-            same row has another name, as the first one may be lost although it was taken. Letters
-            and digits.
+        name: its own, at random, of letters and digits: an engine that knows names takes it once.
+            Another message for the same row has another one, as the first may be lost.
         delay: in seconds, from now. An engine may deliver at any other time.
     """
 
@@ -55,3 +57,28 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give connections and threads back."""
         ...
+
+
+def open_engine(url: str | Engine) -> Engine:
+    """Return the engine that a URL names.
+
+    Raises:
+        ValueError: the URL is malformed. The text shows no password.
+        ImportError: an extra is missing; the text names it.
+    """
+    if isinstance(url, Engine):
+        return url
+    if not isinstance(url, str):
+        raise TypeError(
+            f"an engine is a URL like 'cloudtasks://PROJECT/LOCATION/QUEUE', or has the methods "
+            f"connect, wake and close; this is a {type(url).__name__}"
+        )
+    # Not by urlsplit, whose errors quote their input, with a password.
+    module_name = _MODULES.get(url.partition(":")[0].lower())
+    if module_name is None:
+        raise ValueError(
+            "the URL names no engine; there are: inline://, cloudtasks://PROJECT/LOCATION/QUEUE, "
+            "rq://HOST:PORT/DATABASE and, with TLS, rqs://"
+        )
+    engine: Engine = importlib.import_module(f"{__name__}.{module_name}").open_url(url)
+    return engine

@@ -9,7 +9,9 @@ its time is over
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any
 
 from userlock.bounded_calls import BoundedCalls
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -20,100 +22,82 @@ from userlock.outbox.engines import EngineError, Wake
 MOST_CALLS = 64
 _MOST_TEXT = 300
 
-
-class Outcomes:
-    """The outcomes of the messages of one call. Shared by two threads.
-
-    Args:
-        name: the engine's.
-        count: how many messages there are.
-        reason: the error of those without an answer.
-    """
-
-    def __init__(self, name: str, count: int, reason: object) -> None:
-        self._name = name
-        self._count = count
-        self._known: dict[int, EngineError | None] = {}
-        self.rest_failed(reason)
-
-    def taken(self, index: int) -> None:
-        """Note that the engine has taken a message."""
-        self._known[index] = None
-
-    def failed(self, index: int, reason: object) -> None:
-        """Note that it has not, or that this is unknown."""
-        self._known[index] = self._error(reason)
-
-    def rest_failed(self, reason: object) -> None:
-        """Note the error of all messages without another outcome."""
-        self._rest = self._error(reason)
-
-    def all(self) -> list[EngineError | None]:
-        """Return an error, or None, for each message."""
-        known, rest = dict(self._known), self._rest
-        return [known.get(index, rest) for index in range(self._count)]
-
-    def _error(self, reason: object) -> EngineError:
-        if isinstance(reason, BaseException):
-            reason = f"{type(reason).__name__}: {reason}"
-        return EngineError(f"{self._name}: {reason}"[:_MOST_TEXT])
+#: By the number of a message: None, the engine has taken it; or why not, or why that is unknown.
+Outcomes = MutableMapping[int, object]
 
 
 class BoundedEngine(abc.ABC):
-    """Base of engines with a client. Thread-safe; a forked child opens connections of its own."""
+    """Base of engines with a client. Thread-safe; a forked child opens one of its own."""
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
         self.clock = clock
         self._closed = False
         self._calls = BoundedCalls(MOST_CALLS, "userlock-engine")
-        self.disown()
-        reset_in_child(self.disown)
+        self._disown()
+        reset_in_child(self._disown)
+
+    def _disown(self) -> None:
+        self._mutex = threading.Lock()
+        self._client: Any = None
 
     @abc.abstractmethod
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        """Send messages, and note the outcome of each. In a thread of its own.
+        """Send messages, at least one, and note the outcome of each. In a thread of its own.
 
-        Args:
-            messages: at least one.
-            outcomes: of the messages.
-            ends: when nobody waits any more, by the clock.
-
-        Raises:
-            Exception: the reason for all messages without an outcome.
+        `ends`: when nobody waits any more, by the clock. An error that is raised is that of all
+        messages without an outcome.
         """
 
     @abc.abstractmethod
-    def disown(self) -> None:
-        """Begin without connections: at first, and in a forked child. Closes none."""
+    def open_client(self) -> Any:
+        """Return a client with connections of this process."""
 
     @abc.abstractmethod
-    def disconnect(self) -> None:
-        """Close the connections of this process."""
+    def close_client(self, client: Any) -> None:
+        """Close the connections of a client of this process."""
+
+    @property
+    def client(self) -> Any:
+        """Return the client of this process."""
+        with self._mutex:
+            if self._client is None:
+                self._client = self.open_client()
+            return self._client
 
     def connect(self, deliver: Callable[[str], object]) -> None:  # noqa: B027
         """Do nothing: a worker's process, or a web endpoint, delivers the messages."""
 
     def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
         """Send messages; return an error, or None, for each."""
-        outcomes = Outcomes(self.name, len(messages), f"no answer within {timeout:.3g} s")
-        if not messages:
-            return []
+        outcomes: dict[int, object] = {}
+        rest: object = f"no answer within {timeout:.3g} s"
         if self._closed:
-            outcomes.rest_failed("the engine is closed")
+            rest = "the engine is closed"
         elif timeout <= 0:
-            outcomes.rest_failed("there was no time left")
-        else:
+            rest = "there was no time left"
+        elif messages:
             ends = self.clock.now() + timeout
             try:
                 self._calls.within(timeout, self.send, messages, outcomes, ends)
             except TimeoutError as error:
-                outcomes.rest_failed(str(error) or type(error).__name__)
+                rest = str(error) or type(error).__name__
             except Exception as error:
-                outcomes.rest_failed(error)
-        return outcomes.all()
+                rest = error
+        known = dict(outcomes)  # the thread may go on
+        return [self._error(known.get(index, rest)) for index in range(len(messages))]
+
+    def _error(self, reason: object) -> EngineError | None:
+        if reason is None:
+            return None
+        if isinstance(reason, BaseException):
+            reason = f"{type(reason).__name__}: {reason}"
+        return EngineError(f"{self.name}: {reason}"[:_MOST_TEXT])
 
     def close(self) -> None:
         """Close the connections; messages are refused from now on."""
         self._closed = True
-        self.disconnect()
+        with self._mutex:
+            client, self._client = self._client, None
+        if client is not None:
+            self.close_client(client)

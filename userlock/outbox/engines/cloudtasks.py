@@ -3,13 +3,11 @@
     cloudtasks://PROJECT/LOCATION/QUEUE?target=https://HOST/PATH&service_account=EMAIL
     cloudtasks://PROJECT/LOCATION/QUEUE?service=NAME
 
-The first form calls a URL with an OIDC token of that service account, made out to
-`audience=…`, by default the target. The second one, without a target, calls the app
-on App Engine. Without a path the target's is `/userlock/jobs`, where the web
-integrations take messages.
+The first form calls a URL, by default its path `/userlock/jobs`, with an OIDC token of that service
+account for `audience=…`, by default the target. The second one calls the app on App Engine.
 
-A task's body is the key, and its id the message's name. One RPC for each task, all at
-once: the RPC for batches begins an operation whose outcome would have to be asked for.
+A task's body is the key, and its id the message's name. One RPC for each task, all at once: the one
+for batches begins an operation whose outcome would have to be asked for.
 
 Sources: https://cloud.google.com/tasks/docs/reference/rpc/google.cloud.tasks.v2
 and https://cloud.google.com/tasks/docs/creating-http-target-tasks
@@ -20,7 +18,6 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -40,15 +37,13 @@ from userlock.outbox.authentication import GOOGLE_CERTS_URL, AppEngineHeader, Ca
 from userlock.outbox.engines import Wake
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
 
-#: The variable by which clients find an emulator.
 EMULATOR_VARIABLE = "CLOUD_TASKS_EMULATOR_HOST"
 #: The path of an emulator's certificates, as of Google's.
 _CERTS_PATH = urlsplit(GOOGLE_CERTS_URL).path
 #: The path where the web integrations take messages.
 JOBS_PATH = "/userlock/jobs"
-#: Of an RPC, in seconds. The service refuses later deadlines. The caller waits for its own time.
-#: A task that is created after that, as the first one of a process that has to connect, runs sooner
-#: than by the relay.
+#: Of an RPC, in seconds: the service refuses later ones. The caller waits for its own time. A task
+#: that is created after that, when a process has to connect first, runs sooner than by the relay.
 _LEAST_DEADLINE, _MOST_DEADLINE = 5.0, 30.0
 #: The clocks of two machines differ. A task that comes early finds nothing to do.
 _MARGIN_SECONDS = 0.25
@@ -101,7 +96,7 @@ class CloudTasksEngine(BoundedEngine):
 
     @property
     def caller(self) -> Caller:
-        """Return the only one who may call the web endpoints, as far as this queue goes."""
+        """Return the caller of the web endpoints that this queue is."""
         address = self._address
         if not address.target:
             return AppEngineHeader()
@@ -112,31 +107,26 @@ class CloudTasksEngine(BoundedEngine):
             certs_url=f"http://{emulator}{_CERTS_PATH}" if emulator else GOOGLE_CERTS_URL,
         )
 
-    def disown(self) -> None:
-        self._lock = threading.Lock()
-        self._transport: Any = None
+    def open_client(self) -> Any:
+        return self._make_transport()
 
-    def disconnect(self) -> None:
-        with self._lock:
-            transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.close()
+    def close_client(self, client: Any) -> None:
+        client.close()
 
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        create = self._open().create_task
-        requests = [self.request(each) for each in messages]
+        create = self.client.create_task
         deadline = min(max(ends - self.clock.now(), _LEAST_DEADLINE), _MOST_DEADLINE)
         calls = [
-            create.future(request, timeout=deadline, metadata=self._metadata)
-            for request in requests
+            create.future(self.request(each), timeout=deadline, metadata=self._metadata)
+            for each in messages
         ]
         for index, call in enumerate(calls):
             error = call.exception()
             code = None if error is None else error.code()
             if code in (None, grpc.StatusCode.ALREADY_EXISTS):
-                outcomes.taken(index)
+                outcomes[index] = None
             else:
-                outcomes.failed(index, f"{code.name}: {error.details()}")
+                outcomes[index] = f"{code.name}: {error.details()}"
 
     def request(self, message: Wake) -> Any:
         """Return the request that creates the task of a message."""
@@ -169,12 +159,6 @@ class CloudTasksEngine(BoundedEngine):
             )
         return tasks_v2.CreateTaskRequest(parent=address.parent, task=task)
 
-    def _open(self) -> Any:
-        with self._lock:
-            if self._transport is None:
-                self._transport = self._make_transport()
-            return self._transport
-
 
 def connect_to_service() -> Any:
     """Return a gRPC transport to the service, or to the emulator that the environment names."""
@@ -200,11 +184,7 @@ def open_url(url: str) -> CloudTasksEngine:
 
 
 def parse(url: str) -> Address:
-    """Return the parts of a URL.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Return the parts of a URL, or raise ValueError."""
     scheme, separator, rest = url.partition("://")
     place, _, query = rest.partition("?")
     parts = _PLACE.fullmatch(place)
@@ -256,8 +236,5 @@ def _problem_of(address: Address) -> str:
     if "@" in target.netloc or target.fragment or " " in address.target:
         return "target= must have no user, fragment or space"
     if not _EMAIL.fullmatch(address.service_account):
-        return (
-            "target= needs service_account=EMAIL: its OIDC token shows the endpoint that the "
-            "queue calls"
-        )
+        return "target= needs service_account=EMAIL: its OIDC token shows that the queue calls"
     return ""

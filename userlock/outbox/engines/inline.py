@@ -1,8 +1,7 @@
 """An engine of threads in this process, for tests and for `make run`. Not for production.
 
-`inline://` runs jobs in four threads; `inline://?threads=0` keeps messages until
-`run_pending()` is called, in the thread that calls it. A message is lost with the
-process: the relay sends another.
+`inline://` runs jobs in four threads; `inline://?threads=0` keeps messages until `run_pending()`.
+A message is lost with the process: the relay sends another.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class InlineEngine:
         self._count = threads
         self._clock = clock
         self._numbers = itertools.count()
-        self._deliver: Callable[[str], object] | None = None
+        self._deliver: Callable[[str], object] = lambda key: None
         self._reset()
         reset_in_child(self._reset)
 
@@ -64,7 +63,7 @@ class InlineEngine:
         """Deliver the messages that are due, in this thread; return how many."""
         for done in range(most):
             with self._changed:
-                if not self._waiting or self._waiting[0][0] > self._clock.now():
+                if not self._is_due():
                     return done
                 key = heapq.heappop(self._waiting)[2]
             self._run(key)
@@ -107,8 +106,6 @@ class InlineEngine:
                     self._changed.notify_all()
 
     def _run(self, key: str) -> None:
-        if self._deliver is None:
-            return
         try:
             self._deliver(key)
         except Exception:
@@ -119,8 +116,7 @@ def open_url(url: str) -> InlineEngine:
     """Return the engine of `inline://` or `inline://?threads=8`."""
     parts = urlsplit(url)
     options = parse_qs(parts.query, strict_parsing=bool(parts.query))
-    unknown = options.keys() - {"threads"}
-    if parts.netloc or parts.path.strip("/") or unknown:
+    if parts.netloc or parts.path.strip("/") or options.keys() - {"threads"}:
         raise ValueError("an inline engine is 'inline://' or 'inline://?threads=4'")
     (threads,) = options.get("threads", ["4"])
     if not threads.isdigit() or int(threads) > 64:

@@ -5,25 +5,23 @@
     USERLOCK_OUTBOX=shop.jobs:outbox rq worker --with-scheduler \
         --worker-class userlock.outbox.engines.rq.Worker userlock
 
-A worker of RQ runs any function that is named in Redis. Those here run one: `Job`
-reads the key, as JSON, and RQ's notes of its own progress. It knows no callbacks,
-webhooks, retries or results. In RQ's own workers a message fails.
+A worker of RQ runs any function that is named in Redis. Those here run one: `Job` reads the key, as
+JSON, and RQ's notes of its own progress; no callbacks, webhooks, retries or results. In RQ's own
+workers a message fails.
 
-A message is an RQ job that names `RUN_JOB`, with the key as its argument. Its id is
-the message's name, so Redis takes a name once while the job is there: until it has
-run, or, failed, for an hour. A delayed message is kept by RQ's scheduler. Where no
-worker runs with one, the relay sends the job when it is due.
+A message is an RQ job that names `RUN_JOB`, with the key as its argument and the message's name as
+its id: Redis takes a name once until the job has run or, failed, for an hour. RQ's scheduler keeps
+delayed messages; where no worker has one, the relay sends the job when it is due.
 
-gRPC, which Datastore's client uses, does not like to be forked in use. RQ forks for
-each job, so the app is imported in the child: in each one. `rq.worker.SpawnWorker`
-does the same without a fork; `rq.worker.SimpleWorker` imports it once.
+gRPC must not be forked in use, so `Worker`, which forks for each job, imports the app in each
+child. `SimpleWorker` imports it once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote
@@ -95,29 +93,17 @@ class RQEngine(BoundedEngine):
         self._address = address
         super().__init__(f"rq at {address.host}:{address.port}", clock)
 
-    def disown(self) -> None:
-        self._lock = threading.Lock()
-        self._queue: Any = None
-
-    def disconnect(self) -> None:
-        with self._lock:
-            queue, self._queue = self._queue, None
-        if queue is not None:
-            queue.connection.close()
-
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        queue = self._open()
+        queue = self.client
         for index, message in enumerate(messages):
             if self.clock.now() >= ends:
                 return
             try:
-                self._enqueue(queue, message)
-            except DuplicateJobError:
-                pass
+                with contextlib.suppress(DuplicateJobError):
+                    self._enqueue(queue, message)
+                outcomes[index] = None
             except redis.ResponseError as error:  # to this one: the next may fit into its memory
-                outcomes.failed(index, error)
-                continue
-            outcomes.taken(index)
+                outcomes[index] = error
 
     def _enqueue(self, queue: Any, message: Wake) -> None:
         options = {
@@ -135,31 +121,25 @@ class RQEngine(BoundedEngine):
         else:
             queue.enqueue(RUN_JOB, message.key, **options)
 
-    def _open(self) -> Any:
-        with self._lock:
-            if self._queue is None:
-                self._queue = Queue(
-                    self._address.queue,
-                    connection=_client(self._address),
-                    serializer=JSONSerializer,
-                )
-            return self._queue
+    def open_client(self) -> Any:
+        address = self._address
+        connection = redis.Redis(
+            host=address.host,
+            port=address.port,
+            db=address.database,
+            username=address.username,
+            password=address.password,
+            ssl=address.tls,
+            ssl_check_hostname=address.tls,  # redis-py 5 would check no name
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_timeout=REPLY_TIMEOUT,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_error=[],
+        )
+        return Queue(address.queue, connection=connection, serializer=JSONSerializer)
 
-
-def _client(address: Address) -> Any:
-    return redis.Redis(
-        host=address.host,
-        port=address.port,
-        db=address.database,
-        username=address.username,
-        password=address.password,
-        ssl=address.tls,
-        ssl_check_hostname=address.tls,  # redis-py 5 would check no name
-        socket_connect_timeout=CONNECT_TIMEOUT,
-        socket_timeout=REPLY_TIMEOUT,
-        retry=Retry(NoBackoff(), 0),
-        retry_on_error=[],
-    )
+    def close_client(self, client: Any) -> None:
+        client.connection.close()
 
 
 # --- workers ------------------------------------------------------------------------------------
@@ -169,11 +149,7 @@ class Job(rq.job.Job):
     """A message, as our workers read it: whatever Redis says, one function with one key."""
 
     def restore(self, raw_data: Any) -> None:
-        """Take over a record of Redis.
-
-        Raises:
-            NoSuchJobError: it is malformed. A worker passes on to the next one.
-        """
+        """Take over a record of Redis. NoSuchJobError: it is malformed; a worker passes it over."""
         self.serializer = JSONSerializer
         try:
             super().restore({name: raw_data[name] for name in raw_data if name in _READ})
@@ -186,11 +162,7 @@ class Job(rq.job.Job):
 
     @property
     def func(self) -> Any:
-        """Return the function to call.
-
-        Raises:
-            ValueError: the message names another one.
-        """
+        """Return the function to call. ValueError: the message names another one."""
         if self.func_name != RUN_JOB or self.instance is not None:
             raise ValueError("the message is none of userlock.outbox: its function is not run")
         return _run_job
@@ -227,11 +199,7 @@ def open_url(url: str) -> RQEngine:
 
 
 def parse(url: str) -> Address:
-    """Return the parts of a URL.
-
-    Raises:
-        ValueError: it is malformed. The text shows neither user nor password.
-    """
+    """Return the parts of a URL. The text of a ValueError shows neither user nor password."""
     return urls.open_url(url, _of_parts, SCHEMES)
 
 

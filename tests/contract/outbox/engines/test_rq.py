@@ -22,8 +22,7 @@ from rq.exceptions import NoSuchJobError
 
 from tests.contract.outbox.engines import recording
 from tests.servers import RedisServer
-from userlock.outbox.engines import Wake
-from userlock.outbox.engines.registry import open_engine
+from userlock.outbox.engines import Wake, open_engine
 from userlock.outbox.engines.rq import RUN_JOB, Job
 
 

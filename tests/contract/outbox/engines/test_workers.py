@@ -16,8 +16,7 @@ import redis
 from sample_app.stack.children import Child
 from tests.contract.outbox.engines import recording
 from tests.servers import RedisServer
-from userlock.outbox.engines import Engine
-from userlock.outbox.engines.registry import open_engine
+from userlock.outbox.engines import Engine, open_engine
 from userlock.testing import EngineContract, EngineForkContract
 
 ROOT = Path(__file__).parents[4]
