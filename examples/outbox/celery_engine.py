@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from celery import Celery
 
 from userlock.outbox import Wake
-from userlock.outbox.apps import outbox_of_environment
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
+from userlock.outbox.outbox import outbox_of_environment
 
 
 class CeleryEngine(BoundedEngine):

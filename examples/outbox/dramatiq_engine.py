@@ -14,8 +14,8 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from userlock.outbox import Wake
-from userlock.outbox.apps import outbox_of_environment
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
+from userlock.outbox.outbox import outbox_of_environment
 
 broker = RedisBroker(
     url=os.environ["DRAMATIQ_BROKER"], socket_connect_timeout=0.1, socket_timeout=0.3

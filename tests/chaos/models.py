@@ -19,8 +19,7 @@ from userlock.deletion import unfinished
 from userlock.idempotency.rows import RequestRow
 from userlock.ids import show_key
 from userlock.ndb.owners import in_namespace
-from userlock.outbox.arguments import decode
-from userlock.outbox.rows import JobRow, NameRow
+from userlock.outbox.rows import JobRow, NameRow, decoded
 
 #: The begin of the names of a run's jobs.
 JOBS = "trial."
@@ -277,6 +276,6 @@ def _is_ours(row: Any) -> bool:
 
 
 def _staging_of(row: Any) -> str:
-    (_, staging), kwargs = decode(row.arguments)
+    (_, staging), kwargs = decoded(row.arguments)
     assert kwargs.keys() == {"pause", "failures"}
     return str(staging)

@@ -138,15 +138,8 @@ def _stage_apart(self: Any, *args: Any, **options: Any) -> Any:
 
 
 def _any_job(self: Any, now: int) -> Any:
-    ready = [job for job in self._jobs if not job.dead and job.ready_at <= now]
+    ready = [row for row in self._rows if row.dead is None and row.is_ready(now)]
     return random.choice(ready) if ready else None
-
-
-def _waiting_by_clock(row: Any) -> Any:
-    return _waiting(row)._replace(ready_at=row.ready_at)
-
-
-_waiting = worker._waiting
 
 
 def _key_of_one_namespace(*path: Any, **options: Any) -> Any:
@@ -219,10 +212,7 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
     Mutation.JOBS_COMMIT_ORDER: [
         (JobRow, "rank", property(lambda row: (row.staged_at, row.index)))
     ],
-    Mutation.JOBS_DUE_AT_ONCE: [
-        (worker, "_waiting", _waiting_by_clock),
-        (JobRow, "is_ready", lambda row, micros: row.ready_at <= micros),
-    ],
+    Mutation.JOBS_DUE_AT_ONCE: [(JobRow, "is_ready", lambda row, micros: row.ready_at <= micros)],
     Mutation.ROWS_APART: [(owners, "ndb", SimpleNamespace(Key=_key_of_one_namespace))],
     Mutation.PROVIDER_KEYS: [(Flow, "_key_of", lambda *_: uuid.uuid4().hex)],
     # Of an owner's jobs the last one shows it, if both of its messages are lost.

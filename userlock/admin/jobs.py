@@ -23,11 +23,10 @@ from userlock.admin.rendering import Column, Facts, Moment, Write, fields, label
 from userlock.events import JobRan
 from userlock.ndb.owners import namespaces, owner_key
 from userlock.outbox import listing
-from userlock.outbox.arguments import decode
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
 from userlock.outbox.outbox import Outbox, job_key, own_job_key
-from userlock.outbox.rows import MOST_ERROR, JobRow, is_name, queued_jobs
+from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_name, queued_jobs
 from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, span
 
@@ -170,7 +169,7 @@ def call_of(letter: Letter) -> str:
     """Return the call, escaped and bounded. If lock ids are hidden, without the first argument."""
     name = legible(letter.job, _SHOWN_NAME)
     try:
-        args, kwargs = decode(letter.arguments)
+        args, kwargs = decoded(letter.arguments)
     except ValueError:
         return f"{name}(…)"
     parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]

@@ -41,8 +41,8 @@ from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 from userlock.numbers import check_count, check_number
+from userlock.outbox.job import Retry
 from userlock.outbox.outbox import Outbox
-from userlock.outbox.retry import Retry
 
 #: The longest note, in characters.
 _MOST_NOTE = 1000

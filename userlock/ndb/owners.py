@@ -20,6 +20,7 @@ from typing import Any
 from google.cloud import ndb
 from google.cloud.ndb import metadata
 
+from userlock.clock import Clock
 from userlock.ids import NAMESPACE
 from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
@@ -133,6 +134,32 @@ def shard_of(key: Any) -> int:
 def shard_index(prefix: str, key: Any, micros: int) -> str:
     """Return the value of an index: rows of a prefix and a shard, by time."""
     return f"{prefix}|{shard_of(key):02d}|{max(micros, 0):016d}"
+
+
+def shard_query(
+    index: Any,
+    model: Any,
+    prefix: str,
+    shard: int | None = None,
+    *,
+    since: int = 0,
+    before: int | None = None,
+    **options: Any,
+) -> Any:
+    """Return a query of rows by such an index, by time: of one shard, or of one after the other.
+
+    From `since` on, and `before` a time, of one shard alone.
+    """
+    first = f"{prefix}|" if shard is None else f"{prefix}|{shard:02d}|"
+    last = f"{first[:-1]}}}" if before is None else f"{first}{max(before, 0):016d}"
+    if since > 0:
+        first = f"{first}{since:016d}"
+    return model.query(index >= first, index < last, **options).order(index)
+
+
+def micros_now(clock: Clock) -> int:
+    """Return the time in microseconds since 1970."""
+    return round(clock.wall() * 1e6)
 
 
 def micros_of(moment: datetime.datetime) -> int:

@@ -1,25 +1,23 @@
 """Jobs that are never lost: staged in the caller's transaction, run after it.
 
-job.py           what an app declares and stages
-arguments.py     arguments as JSON;  retry.py: when a failed job runs again
+outbox.py        the app's outbox
+job.py           what an app declares and stages; when a failed job runs again
 rows.py          the rows in Datastore, and their keys
 waking.py        asks engines, bounded and behind a breaker
 worker.py        claims, runs and removes
-context.py       the job that the running code belongs to;  periods.py: periodic jobs
+context.py       the job that the running code belongs to
 relay.py         asks again for rows that are still there
-dead_letters.py  lists, redrives, purges
+dead_letters.py  lists, redrives, purges;  listing.py: for operators
 engines/         Cloud Tasks, RQ, threads of this process
-authentication.py  who may call the web endpoints;  certificates.py: of OIDC tokens' issuers
-apps.py          the app's outbox by its name, for workers and the command line
+authentication.py  who may call the web endpoints
 """
 
 from __future__ import annotations
 
 from userlock.outbox.context import JobContext, RetryAfter, current_job
 from userlock.outbox.engines import Engine, EngineError, Wake
-from userlock.outbox.job import Job, StagedJob
+from userlock.outbox.job import Job, Retry, StagedJob
 from userlock.outbox.outbox import Outbox
-from userlock.outbox.retry import Retry
 from userlock.outbox.worker import Outcome
 
 __all__ = [

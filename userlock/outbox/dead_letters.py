@@ -1,11 +1,9 @@
 """Dead letters: jobs that have used up their attempts. Listed, shown, redriven, purged.
 
-The index of `dead` begins with the job's name and the class of its last error
-(the cause), so one cause is one part of it. A redriven job leaves that part: so a
-redrive that was ended midway is resumed by another one, and none runs twice.
-
-A redrive of many goes in batches, of one owner or several: their locks, one
-transaction, the messages. The transaction reads each row again and decides:
+The index of `dead` begins with the job's name and the class of its last error (the cause). A
+redriven job leaves it, so a redrive that was ended midway is resumed by another one, and none runs
+twice. A redrive of many goes in batches, of one owner or several: their locks, one transaction, the
+messages. The transaction reads each row again and decides:
 
     redrive A              rows           redrive B, or the worker
     read keys ───────────▶ dead
@@ -13,8 +11,8 @@ transaction, the messages. The transaction reads each row again and decides:
                            runs, dies ◀── worker
     commit of a batch ───▶ it died after A began: A leaves it
 
-A process that ends between the commit and the messages loses none: the rows are
-due at once, so the relay's next round asks for them.
+A process that ends between the commit and the messages loses none: the rows are due at once, so the
+relay's next round asks for them.
 """
 
 from __future__ import annotations
@@ -36,10 +34,9 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
-from userlock.ndb.owners import is_root_of, namespaces, owner_of
+from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
-from userlock.outbox.arguments import decode
-from userlock.outbox.rows import dead_jobs
+from userlock.outbox.rows import dead_jobs, decoded
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.outbox.worker import Queue, batch_scope
 
@@ -103,7 +100,7 @@ class Letter(NamedTuple):
     def call(self) -> str:
         """Return the call, as it would be written."""
         try:
-            args, kwargs = decode(self.arguments)
+            args, kwargs = decoded(self.arguments)
         except ValueError:
             return f"{self.job}(…)"
         parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
@@ -112,29 +109,21 @@ class Letter(NamedTuple):
 
 def letter_of(row: Any) -> Letter:
     """Return a row as a letter."""
+    same = ("outbox", "job", "tier", "attempts", "redriven", "cause", "rank")
+    times = ("staged_at", "ready_at", "died_at", "first_error_at", "last_error_at")
     return Letter(
-        text_of(row.key),
-        row.outbox,
-        row.key.namespace() or "",
-        row.owner or "",
-        row.job,
-        row.arguments or b"",
-        row.tier,
-        row.attempts,
-        row.redriven,
-        row.staged_at / 1e6,
-        row.ready_at / 1e6,
-        bool(row.delayed),
-        row.cause,
-        row.died_at / 1e6,
-        row.first_error or "",
-        row.first_error_at / 1e6,
-        row.last_error or "",
-        row.last_error_at / 1e6,
-        bool(row.claim),
-        row.dead is not None and row.queued is not None,
-        row.write_id or 0,
-        row.rank,
+        key=text_of(row.key),
+        namespace=row.key.namespace() or "",
+        owner=row.owner or "",
+        arguments=row.arguments or b"",
+        delayed=bool(row.delayed),
+        first_error=row.first_error or "",
+        last_error=row.last_error or "",
+        running=bool(row.claim),
+        blocks=row.dead is not None and row.queued is not None,
+        stamp=row.write_id or 0,
+        **{name: getattr(row, name) for name in same},
+        **{name: getattr(row, name) / 1e6 for name in times},
     )
 
 
@@ -150,11 +139,9 @@ class DeadLetters:
         self._service = service
 
     def list(self, cause: str = "", *, most: int = 100) -> list[Letter]:
-        """Return dead letters, ordered by cause.
+        """Return dead letters, at most so many, ordered by cause.
 
-        Args:
-            cause: a job's name, or that and the class of the error, as in `Letter.cause`.
-            most: how many at most.
+        `cause`: a job's name, or that and the class of the error, as in `Letter.cause`.
         """
         found: list[Letter] = []
         for namespace in namespaces():
@@ -181,7 +168,7 @@ class DeadLetters:
         stamp: int | None = None,
         died_by: float = math.inf,
     ) -> bool:
-        """Let a dead job run again, with all its attempts. Returns False if it is not dead.
+        """Let a dead job run again, with all its attempts; return False if it is not dead.
 
         Args:
             key: of its row.
@@ -211,12 +198,11 @@ class DeadLetters:
     ) -> Iterator[tuple[str, bool]]:
         """Redrive all of one cause; yield the key of each, and whether it was redriven.
 
-        Not redriven are those whose owners are busy, those that others have redriven
-        meanwhile, and those whose rows are malformed, which the log names. Busy owners are
-        tried once more at the end. A job that dies again is left for the next time.
-
-        Those of a batch are redriven before the first of them is yielded: at most 25, and
-        what `rate` allows in 0.1 s. May be ended anywhere, and begun again.
+        Not redriven are those whose owners are busy (they are tried once more at the end), those
+        that others have redriven meanwhile, and those whose rows are malformed, which the log
+        names. A job that dies again is left for the next time. Those of a batch, at most 25 and
+        what `rate` allows in 0.1 s, are redriven before the first is yielded. May be ended
+        anywhere, and begun again.
 
         Args:
             cause: as in `list`; empty: all dead letters.
@@ -256,9 +242,9 @@ class DeadLetters:
     def _redrive_batch(
         self, keys: Sequence[Any], wait_timeout: float, died_by: float
     ) -> tuple[set[Any], set[Any]]:
-        """Redrive jobs together. Returns the keys of those redriven, and of busy owners.
+        """Redrive jobs together; one by one if that fails, as one row is malformed, or in conflict.
 
-        What fails together, for one malformed row or one conflict, is done one by one.
+        Returns the keys of those redriven, and of busy owners.
         """
         together: list[Any] = []
         alone: list[Any] = []
@@ -296,14 +282,14 @@ class DeadLetters:
             except Exception as error:
                 if isinstance(error, LockTimeout) or is_conflict(error):
                     busy.append(key)
-                elif _is_of_row(error):
+                elif isinstance(error, _OF_ROW):
                     _report(key, "redriven", error)
                 else:
                     raise
         return redriven, set(busy)
 
     def _revive(self, keys: Sequence[Any], stamp: int | None, died_by: float) -> Sequence[Any]:
-        """Let those run again that are still as they are meant, in a transaction; return them."""
+        """Let those run again that are still as they are meant; return them."""
         revived = []
         for row in ndb.get_multi(keys, use_cache=False):
             if not _is_meant(row, stamp, died_by):
@@ -314,7 +300,7 @@ class DeadLetters:
             row.enqueue()
             row.attempts = row.tries = 0
             row.redriven += 1
-            row.ready_at, row.delayed = round(self._clock.wall() * 1e6), False
+            row.ready_at, row.delayed = micros_now(self._clock), False
             row.look_when_ready()
             row.put(use_cache=False)  # the caller's context would keep them all
             revived.append(row)
@@ -326,7 +312,7 @@ class DeadLetters:
             self._waker.wake(due, timeout=_WAKE_SECONDS)
 
     def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
-        """Delete a dead letter for good. Returns False if it is not dead. Options: as `redrive`.
+        """Delete a dead letter for good; return False if it is not dead. Options: as `redrive`.
 
         If it held up its owner's later jobs, they go on.
         """
@@ -335,9 +321,9 @@ class DeadLetters:
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
-        """Delete dead letters for good; yield the key of each. A redriven one stays.
+        """Delete dead letters for good; yield the key of each.
 
-        So does one whose row is malformed; the log names it.
+        A redriven one stays, and so does one whose row is malformed, which the log names.
 
         Args:
             cause: as in `list`; empty: all.
@@ -351,7 +337,7 @@ class DeadLetters:
                     try:
                         row = self._delete(key, None, died_by)
                     except Exception as error:
-                        if not _is_of_row(error):
+                        if not isinstance(error, _OF_ROW):
                             raise
                         _report(key, "purged", error)
                         continue
@@ -382,7 +368,7 @@ class DeadLetters:
         if gone is None or gone.queued is None:
             return
         try:
-            job = Queue(self._outbox, gone.key.root()).first(round(self._clock.wall() * 1e6))
+            job = Queue(self._outbox, gone.key.root()).first(micros_now(self._clock))
         except Exception:
             log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
             return
@@ -390,7 +376,6 @@ class DeadLetters:
             self._waker.wake([Due(job.key, job.tier)])
 
     def _each(self, cause: str) -> Iterator[Any]:
-        """Yield the keys, from the first to the last, each once."""
         for namespace in namespaces():
             query = dead_jobs(self._outbox, namespace, cause)
             cursor, more = None, True
@@ -427,11 +412,6 @@ def _batches(keys: Iterable[Any], number: int) -> Iterator[list[Any]]:
     keys = iter(keys)
     while some := list(itertools.islice(keys, number)):
         yield some
-
-
-def _is_of_row(error: Exception) -> bool:
-    """Return whether an error is that of one malformed row: with the next one all may be well."""
-    return isinstance(error, _OF_ROW)
 
 
 def _report(key: Any, done: str, error: Exception) -> None:

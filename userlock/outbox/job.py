@@ -11,10 +11,12 @@ wake ─────────────────────────
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from google.cloud import ndb
@@ -24,13 +26,12 @@ from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOu
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.owners import joined, micros_now
 from userlock.ndb.transactional import runs_later
 from userlock.ndb.transactions import after_commit
-from userlock.numbers import check_seconds
-from userlock.outbox import arguments
+from userlock.numbers import check_count, check_number, check_seconds
 from userlock.outbox.context import MOST_DELAY
-from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow, NameRow, name_of_job, new_key
+from userlock.outbox.rows import JobRow, NameRow, encoded, new_key
 from userlock.outbox.waking import Due, Waker, text_of
 
 _P = ParamSpec("_P")
@@ -45,13 +46,70 @@ _MOST_NAME = 200
 _SOON = 60.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """The retries of a job: exponential, with jitter, bounded; the same on every engine.
+
+        Retry(attempts=5, first_seconds=10)            # after 10, 20, 40, 80 s; then dead
+        Retry(tiers={3: "slow"})                       # from the third failure on by that tier
+
+    Attributes:
+        attempts: the runs that may fail before the job is dead, those that end with their process
+            included.
+        first_seconds: the pause after the first failure.
+        factor: by how much each pause is longer than the one before.
+        most_seconds: the longest pause.
+        jitter: the random part of a pause, from 0 to 1: jobs that failed together come apart.
+        tiers: the tier from so many failures on.
+
+    Raises:
+        TypeError, ValueError: a number is none, or out of its range.
+    """
+
+    attempts: int = 12
+    first_seconds: float = 5.0
+    factor: float = 2.0
+    most_seconds: float = 3600.0
+    jitter: float = 0.5
+    tiers: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "attempts": (1, 1000),
+            "first_seconds": (0, 86_400),
+            "factor": (1, 100),
+            "most_seconds": (0, 30 * 86_400),
+            "jitter": (0, 1),
+        }
+        for name, (least, most) in ranges.items():
+            check = check_count if name == "attempts" else check_number
+            check(f"Retry: {name}", getattr(self, name), least=least, most=most)
+        for failures, tier in self.tiers.items():
+            if not isinstance(failures, int) or failures < 1 or not isinstance(tier, str):
+                raise ValueError(
+                    f"Retry: tiers name a tier from so many failures on, as {{3: 'slow'}}, not "
+                    f"{{{failures!r}: {tier!r}}}"
+                )
+
+    def pause(self, failures: int, chance: Callable[[], float] = random.random) -> float:
+        """Return the pause after so many failures, in seconds."""
+        exponent = min(failures - 1, 64)
+        whole = min(self.first_seconds * self.factor**exponent, self.most_seconds)
+        return whole * (1 - self.jitter * chance())
+
+    def tier(self, failures: int, default: str) -> str:
+        """Return the tier after so many failures."""
+        reached = [each for each in self.tiers if each <= failures]
+        return self.tiers[max(reached)] if reached else default
+
+
 class StagedJob(NamedTuple):
     """A job in the outbox.
 
     Attributes:
-        key: of its row, as text; `userlock outbox show KEY` shows it.
+        key: of its row, as text, for `userlock outbox show KEY`.
         owner: the lock id; None for a job without an owner.
-        duplicate: whether a job of the same `dedupe=` was there already, and this is that one.
+        duplicate: whether this is an earlier job of the same `dedupe=`.
     """
 
     key: str
@@ -77,19 +135,9 @@ class JobOptions(TypedDict, total=False):
 class Job(Generic[_P, _R]):
     """A function that an outbox calls; made by `Outbox.job`. Calling it calls the function.
 
-    Its first argument names the owner: the lock id under which it runs; unless it has none.
-
-    Attributes:
-        name: the name in the rows. A renamed function keeps it by `name=`.
-        retry: its retries.
-        never_retry: errors after which it is dead at once.
-        has_owner: whether it has an owner, under whose lock it runs.
-        time_limit: the longest run, in seconds; None: there is no limit.
-        every: the time between two runs of a periodic job, in seconds; None: it is none.
-        transactional: whether it runs in the transaction that removes it.
-        ordered: whether it waits for the owner's earlier jobs.
-        blocks: whether, dead, it holds the owner's later ones up.
-        tier: its tier.
+    Its attributes are the options of `Outbox.job`, with `time_limit` and `every` in seconds;
+    `has_owner`: whether its first argument names its owner, the lock id under which it runs; and
+    `blocks`: whether, dead, it holds the owner's later jobs up.
     """
 
     def __init__(
@@ -156,10 +204,8 @@ class Job(Generic[_P, _R]):
                 f"job {name} needs a first parameter that names its owner, the lock id, as in "
                 f"`def {self.function.__name__}(user_id, …)`"
             )
-        for option, value, least in (
-            ("time_limit", self.time_limit, 0.001),
-            ("every", self.every, 60),
-        ):
+        for option, least in (("time_limit", 0.001), ("every", 60)):
+            value = getattr(self, option)
             if value is not None:
                 check_seconds(f"job {name}: {option}", value, least=least, most=_MOST_PERIOD)
         if self.every is not None and (self.has_owner or parameters):
@@ -192,9 +238,8 @@ class Job(Generic[_P, _R]):
     ) -> StagedJob:
         """Stage a call of the function in the running transaction: one more put of its commit.
 
-        Rolled back, it never was. Run again by ndb, it is staged once. It runs
-        at least once, after the commit, under the owner's lock; jobs of one
-        owner run in the order of their commits.
+        Rolled back, it never was. Run again by ndb, it is staged once. It runs at least once, after
+        the commit, under the owner's lock; jobs of one owner run in the order of their commits.
 
         Args:
             args: the function's arguments; the first one names the owner.
@@ -212,7 +257,30 @@ class Job(Generic[_P, _R]):
             TypeError: the function does not take these arguments.
             ValueError: an option is out of its range.
         """
-        row = self._row(args, kwargs, delay, at, tier)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"job {self.name}: {error}") from None
+        owner = check_lock_id(next(iter(bound.arguments.values()))) if self.has_owner else None
+        tier = self.tier if tier is None else tier
+        if not self._waker.knows(tier):
+            raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
+        now = micros_now(self._clock)
+        ready_at = now + self._delay(delay, at)
+        row: Any = JobRow(
+            key=new_key(owner, now, ordered=self.ordered),
+            outbox=self._outbox,
+            owner=owner,
+            job=self.name,
+            arguments=encoded(self.name, args, kwargs),
+            ready_at=ready_at,
+            delayed=ready_at > now,
+            ordered=self.ordered,
+            tier=tier,
+            staged_at=now,
+        )
+        row.enqueue()
+        row.look_when_ready()
         if not in_transaction():
             raise JobStagedOutside(
                 f"job {self.name} was staged outside of a transaction, which would have to carry "
@@ -229,13 +297,13 @@ class Job(Generic[_P, _R]):
         if dedupe is not None:
             existing = self._name(row, dedupe)
             if existing is not None:
-                return StagedJob(text_of(existing), row.owner, duplicate=True)
+                return StagedJob(text_of(existing), owner, duplicate=True)
         row.index = next(current_attempt().numbers)
         row.put()
-        if row.ready_at <= row.staged_at + _SOON * 1e6:
-            delay_seconds = (row.ready_at - row.staged_at) / 1e6
+        delay_seconds = (ready_at - now) / 1e6
+        if delay_seconds <= _SOON:
             after_commit(lambda: self._waker.wake([Due(row.key, row.tier, delay_seconds)]))
-        return StagedJob(text_of(row.key), row.owner)
+        return StagedJob(text_of(row.key), owner)
 
     def stage_now(self, *args: Any, **options: Any) -> StagedJob:
         """Stage a call in a commit of its own, whatever transaction is running. As `stage`.
@@ -247,51 +315,13 @@ class Job(Generic[_P, _R]):
         )
         return staged
 
-    def _row(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        delay: float | datetime.timedelta | None,
-        at: datetime.datetime | None,
-        tier: str | None,
-    ) -> Any:
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"job {self.name}: {error}") from None
-        owner = None
-        if self.has_owner:
-            owner = check_lock_id(next(iter(bound.arguments.values())))
-        tier = self.tier if tier is None else tier
-        if not self._waker.knows(tier):
-            raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
-        now = round(self._clock.wall() * 1e6)
-        ready_at = now + self._delay(delay, at)
-        row = JobRow(
-            key=new_key(owner, now, ordered=self.ordered),
-            outbox=self._outbox,
-            owner=owner,
-            job=self.name,
-            arguments=arguments.encode(self.name, args, kwargs),
-            ready_at=ready_at,
-            delayed=ready_at > now,
-            ordered=self.ordered,
-            tier=tier,
-            staged_at=now,
-        )
-        row.enqueue()
-        row.look_when_ready()
-        return row
-
     def _delay(self, delay: float | datetime.timedelta | None, at: datetime.datetime | None) -> int:
-        """Return the time before it runs, in microseconds."""
         if at is not None:
             if delay is not None:
                 raise ValueError(f"job {self.name}: give delay= or at=, not both")
             if not isinstance(at, datetime.datetime) or at.tzinfo is None:
                 raise ValueError(f"job {self.name}: at must be a datetime with its time zone")
-            delay = at.timestamp() - self._clock.wall()
-            delay = max(delay, 0.0)
+            delay = max(at.timestamp() - self._clock.wall(), 0.0)
         if isinstance(delay, datetime.timedelta):
             delay = delay.total_seconds()
         if delay is None:
@@ -300,13 +330,13 @@ class Job(Generic[_P, _R]):
         return round(given * 1e6)
 
     def _name(self, row: Any, dedupe: str) -> Any:
-        """Take the name for a row; return the key of the job that has it."""
+        """Take the name for a row; return the key of the job that has it, if one has."""
         if not isinstance(dedupe, str) or not dedupe:
             raise JobArgumentsRefused(
                 f"job {self.name}: dedupe must be a text that is not empty, not {dedupe!r:.80}",
                 job=self.name,
             )
-        row.name = name_of_job(self._outbox, self.name, dedupe)
+        row.name = joined(self._outbox, self.name, dedupe)
         known = row.name_key.get()
         if known is not None:
             return known.job_key

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.ndb.owners import SHARDS, namespaces, owner_key
+from userlock.ndb.owners import SHARDS, namespaces, owner_key, shard_query
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.outbox import Outbox
-from userlock.outbox.rows import (
-    JobRow,
-    Standing,
-    dead_jobs,
-    jobs,
-    queued_jobs,
-    standing_micros,
-    standing_range,
-)
+from userlock.outbox.rows import RUNNING, WAITING, JobRow, dead_jobs, jobs, queued_jobs
 from userlock.words import counted
 
 #: How far each query counts.
@@ -40,12 +33,9 @@ _MOST_ARGUMENTS = 8_000
 
 
 class Cause(NamedTuple):
-    """A cause of dead jobs.
+    """A cause of dead jobs: the job's name and the class of its last error, as it is stored.
 
-    Attributes:
-        name: the job's name and the class of its last error, as it is stored.
-        dead: how many have died of it.
-        blocking: how many of these hold up their owners' later jobs.
+    `blocking`: how many of the dead ones hold up their owners' later jobs.
     """
 
     name: str
@@ -97,111 +87,84 @@ def take_status(outbox: Outbox, wall: float, *, timeout: float | None = None) ->
     """Return the status, by three rounds of small queries."""
     options = {} if timeout is None else {"timeout": timeout}
     with outbox.context():
-        return _take_status(outbox.name, _places(outbox, options), wall, options)
+        return _take_status(outbox.name, _spaces(options), wall, options)
 
 
-class _Place(NamedTuple):
-    """The jobs of an outbox in one namespace."""
-
-    outbox: str
-    namespace: str
-
-    def jobs(self, *filters: Any, **options: Any) -> Any:
-        return jobs(*filters, namespace=self.namespace, **options)
-
-    def standing(
-        self, standing: Standing, shard: int | None = None, until: int | None = None
-    ) -> Any:
-        """Return a query of the jobs that stand so, by their time."""
-        first, last = standing_range(self.outbox, standing, shard, until)
-        query = self.jobs(JobRow.standing >= first, JobRow.standing < last)
-        return query.order(JobRow.standing)
-
-    def dead(self, cause: str = "", **options: Any) -> Any:
-        """Return a query of dead jobs of exactly that cause; empty: of all."""
-        first = f"{self.outbox}|{cause}"
-        if cause:
-            return self.jobs(JobRow.dead == first, **options)
-        return self.jobs(JobRow.dead >= first, JobRow.dead < f"{self.outbox}}}", **options)
-
-
-def _places(outbox: Outbox, options: dict[str, Any]) -> list[_Place]:
-    """Return the namespaces that have jobs."""
-    found = [_Place(outbox.name, each) for each in namespaces()]
-    asked = [each.jobs().fetch_async(1, keys_only=True, **options) for each in found]
+def _spaces(options: dict[str, Any]) -> list[str]:
+    """Return the namespaces that have jobs, of any outbox."""
+    found = namespaces()
+    queries = [jobs(namespace=each) for each in found]
+    asked = [each.fetch_async(1, keys_only=True, **options) for each in queries]
     _wait(asked)
     return [each for each, keys in zip(found, asked, strict=True) if keys.get_result()]
 
 
+def _standing(
+    outbox: str, space: str, standing: str, shard: int | None = None, before: int | None = None
+) -> Any:
+    """Return a query of the jobs that stand so, by their time; without a shard, of all."""
+    prefix = f"{standing}|{outbox}"
+    return shard_query(JobRow.standing, JobRow, prefix, shard, before=before, namespace=space)
+
+
+def _micros_of(standing: str) -> int:
+    return int(standing.rpartition("|")[2])
+
+
 def _take_status(
-    outbox: str, places: Sequence[_Place], wall: float, options: dict[str, Any]
+    outbox: str, spaces: Sequence[str], wall: float, options: dict[str, Any]
 ) -> Status:
-    firsts = [
-        (place, shard, place.standing(Standing.WAITING, shard))
-        for place in places
-        for shard in range(SHARDS)
-    ]
-    heads = [query.fetch_async(1, projection=["standing"], **options) for _, _, query in firsts]
+    def count(query: Any) -> Any:
+        return query.count_async(_MOST_COUNTED, **options)
+
+    places = list(itertools.product(spaces, range(SHARDS)))
+    queries = [_standing(outbox, space, WAITING, shard) for space, shard in places]
+    heads = [each.fetch_async(1, projection=["standing"], **options) for each in queries]
     totals = [
-        [place.standing(each).count_async(_MOST_COUNTED, **options) for place in places]
-        for each in Standing
+        [count(_standing(outbox, space, state)) for space in spaces] for state in (WAITING, RUNNING)
     ]
-    named = [
-        place.dead(projection=["dead"], distinct_on=["dead"])
-        .order(JobRow.dead)
-        .fetch_async(_MOST_CAUSES + 1, **options)
-        for place in places
-    ]
+    distinct: Any = {"projection": ["dead"], "distinct_on": ["dead"]}
+    queries = [dead_jobs(outbox, space, **distinct) for space in spaces]
+    named = [each.fetch_async(_MOST_CAUSES + 1, **options) for each in queries]
     _wait([*heads, *itertools.chain(*totals), *named])
 
     now = round(wall * 1e6)
-    due = [
-        (standing_micros(row.standing), place, shard, row.key)
-        for (place, shard, _), head in zip(firsts, heads, strict=True)
+    firsts = [
+        (_micros_of(row.standing), place, row.key)
+        for place, head in zip(places, heads, strict=True)
         for row in head.get_result()
-        if standing_micros(row.standing) <= now
     ]
+    due = [each for each in firsts if each[0] <= now]
     due_counts = [
-        place.standing(Standing.WAITING, shard, now).count_async(_MOST_COUNTED, **options)
-        for _, place, shard, _ in due
+        count(_standing(outbox, space, WAITING, shard, now + 1)) for _, (space, shard), _ in due
     ]
+    oldest = min(due, key=lambda each: each[0], default=None)
+    fresh = {"use_cache": False, "use_global_cache": False, **options}
+    reads = [] if oldest is None else [oldest[2].get_async(**fresh)]
     found = [
-        (row.cause, place)
-        for place, rows in zip(places, named, strict=True)
+        (row.cause, space)
+        for space, rows in zip(spaces, named, strict=True)
         for row in rows.get_result()
     ]
     names = list(dict.fromkeys(name for name, _ in found))
-    causes = [
-        (
-            name,
-            place.dead(name).count_async(_MOST_COUNTED, **options),
-            place.dead(name)
-            .filter(JobRow.queued == place.outbox)
-            .fetch_async(_MOST_BLOCKING + 1, keys_only=True, **options),
-        )
-        for name, place in found
-        if name in names[:_MOST_CAUSES]
-    ]
-    oldest = min(due, key=lambda each: each[0], default=None)
-    reads = (
-        []
-        if oldest is None
-        else [oldest[-1].get_async(use_cache=False, use_global_cache=False, **options)]
-    )
-    _wait([*due_counts, *reads, *(each for _, *both in causes for each in both)])
+    of_causes = []
+    for name, space in found:
+        if name in names[:_MOST_CAUSES]:
+            query = jobs(JobRow.dead == f"{outbox}|{name}", namespace=space)
+            blocking = query.filter(JobRow.queued == outbox)
+            keys = blocking.fetch_async(_MOST_BLOCKING + 1, keys_only=True, **options)
+            of_causes.append((name, count(query), keys))
+    _wait([*due_counts, *reads, *(each for _, *both in of_causes for each in both)])
 
-    counts = [each.get_result() for each in (*due_counts, *itertools.chain(*totals))]
-    together = {name: Cause(name, 0, 0) for name in names[:_MOST_CAUSES]}
+    dead, holding = Counter[str](), Counter[str]()
     blockers: list[Any] = []
-    for name, dead, keys in causes:
-        counts.append(dead.get_result())
+    for name, number, keys in of_causes:
+        dead[name] += number.get_result()
+        holding[name] += len(keys.get_result())
         blockers += keys.get_result()
-        known = together[name]
-        together[name] = Cause(
-            name, known.dead + dead.get_result(), known.blocking + len(keys.get_result())
-        )
+    counts = [*due_counts, *itertools.chain(*totals), *(number for _, number, _ in of_causes)]
     notes = []
-    if max(counts, default=0) >= _MOST_COUNTED:
+    if max((each.get_result() for each in counts), default=0) >= _MOST_COUNTED:
         notes.append(f"each count ends at {_MOST_COUNTED:,}")
     if len(names) > _MOST_CAUSES:
         notes.append(f"there are more than {_MOST_CAUSES} causes")
@@ -216,7 +179,7 @@ def _take_status(
         later=max(waiting - due_number, 0),
         running=running,
         blocked=_count_blocked(outbox, blockers[:_MOST_BLOCKING], options),
-        causes=list(together.values()),
+        causes=[Cause(each, dead[each], holding[each]) for each in names[:_MOST_CAUSES]],
         oldest=next((letter_of(row) for each in reads if (row := each.get_result())), None),
         due_since=None if oldest is None else oldest[0] / 1e6,
         notes=notes,
@@ -241,13 +204,9 @@ def _wait(futures: Sequence[Any]) -> None:
 
 
 class Search(NamedTuple):
-    """The jobs of a list.
+    """The jobs of a list: only dead ones, or those of a cause, of a job's name, or of an owner.
 
-    Attributes:
-        dead: only dead ones.
-        cause: only dead ones of that cause: a job's name, or that and the class of its error.
-        job: only those of that name.
-        owner: only those of that owner.
+    `cause`: a job's name, or that and the class of its error.
     """
 
     dead: bool = False
@@ -266,7 +225,7 @@ class Listing(NamedTuple):
 def search(outbox: Outbox, wanted: Search, *, most: int = 100) -> Listing:
     """List jobs: dead ones by cause, others by time (first those that run), an owner's in order."""
     with outbox.context():
-        keys = _keys(_places(outbox, {}), wanted, min(most, _MOST_READ))
+        keys = _keys(outbox.name, _spaces({}), wanted, min(most, _MOST_READ))
         found: list[Letter] = []
         note = ""
         for number, letter in enumerate(_letters(keys)):
@@ -293,51 +252,39 @@ def _matches(letter: Letter, wanted: Search) -> bool:
     return letter.dead or not wanted.dead
 
 
-def _keys(places: Sequence[_Place], wanted: Search, most: int) -> Iterator[Any]:
+def _keys(outbox: str, spaces: Sequence[str], wanted: Search, most: int) -> Iterator[Any]:
     """Yield the keys of jobs in the order of the list, with others that do not match."""
-    if wanted.owner:
-        for each in places:
-            rows = each.jobs(ancestor=owner_key(wanted.owner, each.namespace)).order(JobRow.key)
-            yield from rows.fetch(_MOST_READ + 1, keys_only=True)
-        return
-    if wanted.dead or wanted.cause:
-        for each in places:
-            query = dead_jobs(each.outbox, each.namespace, wanted.cause or wanted.job)
+    if wanted.owner or wanted.dead or wanted.cause:
+        for space in spaces:
+            query = dead_jobs(outbox, space, wanted.cause or wanted.job)
+            if wanted.owner:
+                query = jobs(ancestor=owner_key(wanted.owner, space)).order(JobRow.key)
             yield from query.fetch(_MOST_READ + 1, keys_only=True)
         return
     # More than are asked for, as some may go before they are read; all if some do not match.
     of_a_shard = _MOST_READ + 1 if wanted.job else most + _BATCH
     seen = set()  # a job that ran at the first query may wait at the second
-    for standing in (Standing.RUNNING, Standing.WAITING):
-        shards = [
-            each.standing(standing, shard).fetch_async(of_a_shard, projection=["standing"])
-            for each in places
-            for shard in range(SHARDS)
-        ]
+    for standing in (RUNNING, WAITING):
+        places = itertools.product(spaces, range(SHARDS))
+        queries = [_standing(outbox, space, standing, shard) for space, shard in places]
+        shards = [each.fetch_async(of_a_shard, projection=["standing"]) for each in queries]
         _wait(shards)
-        merged = heapq.merge(
-            *(
-                [(standing_micros(row.standing), index, row.key) for index, row in enumerate(rows)]
-                for rows in (each.get_result() for each in shards)
-            ),
-            key=lambda each: each[:2],
-        )
-        for _, _, key in merged:
-            if key not in seen:
-                seen.add(key)
-                yield key
+        found = (each.get_result() for each in shards)
+        for row in heapq.merge(*found, key=lambda row: _micros_of(row.standing)):
+            if row.key not in seen:
+                seen.add(row.key)
+                yield row.key
 
 
 def _letters(keys: Iterable[Any]) -> Iterator[Letter]:
-    """Yield the rows that are still there. Few are read at once: each may have a megabyte."""
+    """Yield the rows that are still there, without long arguments, so that a list stays small.
+
+    Few are read at once: each may have a megabyte.
+    """
     keys = iter(keys)
-    while some := [key for _, key in zip(range(_BATCH), keys, strict=False)]:
-        rows = ndb.get_multi(some, use_cache=False, use_global_cache=False)
-        yield from (_brief(letter_of(row)) for row in rows if row is not None)
-
-
-def _brief(letter: Letter) -> Letter:
-    """Return a letter without long arguments, so that a list of them stays small."""
-    if len(letter.arguments) <= _MOST_ARGUMENTS:
-        return letter
-    return letter._replace(arguments=b"")
+    while some := list(itertools.islice(keys, _BATCH)):
+        for row in ndb.get_multi(some, use_cache=False, use_global_cache=False):
+            if row is not None:
+                letter = letter_of(row)
+                brief = len(letter.arguments) <= _MOST_ARGUMENTS
+                yield letter if brief else letter._replace(arguments=b"")

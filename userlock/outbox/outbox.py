@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from google.cloud import ndb
 
-from userlock.apps import note_made
+from userlock import apps
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess, is_foreign
 from userlock.ndb.context import in_transaction
-from userlock.ndb.owners import OwnerRow, is_below_root
+from userlock.ndb.owners import OwnerRow, in_namespace, is_below_root, joined
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine, open_engine
-from userlock.outbox.job import Job, JobOptions
-from userlock.outbox.periods import stage_period
+from userlock.outbox.job import Job, JobOptions, Retry
 from userlock.outbox.relay import Relay, Relayed
-from userlock.outbox.retry import Retry
-from userlock.outbox.rows import JobRow, is_name
+from userlock.outbox.rows import JobRow, PeriodRow, is_name
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
 
@@ -47,18 +46,16 @@ class Outbox:
             ...
             send_receipt.stage(user_id, cents=2000)
 
-    A job runs at least once after the commit, under its owner's lock; with
-    `transactional=True` what it writes to Datastore is written exactly once.
-    Jobs of one owner run in the order of their commits. Correct also without
-    the lock and with engines that lose, repeat or delay messages.
-
-    Jobs are staged, and run, in the namespace of the code that stages them.
+    A job runs at least once after the commit, under its owner's lock; with `transactional=True`
+    what it writes to Datastore is written exactly once. Jobs of one owner run in the order of their
+    commits. Correct also without the lock and with engines that lose, repeat or delay messages.
+    Jobs run in the namespace of the code that stages them.
 
     Args:
         engine: a URL (`cloudtasks://`, `rq://`, `inline://`), or an engine.
         tiers: more engines by name, as a slow lane with a rate of its own.
-        name: part of stored data. Outboxes of one database, of several services for example, have
-            different names: then each runs its own jobs.
+        name: part of stored data. Outboxes of one database have different names: each runs its own
+            jobs.
         client: the `ndb.Client`, or a function that makes it, for code outside of web requests
             (the relay, threads). None: a context is open wherever the outbox is used.
         service: the source of locks; by default the configured one.
@@ -98,18 +95,11 @@ class Outbox:
         self._clock = clock
         service = None if service is None else check_service(service)
         self._waker = Waker(engines, clock)
-        self._worker = Worker(
-            name,
-            self._jobs,
-            self._waker,
-            clock,
-            service=service,
-            claim_seconds=claim_seconds,
-        )
+        self._worker = Worker(name, self._jobs, self._waker, clock, service, claim_seconds)
         #: The dead letters.
         self.dead = DeadLetters(name, self._waker, clock, service)
         self.each_minute(self._stage_periodic)
-        note_made(self)
+        apps.note_made(self)
         for each in self._waker.engines:
             each.connect(self.run)
 
@@ -134,33 +124,25 @@ class Outbox:
         - `never_retry`: classes of errors after which it is dead at once.
         - `transactional`: whether it runs in the transaction that removes it: what it writes to
           Datastore is written exactly once. It must follow the rules of transactions.
-        - `ordered`: whether it runs after the owner's earlier jobs, as it does by default. A job
-          that fails holds up the owner's later ordered ones until it is done or dead.
+        - `ordered`: whether it runs after the owner's earlier jobs (the default). One that fails
+          holds up the owner's later ordered ones until it is done or dead.
         - `on_dead`: `skip` (the default), or `block`: dead, it holds the owner's later ones up
           until it is redriven or purged.
         - `tier`: the name of a tier.
         - `owner`: None for a job of nobody: it takes no lock, and waits for no other job.
-        - `time_limit`: the longest run, in seconds. A run that takes longer fails with
-          `JobTimeLimit`: at the next line of its code, also within a block that catches
-          `Exception`.
+        - `time_limit`: the longest run, in seconds. A longer one fails with `JobTimeLimit` at the
+          next line of its code, also within a block that catches `Exception`.
         - `every`: the time between two runs, in seconds, of a function without arguments and
           owner: relays stage it once in each period (of UTC, beginning in 1970), in the default
-          namespace. Staged late, it is staged once for all periods that have passed.
+          namespace. A late one stands for all periods that have passed.
 
         Raises:
             ConfigurationError: the name is taken, or the function cannot be a job.
         """
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
-            job = Job(
-                function,
-                self._waker,
-                self._clock,
-                self._client,
-                self.name,
-                self._retry,
-                **options,
-            )
+            own = self._waker, self._clock, self._client, self.name, self._retry
+            job = Job(function, *own, **options)
             if job.name in self._jobs:
                 raise ConfigurationError(
                     f"two jobs have the name {job.name}. To fix it: give name="
@@ -182,44 +164,33 @@ class Outbox:
 
     @property
     def refused_messages(self) -> int:
-        """Return how many messages no engine has taken, in this process; the relay sends others."""
+        """Return how many messages of this process no engine has taken; the relay sends others."""
         return self._waker.failed
 
     def within(self, context: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
-        """Let each job run within a context of the app's, as Flask's `app.app_context`.
-
-        The web integration for Flask does this for the outbox that it is given.
-        """
+        """Let each job run within a context of the app's, as the integration for Flask does."""
         self._worker.within.append(context)
 
     def each_minute(self, chore: Callable[[], None]) -> None:
-        """Let relays call a function about once a minute, in an ndb context.
-
-        Several relays may call it at the same time. An error is logged.
-        """
+        """Let relays, perhaps several at once, call a function each minute, in an ndb context."""
         self._chores.append(chore)
 
     # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:
-        """Run the due jobs of an owner up to the one with that key (as in a message), and for some
-        seconds those after it.
+        """Run the due jobs of an owner up to that of a message, and for some seconds later ones.
 
         Raises:
             ValueError: the text is no key of a job.
-            GoogleAPIError, CommitInDoubt: Datastore does not answer. The engine may come again, and
-                so does the relay.
+            GoogleAPIError, CommitInDoubt: Datastore does not answer. The relay asks again.
         """
         with self.context():
             return self._worker.run(own_job_key(key))
 
     def relay(self, *, seconds: float = 50.0) -> Relayed:
-        """Ask the engines once for all jobs that are due and still there.
+        """Ask the engines once for all jobs that are due and still there, for at most that time.
 
         To be called every minute. Any number of processes may, at any time.
-
-        Args:
-            seconds: ends after that time.
 
         Raises:
             GoogleAPIError: Datastore does not answer.
@@ -232,9 +203,9 @@ class Outbox:
         return relayed
 
     def cancel(self, key: str) -> bool:
-        """Remove a job that no worker runs: it does not run any more. In an ndb context.
+        """Remove a job that no worker runs: in the running transaction, if there is one.
 
-        In a running transaction it is part of that.
+        In an ndb context.
 
         Args:
             key: its id, as `StagedJob.key`.
@@ -251,17 +222,23 @@ class Outbox:
         return cancelled
 
     def _stage_periodic(self) -> None:
-        """Stage the jobs whose period has begun: a chore of relays."""
+        """Stage the jobs whose period has begun. A new one runs first when the next one begins."""
         for job in self._jobs.values():
-            if job.every is not None:
-                stage_period(self.name, job, self._clock.wall())
+            if job.every is None:
+                continue
+            period = int(self._clock.wall() // job.every)
+            with in_namespace(""):
+                key = ndb.Key(PeriodRow, joined(self.name, job.name))
+                known = key.get(use_cache=False, use_global_cache=False)
+                if known is None or known.period < period:
+                    ndb.transaction(functools.partial(_begin_period, key, period, job))
 
     def relay_until(self, stopped: Callable[[], bool]) -> None:
         """Relay on and on, with pauses when there is nothing to do."""
         self._new_relay().run(stopped, self.context)
 
     def _new_relay(self) -> Relay:
-        """Return a relay with a lease of its own: threads and forked processes share an outbox."""
+        """Return a relay with a lease of its own: threads and forks share an outbox."""
         return Relay(self.name, self._waker, self._clock, self._chores)
 
     @contextlib.contextmanager
@@ -275,12 +252,36 @@ class Outbox:
         self._waker.close()
 
 
-def job_key(text: str) -> Any:
-    """Return the key of a job from its text.
+def _begin_period(key: Any, period: int, job: Job[..., Any]) -> None:
+    """Stage a periodic job, unless another relay has done that meanwhile."""
+    row = key.get()
+    if row is None:
+        PeriodRow(key=key, period=period).put()
+    elif row.period < period:
+        row.period = period
+        row.put()
+        job.stage()
 
-    Raises:
-        ValueError: it is none.
+
+def outbox_of_environment() -> Outbox:
+    """Return the outbox that `USERLOCK_OUTBOX` names, or that of the app in `USERLOCK_APP`.
+
+    For processes that are not the app, as a worker. ConfigurationError: they name none.
     """
+    variable = apps.variable_of("outbox")
+    name, app = os.environ.get(variable, ""), os.environ.get(apps.VARIABLE, "")
+    if not (name or app):
+        raise ConfigurationError(
+            f"neither {apps.VARIABLE} nor {variable} is set, so the app's outbox is unknown. To "
+            f"fix it: {apps.VARIABLE}=main:app, or {variable}=main:outbox"
+        )
+    if name:
+        return apps.find_object(name, Outbox, "outbox")
+    return apps.find_in_app(app, Outbox, "outbox")
+
+
+def job_key(text: str) -> Any:
+    """Return the key of a job from its text. ValueError: it is none."""
     try:
         key = ndb.Key(urlsafe=text.encode("ascii"))
         path = key.flat()
@@ -293,7 +294,7 @@ def job_key(text: str) -> Any:
 
 
 def own_job_key(text: str) -> Any:
-    """Return the key of a job in the database of the ndb context, as `job_key` does."""
+    """Return the key of a job in the database of the ndb context. ValueError: it is none."""
     key = job_key(text)
     if is_foreign(key):
         raise ValueError(f"{text[:80]!r} is a key of another database")

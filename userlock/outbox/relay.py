@@ -1,8 +1,7 @@
 """The relay: asks the engines again for jobs that are due and still there.
 
-Any number of relays may run. Each works on one shard at a time, under a lease, which
-saves messages: the rows are right without it (`spec/relay.pml`). Each write builds on
-the version that was read:
+Any number of relays may run. Each works on one shard at a time, under a lease, which saves
+messages: the rows are right without it (`spec/relay.pml`). Each write builds on what was read:
 
     relay A                     job, lease    relay B
     take the lease ───────────▶ A
@@ -11,13 +10,12 @@ the version that was read:
                                 B ◀────────── take it; wake, push back
     push back ────────────────▶ refused
 
-Waking comes first: a relay that dies in between leaves jobs that are woken twice.
-It deletes nothing.
+Waking comes first: a relay that dies in between leaves jobs that are woken twice. It deletes none.
 
-Shards take turns, in random order, and those of all namespaces: one user with many
-jobs, or one tenant, holds up no other shard for longer than a turn. In its own shard a
-user has a share of each round, and the rest is passed over by its keys alone. What no
-engine takes stays due, and does not keep a turn from what is behind it.
+Shards take turns, in random order, and those of all namespaces: one user with many jobs, or one
+tenant, holds up no other shard for longer than a turn. In its own shard a user has a share of each
+round, and the rest is passed over by its keys alone. What no engine takes stays due, and does not
+keep a turn from what is behind it.
 """
 
 from __future__ import annotations
@@ -25,18 +23,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import os
 import random
 import secrets
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
 from userlock.ndb.direct import swap
-from userlock.ndb.owners import SHARDS, in_namespace, namespaces
-from userlock.outbox.rows import RelayRow, due_jobs, has_jobs, relay_key
+from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
+from userlock.outbox.rows import RelayRow, due_jobs, has_jobs
 from userlock.outbox.waking import Due, Waker
 
 log = logging.getLogger(__name__)
@@ -46,8 +44,7 @@ LEASE_SECONDS = 30.0
 _BATCH = 24
 #: The batches of a shard before the others have their turn.
 _TURN = 4
-#: The jobs of one owner that are asked for in a round. They run one by one, and each message runs
-#: later ones, too.
+#: The jobs of one owner that are asked for in a round. Each message runs later ones, too.
 _SHARE = 20 * _BATCH
 #: For the messages of a batch, in seconds.
 _WAKE_SECONDS = 10.0
@@ -57,8 +54,6 @@ _AGAIN_SECONDS = (60.0, 120.0, 240.0, 480.0, 900.0)
 _CHORES_SECONDS = 60.0
 #: The pause between two rounds of a relay that runs on: short after work, longer when idle.
 IDLE_SECONDS = (1.0, 20.0)
-
-
 #: Of rows that others change.
 _FRESH: Any = {"use_cache": False, "use_global_cache": False}
 
@@ -106,7 +101,6 @@ class Relay:
         #: The jobs of each owner that were asked for in this round.
         self._asked = collections.Counter[Any]()
         self._token = secrets.token_hex(12)
-        self._process = f"{socket.gethostname()}:{os.getpid()}"
 
     def run_once(self, *, seconds: float = 50.0, shards: Sequence[int] = range(SHARDS)) -> Relayed:
         """Look through all namespaces and shards once, in an ndb context; end after that time.
@@ -118,7 +112,7 @@ class Relay:
         self._asked.clear()
         woken = refused = 0
         worked: set[tuple[str, int]] = set()
-        now, found = self._now(), namespaces()  # (a cursor is for one query)
+        now, found = micros_now(self._clock), namespaces()  # (a cursor is for one query)
         #: A namespace, a shard of it, and where in that; first the namespaces alone.
         turns: collections.deque[tuple[str, int | None, Any]] = collections.deque(
             (each, None, None) for each in random.sample(found, len(found))
@@ -153,7 +147,7 @@ class Relay:
                     break
             self._give_back(lease)
         except _LeaseLost:
-            log.info("relay %s has lost shard %d to another one", self._process, shard)
+            log.info("this relay has lost shard %d to another one", shard)
             return turn._replace(cursor=None)
         return turn
 
@@ -177,7 +171,6 @@ class Relay:
                 self._clock.sleep(0.2)
 
     def do_chores(self) -> None:
-        """Call the other functions, in an ndb context."""
         for chore in self._chores:
             try:
                 chore()
@@ -187,7 +180,7 @@ class Relay:
     # --- a shard ----------------------------------------------------------------------------
 
     def _batch(self, jobs: Any, lease: Any, turn: _Turn) -> _Turn:
-        """Wake for a batch, and push it back. Returns the turn with it."""
+        """Wake for a batch, and push it back; return the turn with it."""
         start = turn.cursor
         if max(self._asked.values(), default=0) >= _SHARE:
             start, more = self._behind_full_shares(jobs, start)
@@ -223,7 +216,7 @@ class Relay:
 
     def _push_back(self, lease: Any, rows: list[Any]) -> None:
         """Renew the lease, and let the jobs be looked after later."""
-        now = self._now()
+        now = micros_now(self._clock)
         for row in rows:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
@@ -236,11 +229,12 @@ class Relay:
 
     def _take(self, shard: int) -> Any:
         """Return the row of a shard's lease, which this relay has now; None: another one has it."""
-        key = relay_key(self._outbox, shard)
+        key = ndb.Key(RelayRow, f"{self._outbox}|{shard:02d}")
         row = key.get(**_FRESH) or RelayRow(key=key)
-        if row.token not in ("", self._token) and row.until > self._now():
+        now = micros_now(self._clock)
+        if row.token not in ("", self._token) and row.until > now:
             return None
-        self._note_lease(row, self._now() + round(LEASE_SECONDS * 1e6))
+        self._note_lease(row, now + round(LEASE_SECONDS * 1e6))
         try:
             row.put(**_FRESH)
         except StaleWriteError:
@@ -253,11 +247,7 @@ class Relay:
             lease.put(**_FRESH)
 
     def _note_lease(self, row: Any, until: int) -> None:
-        row.token = self._token if until else ""
-        row.process, row.until = self._process, until
-
-    def _now(self) -> int:
-        return round(self._clock.wall() * 1e6)
+        row.token, row.until = self._token if until else "", until
 
 
 def _owner(key: Any) -> tuple[str, str]:

@@ -1,31 +1,34 @@
 """The rows of the outbox in Datastore.
 
     UserLockOwner ann                               no entity of its own: the root of the group
-      UserLockJob 0006441f…                         one job; its key is its place in the queue
+      UserLockJob 0006441f…                         one job
       UserLockJobName send_receipt:order-7          while a job with `dedupe=` has not begun
     UserLockRelay |07                               the lease of a shard
+    UserLockPeriod |nightly                         a periodic job, in the default namespace
 
-All of them are in the namespace in which the job was staged, and in which it runs.
-An owner is one entity group, so a transaction pays one group more, however many
-jobs it stages. A job's place among the owner's jobs is the version that Datastore
-gave it in that commit, which needs no round trip and no clock (`place`). The indexes
-begin with the outbox, so that outboxes of one database do not see each other's jobs,
-and with a shard: no part of them has all new rows at its end. A job that is done is
+All others are in the namespace in which the job was staged, and in which it runs. An owner is one
+entity group, so a transaction pays one group more, however many jobs it stages. A job's place among
+the owner's jobs is the version that Datastore gave it in that commit, which needs no round trip and
+no clock (`place`). The indexes begin with the outbox, so that outboxes of one database do not see
+each other's jobs, and with a shard, so that none has all new rows at its end. A job that is done is
 deleted, one that is dead leaves that index.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
+import json
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.cloud import ndb
 
+from userlock.errors import JobArgumentsRefused
+from userlock.json_values import check, written
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import joined, key_below, shard_index
+from userlock.ndb.owners import key_below, shard_index, shard_query
 from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
@@ -33,37 +36,38 @@ from userlock.ndb.provenance import version_of
 #: The length of a cause, and of an error's text.
 MOST_CAUSE = 300
 MOST_ERROR = 2_000
+#: Of arguments. An entity has at most 1 MiB; the rest is room for other properties and two errors.
+_MOST_BYTES = 900_000
+
+#: The beginnings of `JobRow.standing`: waiting until `ready_at`, and from then on until a worker
+#: claims it; running until `claimed_until`.
+WAITING, RUNNING = "waiting", "running"
 
 
 class JobRow(PackedModel):
-    """A job.
+    """A job. Times are in microseconds since 1970.
 
     Attributes:
-        outbox: the name of its outbox.
         owner: the lock id; None: it has none, and is an entity group by itself.
-        job: its registered name.
-        arguments: as `arguments.encode` writes them.
-        ready_at: when it is due, in microseconds since 1970, by the clock of who wrote that.
+        arguments: as `encoded` writes them.
+        ready_at: when it is due, by the clock of who wrote that.
         delayed: whether it is not run before `ready_at`. Otherwise its commit makes it due.
         due: outbox and shard, and when the relay looks after it; None if it is dead.
-        queued: the outbox while it counts in its owner's order; None otherwise.
-        standing: whether it waits or runs, outbox and shard, and since or until when; None if it is
-            dead. `due` does not tell: the relay pushes it back while a job waits.
+        queued: the outbox while it counts in its owner's order.
+        standing: waiting or running, outbox and shard, and since or until when; None if it is dead.
+            `due` does not tell: the relay pushes it back while a job waits.
         ordered: whether it waits for the owner's earlier jobs.
         place: the version of the commit that staged it; 0 until its next put.
         index: its number in that commit.
-        tier: the tier by which it runs; empty for the default.
-        name: the id of its `NameRow`; None if it has none.
-        staged_at: in microseconds since 1970.
+        name: the id of its `NameRow`, if it has one.
         attempts: the runs that have begun.
         tries: how often it was asked for again since it was last claimed, for the pauses.
         claim: the token of the worker that runs it; empty for none.
-        claimed_until: when others may take it over, in microseconds since 1970.
+        claimed_until: when others may take it over.
         claimed_locked: whether that worker has the owner's lock for certain. Then another one that
             has it may take it over before.
-        dead: outbox and cause, for a dead letter; None otherwise.
-        died_at, redriven: when it died, and how often it was redriven.
-        first_error, first_error_at, last_error, last_error_at: the errors, with their times.
+        dead: outbox and cause, for a dead letter.
+        redriven: how often it was.
     """
 
     _write_policy = WritePolicy.unsafe(
@@ -75,7 +79,7 @@ class JobRow(PackedModel):
 
     data = ndb.BlobProperty()
     due = ndb.StringProperty()
-    standing = ndb.ComputedProperty(lambda row: standing_of(row))
+    standing = ndb.ComputedProperty(lambda row: _standing_of(row))
     queued = ndb.StringProperty()
     dead = ndb.StringProperty()
 
@@ -149,10 +153,7 @@ class JobRow(PackedModel):
 
     def look_at(self, micros: int | None) -> None:
         """Let the relay look after it at that time; None: never."""
-        if micros is None:
-            self.due = None
-        else:
-            self.due = shard_index(self.outbox, self.key, micros)
+        self.due = None if micros is None else shard_index(self.outbox, self.key, micros)
 
     def look_when_ready(self) -> None:
         """Let the relay look after it as soon as it may run: at once, unless it was delayed."""
@@ -163,9 +164,12 @@ class JobRow(PackedModel):
         self.tries += 1
         self.look_at(micros)
 
-    def end_claim(self) -> None:
-        """Note that no worker runs it."""
-        self.claim, self.claimed_until, self.claimed_locked = "", 0, False
+
+def _standing_of(row: Any) -> str | None:
+    if row.dead is not None:
+        return None
+    standing, micros = (RUNNING, row.claimed_until) if row.claim else (WAITING, row.ready_at)
+    return shard_index(f"{standing}|{row.outbox}", row.key, micros)
 
 
 class NameRow(Model):
@@ -188,16 +192,29 @@ class RelayRow(Model):
     write_id = WriteIdProperty()
     token = ndb.TextProperty(default="")
     until = ndb.IntegerProperty(indexed=False, default=0)
-    process = ndb.TextProperty(default="")
 
     @classmethod
     def _get_kind(cls) -> str:
         return "UserLockRelay"
 
 
-def jobs(*filters: Any, **options: Any) -> Any:
-    """Return a query of jobs, in the namespace of the running code unless one is given."""
-    return JobRow.query(*filters, **options)
+class PeriodRow(Model):
+    """A periodic job. `period`: the number of the one for which it was staged, since 1970."""
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    write_id = WriteIdProperty()
+    period = ndb.IntegerProperty(indexed=False)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockPeriod"
+
+
+# --- queries ------------------------------------------------------------------------------------
+
+
+#: Makes a query of jobs, in the namespace of the running code unless one is given.
+jobs: Any = JobRow.query
 
 
 def queued_jobs(outbox: str, root: Any) -> Any:
@@ -205,13 +222,24 @@ def queued_jobs(outbox: str, root: Any) -> Any:
     return jobs(JobRow.queued == outbox, ancestor=root)
 
 
-def dead_jobs(outbox: str, namespace: str, cause: str = "") -> Any:
+def dead_jobs(outbox: str, namespace: str, cause: str = "", **options: Any) -> Any:
     """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
     first = f"{outbox}|{cause}"
     # No text is between a job's name and that with a blank: names are printable.
     last = f"{first}!" if cause else f"{outbox}}}"
-    query = jobs(JobRow.dead >= first, JobRow.dead < last, namespace=namespace)
+    query = jobs(JobRow.dead >= first, JobRow.dead < last, namespace=namespace, **options)
     return query.order(JobRow.dead, JobRow.key)
+
+
+def due_jobs(outbox: str, shard: int, micros: int) -> Any:
+    """Return a query of the jobs of a shard that the relay looks after by that time, in order."""
+    return shard_query(JobRow.due, JobRow, outbox, shard, before=micros + 1)
+
+
+def has_jobs(outbox: str) -> Any:
+    """Return whether there are jobs that are not dead."""
+    query = shard_query(JobRow.due, JobRow, outbox)
+    return query.get(keys_only=True, use_cache=False, use_global_cache=False) is not None
 
 
 # --- keys ---------------------------------------------------------------------------------------
@@ -240,67 +268,43 @@ def is_ordered(key: Any) -> bool:
     return not key.id().endswith("u")
 
 
-def name_of_job(outbox: str, job: str, dedupe: str) -> str:
-    """Return the id of the `NameRow` of a job.
+# --- arguments ----------------------------------------------------------------------------------
 
-    Its key is in the group of the job's owner. For a job without one it is a group by itself.
+
+def encoded(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+    """Return the arguments of a call as JSON.
+
+    Raises:
+        JobArgumentsRefused: a value that JSON would not give back as it is, or too many bytes.
     """
-    return joined(outbox, job, dedupe)
+    try:
+        for position, value in enumerate(args):
+            check(value, f"argument {position + 1}", sequences=(list,))
+        for name, value in kwargs.items():
+            check(value, name, sequences=(list,))
+    except ValueError as error:
+        raise JobArgumentsRefused(
+            f"job {job} cannot carry its arguments as JSON: {error}. To fix it: pass strings, "
+            f"finite numbers, booleans, None, lists and dicts (of an entity its id, of a time its "
+            f"isoformat())",
+            job=job,
+        ) from None
+    document = written([list(args), dict(kwargs)])
+    if len(document) > _MOST_BYTES:
+        raise JobArgumentsRefused(
+            f"the arguments of job {job} have {len(document):,} bytes as JSON; the most is "
+            f"{_MOST_BYTES:,}. To fix it: store the data in an entity, and pass its id",
+            job=job,
+        )
+    return document
 
 
-def relay_key(outbox: str, shard: int) -> Any:
-    """Return the key of a shard's lease."""
-    return ndb.Key(RelayRow, f"{outbox}|{shard:02d}")
-
-
-def due_jobs(outbox: str, shard: int, micros: int) -> Any:
-    """Return a query of the jobs of a shard that the relay looks after by that time, in order."""
-    first, last = f"{outbox}|{shard:02d}|", f"{outbox}|{shard:02d}|{micros + 1:016d}"
-    return jobs(JobRow.due >= first, JobRow.due < last).order(JobRow.due)
-
-
-def has_jobs(outbox: str) -> Any:
-    """Return whether there are jobs that are not dead."""
-    query = jobs(JobRow.due >= f"{outbox}|", JobRow.due < f"{outbox}}}")
-    return query.get(keys_only=True, use_cache=False, use_global_cache=False) is not None
-
-
-# --- where a job stands ---------------------------------------------------------------------------
-
-
-class Standing(enum.Enum):
-    """The state of a job that is not dead: the beginning of `JobRow.standing`."""
-
-    #: Until `ready_at`, and from then on until a worker claims it.
-    WAITING = "waiting"
-    #: Until `claimed_until`: a worker has claimed it.
-    RUNNING = "running"
-
-
-def standing_of(row: Any) -> str | None:
-    """Return the value of `standing` of a job."""
-    if row.dead is not None:
-        return None
-    if row.claim:
-        standing, micros = Standing.RUNNING, row.claimed_until
-    else:
-        standing, micros = Standing.WAITING, row.ready_at
-    return shard_index(f"{standing.value}|{row.outbox}", row.key, micros)
-
-
-def standing_range(
-    outbox: str, standing: Standing, shard: int | None = None, micros: int | None = None
-) -> tuple[str, str]:
-    """Return the least value of `standing`, in one shard or all, and one above all of them.
-
-    With a time: above all of those until then.
-    """
-    first = f"{standing.value}|{outbox}|"
-    if shard is not None:
-        first += f"{shard:02d}|"
-    return first, first[:-1] + "}" if micros is None else f"{first}{micros + 1:016d}"
-
-
-def standing_micros(standing: str) -> int:
-    """Return the time in a value of `standing`."""
-    return int(standing.rpartition("|")[2])
+def decoded(arguments: bytes) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments. ValueError: `encoded` has not written that."""
+    try:
+        match json.loads(arguments):
+            case [list(args), dict(kwargs)]:
+                return args, kwargs
+    except RecursionError:
+        pass
+    raise ValueError("the row has no arguments")

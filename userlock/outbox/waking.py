@@ -17,7 +17,6 @@ log = logging.getLogger(__name__)
 
 #: Of the fast path, which delays a request. In seconds.
 FAST_SECONDS = 0.3
-MOST_MESSAGES = 100
 
 
 class Due(NamedTuple):
@@ -42,11 +41,10 @@ class Waker:
             tier: CircuitBreaker(clock, most_pause_seconds=30.0) for tier in self._engines
         }
         self.failed = 0
-        self._start_again()
-        reset_in_child(self._start_again)
+        self._new_mutex()
+        reset_in_child(self._new_mutex)  # another thread may have it at a fork
 
-    def _start_again(self) -> None:
-        """Make the mutex of `failed`: another thread may have had it at a fork."""
+    def _new_mutex(self) -> None:
         self._mutex = threading.Lock()
 
     def knows(self, tier: str) -> bool:
@@ -59,7 +57,7 @@ class Waker:
         return list({id(each): each for each in self._engines.values()}.values())
 
     def wake(self, jobs: Iterable[Due], *, timeout: float = FAST_SECONDS) -> set[Any]:
-        """Ask for jobs; return the keys of those that an engine has taken. Never raises."""
+        """Ask for at most 100 jobs; return the keys of those that were taken. Never raises."""
         by_tier: dict[str, list[Due]] = {}
         for job in jobs:
             tier = job.tier if job.tier in self._engines else ""
@@ -67,13 +65,11 @@ class Waker:
         ends = self._clock.now() + timeout
         taken: set[Any] = set()
         for tier, of_tier in by_tier.items():
-            for first in range(0, len(of_tier), MOST_MESSAGES):
-                some = of_tier[first : first + MOST_MESSAGES]
-                took = self._send(tier, some, ends - self._clock.now())
-                taken.update(took)
-                if len(took) < len(some):
-                    with self._mutex:
-                        self.failed += len(some) - len(took)
+            took = self._send(tier, of_tier, ends - self._clock.now())
+            taken.update(took)
+            if len(took) < len(of_tier):
+                with self._mutex:
+                    self.failed += len(of_tier) - len(took)
         return taken
 
     def _send(self, tier: str, jobs: Sequence[Due], timeout: float) -> Sequence[Any]:

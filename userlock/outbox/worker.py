@@ -8,8 +8,8 @@
                                   gone ◀───────────────────── remove if b
     remove if a ────────────────▶ refused: `ClaimLost`
 
-A message names a job; the worker runs the due jobs of its owner up to that one,
-in their order, and for some seconds those after it. So any message does for any of them.
+A message names a job; the worker runs the due jobs of its owner up to that one, in their order, and
+for some seconds those after it. So any message does for any of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import random
 import secrets
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.cloud import ndb
 
@@ -46,17 +46,17 @@ from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.direct import swap
-from userlock.ndb.owners import in_namespace_of
+from userlock.ndb.owners import in_namespace_of, micros_now
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.numbers import check_seconds
-from userlock.outbox import arguments
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
 from userlock.outbox.rows import (
     MOST_CAUSE,
     MOST_ERROR,
     JobRow,
+    decoded,
     is_ordered,
     queued_jobs,
 )
@@ -71,8 +71,8 @@ _MOST_RUNS = 100
 _FEW = 8
 #: The length of arguments that are kept while a job waits for its turn, in bytes.
 _SHORT = 2_000
-#: How long the first message of a job waits for a busy owner, and later ones, in seconds. The
-#: engine's threads wait with them: few for one owner.
+#: How long the first message of a job waits for a busy owner, and later ones, in seconds. With it
+#: waits a thread of the engine's: few for one owner.
 _BUSY_WAITS = (2.0, 0.0)
 _MOST_WAITING = 2
 #: The pause after that, which doubles up to the second. In seconds.
@@ -83,7 +83,7 @@ _FIRST_PAUSE, _MOST_PAUSE = 0.1, 5.0
 _RUNNING_PAUSE = 60.0
 #: Once its job is done, a message runs the later ones of the owner for so long, in seconds.
 _DRAIN_SECONDS = 10.0
-#: A job that is not registered here, of another version of the app, spends no attempt. The pauses
+#: A job that is not registered here, of another version of the app, spends no attempt. Its pauses
 #: grow with the time that this goes on; after so long it is dead. In seconds.
 _UNKNOWN_PAUSES = (20.0, 600.0)
 _UNKNOWN_FOR = 3 * 86_400.0
@@ -101,38 +101,30 @@ class Outcome(enum.Enum):
 
 
 class _Refused(enum.Enum):
-    """Why a job cannot be claimed."""
+    """Why a job cannot be claimed: another worker has done it; or may be running it, or it was put
+    off.
+    """
 
-    #: Another worker has done it.
     GONE = "gone"
-    #: Another worker may be running it, or it has been put off.
     TAKEN = "taken"
 
 
 class _Claim:
-    """A job that this worker has claimed, with a token; or that needs none (`_ends_by_itself`)."""
+    """A job that this worker has claimed, with a token; or that needs none (see `_claim`)."""
 
-    def __init__(self, row: Any, token: str) -> None:
+    def __init__(self, row: Any) -> None:
         self.key = row.key
-        self.token = token
+        self.token = row.claim
         self.row = row
 
-    @property
-    def context(self) -> JobContext:
-        """Return the job as it sees itself."""
-        row = self.row
-        return JobContext(text_of(row.key), row.job, row.owner, row.attempts)
-
     def current(self) -> Any:
-        """Return the row as it is now.
-
-        Raises:
-            ClaimLost: it has another token, or is gone. Without a token: it has been run.
-        """
+        """Return the row as it is now, as `check` does."""
         return self.check(self.key.get(use_cache=False, use_global_cache=False))
 
     def check(self, row: Any) -> Any:
-        """Return the row, as it is now, if it is still this worker's. Errors: of `current`."""
+        """Return the row, as it is now, or raise `ClaimLost`: it has another token, or is gone; or,
+        without a token, has been run.
+        """
         if row is None or not _is_mine(row, self):
             raise ClaimLost(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
@@ -141,57 +133,40 @@ class _Claim:
         return row
 
 
-class _Waiting(NamedTuple):
-    """A job in its owner's order."""
-
-    rank: tuple[int, int]
-    key: Any
-    tier: str
-    #: Not before that time; 0: since its commit. In microseconds since 1970.
-    ready_at: int
-    #: Whether it holds the later ones up: one that was never due yet does not.
-    holds_up: bool
-    dead: bool
-    #: As it was read; None if it has long arguments, so that many of them find room.
-    row: Any
-
-
 class Queue:
     """The ordered jobs of an owner, in the order of the commits that staged them.
 
-    All of them are read: only the rows tell that order, and no key or index does. What is
-    read may be out of date by the time a job is claimed: the claim looks again.
+    All of them are read: only the rows tell that order, and no key or index does. What is read may
+    be out of date by the time a job is claimed: the claim looks again.
     """
 
     def __init__(self, outbox: str, root: Any, rows: Iterable[Any] | None = None) -> None:
         if rows is None:
             rows = queued_jobs(outbox, root).iter(use_cache=False, use_global_cache=False)
-        self._jobs = sorted(map(_waiting, rows))
+        self._rows = sorted(map(_short, rows), key=lambda row: row.rank)
 
-    def remove(self, job: _Waiting) -> None:
+    def remove(self, row: Any) -> None:
         """Take a job out."""
-        self._jobs.remove(job)
+        self._rows = [each for each in self._rows if each is not row]
 
-    def first(self, now: int) -> _Waiting | None:
-        """Return the first job, if it may run now, or None."""
-        for job in self._jobs:
-            if not job.dead and job.ready_at <= now:
-                return job
-            if job.holds_up:
+    def first(self, now: int) -> Any:
+        """Return the row of the first job, if it may run now, or None.
+
+        Its arguments may be None. One that was never due yet holds no later one up.
+        """
+        for row in self._rows:
+            if row.dead is None and row.is_ready(now):
+                return row
+            if row.dead is not None or row.attempts or row.first_error is not None:
                 return None
         return None
 
 
-def _waiting(row: Any) -> _Waiting:
-    return _Waiting(
-        row.rank,
-        row.key,
-        row.tier,
-        row.ready_at if row.delayed else 0,
-        row.dead is not None or bool(row.attempts) or row.first_error is not None,
-        row.dead is not None,
-        row if len(row.arguments or b"") <= _SHORT else None,
-    )
+def _short(row: Any) -> Any:
+    """Return a row without long arguments, so that many of them find room."""
+    if len(row.arguments or b"") > _SHORT:
+        row.arguments = row.data = None
+    return row
 
 
 class Worker:
@@ -207,7 +182,6 @@ class Worker:
         jobs: Mapping[str, Job[..., Any]],
         waker: Waker,
         clock: Clock,
-        *,
         service: LockService | None,
         claim_seconds: float,
     ) -> None:
@@ -224,16 +198,14 @@ class Worker:
         with in_namespace_of(key):
             return self._run_job(key)
 
-    def _look(self, key: Any) -> tuple[Any, list[Any] | None]:
-        """Return the row of a job, or None; and its owner's ordered ones, if they are few."""
-        if is_ordered(key):
-            rows = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
-            if rows is not None:
-                return next((each for each in rows if each.key == key), None), rows
-        return key.get(use_cache=False, use_global_cache=False), None
-
     def _run_job(self, key: Any) -> Outcome:
-        row, few = self._look(key)
+        few = None
+        if is_ordered(key):
+            few = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
+        if few is None:
+            row = key.get(use_cache=False, use_global_cache=False)
+        else:
+            row = next((each for each in few if each.key == key), None)
         if row is None or row.dead is not None or row.outbox != self._outbox:
             return Outcome.NOTHING
         with batch_scope(self._service, f"job {row.job}") as opened:
@@ -277,10 +249,11 @@ class Worker:
         queue = Queue(self._outbox, until.root(), rows)
         ends = math.inf
         for _ in range(_MOST_RUNS):
-            job = queue.first(self._now())
-            if job is None:
+            row = queue.first(micros_now(self._clock))
+            if row is None:
                 return ran
-            claim = self._claim(job.key, tenure, job.row)
+            key = row.key
+            claim = self._claim(key, tenure, None if row.arguments is None else row)
             if isinstance(claim, _Claim):
                 ran = Outcome.RAN
                 if self._run(claim, opened) != "done":
@@ -290,21 +263,21 @@ class Worker:
                 continue
             elif claim is _Refused.TAKEN:
                 return ran
-            if job.key == until:
+            if key == until:
                 ends = self._clock.now() + _DRAIN_SECONDS
             if self._clock.now() >= ends:
                 return ran
-            queue.remove(job)
+            queue.remove(row)
             tenure = tenure.yield_to_waiters()
         return ran
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
         row = key.get()
-        if row is None or row.outbox != self._outbox or _is_claimed(row, self._now(), locked=False):
+        now = micros_now(self._clock)
+        if row is None or row.outbox != self._outbox or _is_claimed(row, now, locked=False):
             return False
-        if row.name_key is not None:
-            self._free_name(row, row.name_key)
+        self._free_name(row, row.name_key)
         key.delete()
         return True
 
@@ -314,6 +287,11 @@ class Worker:
         """Claim a job by compare-and-swap, unless another worker has it.
 
         `row`: as it was read before. If it has changed since, it is read again.
+
+        A transactional job reads its row, and removes it, in its own transaction. At its first time
+        it needs no claim: under the lock no other worker runs it, and without one that transaction
+        fails. If the process dies, the relay asks for it, and notes that: later runs are counted
+        before they begin.
         """
         token = secrets.token_hex(12)
         locked = tenure is not None and not tenure.degraded
@@ -322,40 +300,25 @@ class Worker:
                 row = key.get(use_cache=False, use_global_cache=False)
             if row is None:
                 return _Refused.GONE
-            name = row.name_key
-            unseen = (
-                name is None
-                and locked
-                and not (row.attempts or row.tries)
-                and self._ends_by_itself(row)
-            )
+            job = self._jobs.get(row.job)
+            transactional = job is not None and job.transactional
+            first = row.name is None and not (row.attempts or row.tries)
+            unseen = first and locked and transactional
             if not self._note_claim(row, "" if unseen else token, locked=locked):
                 return _Refused.TAKEN
             try:
-                if name is not None:
-                    ndb.transaction(functools.partial(self._put_and_free, row, name))
-                    done = True
-                else:
-                    done = unseen or swap([row])[0]
+                if row.name is not None:
+                    ndb.transaction(functools.partial(self._put_and_free, row, row.name_key))
+                elif not unseen and not swap([row])[0]:
+                    row = None
             except StaleWriteError:
-                done = False
-            if done:
-                return _Claim(row, row.claim)
-            row = None
-
-    def _ends_by_itself(self, row: Any) -> bool:
-        """Return whether a job reads its row, and removes it, in its own transaction.
-
-        At its first time it needs no claim: under the lock no other worker runs it, and without
-        one that transaction fails. If the process dies, the relay asks for it, and notes that:
-        later runs are counted before they begin.
-        """
-        job = self._jobs.get(row.job)
-        return job is not None and job.transactional
+                row = None
+            if row is not None:
+                return _Claim(row)
 
     def _note_claim(self, row: Any, token: str, *, locked: bool) -> bool:
         """Note a claim in a row; return whether it can be claimed."""
-        now = self._now()
+        now = micros_now(self._clock)
         if row.dead is not None or not row.is_ready(now) or _is_claimed(row, now, locked=locked):
             return False
         row.attempts += 1
@@ -374,14 +337,14 @@ class Worker:
 
     @staticmethod
     def _free_name(row: Any, name: Any) -> None:
-        named = name.get()
+        named = None if name is None else name.get()
         if named is not None and named.job_key == row.key:
             name.delete()
 
     # --- run --------------------------------------------------------------------------------
 
     def _run(self, claim: _Claim, opened: LockScope) -> str:
-        """Run it, and tell listeners. Returns the outcome."""
+        """Run it, and tell listeners; return the outcome."""
         row, attempt = claim.row, claim.row.attempts
         began = self._clock.now()
         lag = self._clock.wall() - row.ready_at / 1e6
@@ -397,20 +360,21 @@ class Worker:
         return outcome
 
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
-        """Run it; return the outcome and the error."""
         try:
-            job = self._jobs.get(claim.row.job)
+            row = claim.row
+            job = self._jobs.get(row.job)
             if job is None:
                 raise UnknownJob(
-                    f"no job {claim.row.job} is registered in this process: it may belong to "
-                    f"another version of the app, or its module was not imported",
-                    job=claim.row.job,
+                    f"no job {row.job} is registered in this process: it may belong to another "
+                    f"version of the app, or its module was not imported",
+                    job=row.job,
                 )
-            args, kwargs = arguments.decode(claim.row.arguments)
+            args, kwargs = decoded(row.arguments)
+            told = JobContext(text_of(row.key), row.job, row.owner, row.attempts)
             with contextlib.ExitStack() as around:
                 for context in self.within:
                     around.enter_context(context())
-                around.enter_context(running(claim.context, job.time_limit))
+                around.enter_context(running(told, job.time_limit))
                 if job.transactional:
                     ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
                     return "done", ""
@@ -427,7 +391,6 @@ class Worker:
     def _call_and_remove(
         job: Job[..., Any], claim: _Claim, args: list[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Run a job in the transaction that removes it."""
         row = look_up(claim.key)  # with the function's own first look-up
         job.function(*args, **kwargs)
         claim.check(row())
@@ -451,7 +414,7 @@ class Worker:
                 if write(row):
                     return row
             except Exception as error:
-                if not is_conflict(error) or self._now() >= until:
+                if not is_conflict(error) or micros_now(self._clock) >= until:
                     raise
                 self._clock.sleep(pause * random.uniform(0.5, 1))
                 pause = min(2 * pause, _MOST_PAUSE)
@@ -467,12 +430,12 @@ class Worker:
         text = cause if error is None else _described(error)
 
         def note(row: Any) -> bool:
-            now = self._now()
+            now = micros_now(self._clock)
             if row.first_error is None:
                 row.first_error, row.first_error_at = text, now
             row.attempts = attempts
             row.last_error, row.last_error_at = text, now
-            row.end_claim()
+            row.claim, row.claimed_until, row.claimed_locked = "", 0, False
             pause = None if final else self._pause(row, job, now)
             if pause is not None and isinstance(error, RetryAfter):
                 pause = error.seconds
@@ -491,7 +454,8 @@ class Worker:
             return "lost", text
         if row.dead is not None:
             return "dead", text
-        self._ask_again(row)
+        delay = (row.ready_at - micros_now(self._clock)) / 1e6
+        self._waker.wake([Due(row.key, row.tier, max(delay, 0.0))])
         return "failed", text
 
     @staticmethod
@@ -514,24 +478,18 @@ class Worker:
             row = key.get()
             if row is None or row.due is None:
                 return None, 0.0
-            running = bool(row.claim) and row.claimed_until > self._now()
+            now = micros_now(self._clock)
+            running = bool(row.claim) and row.claimed_until > now
             first, most = _BUSY_PAUSES
             pause = _RUNNING_PAUSE if running else min(first * 2.0 ** min(row.tries, 9), most)
             pause *= random.uniform(0.5, 1)
-            row.ask_again_at(self._now() + round(pause * 1e6))
+            row.ask_again_at(now + round(pause * 1e6))
             row.put()
             return None if running else row, pause
 
         row, pause = ndb.transaction(put_off)
         if row is not None:
             self._waker.wake([Due(row.key, row.tier, pause)])
-
-    def _ask_again(self, row: Any) -> None:
-        delay = (row.ready_at - self._now()) / 1e6
-        self._waker.wake([Due(row.key, row.tier, max(delay, 0.0))])
-
-    def _now(self) -> int:
-        return round(self._clock.wall() * 1e6)
 
 
 def batch_scope(service: LockService | None, request: str) -> Any:
@@ -546,10 +504,7 @@ def batch_scope(service: LockService | None, request: str) -> Any:
 
 
 def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:
-    """Return whether another worker may be running it.
-
-    One that had the lock has lost it if this one has it.
-    """
+    """Return whether another worker may be running it: it had no lock, or this one has none."""
     return bool(row.claim) and row.claimed_until > now and not (locked and row.claimed_locked)
 
 

@@ -12,8 +12,7 @@ import userlock
 import userlock_emulator
 from tests.contract.cookbook.conftest import BEFORE_AND_AFTER, Cook, ending
 from tests.documents import Page
-from userlock.outbox import arguments
-from userlock.outbox.rows import JobRow
+from userlock.outbox.rows import JobRow, decoded
 
 PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def upload")
@@ -33,7 +32,7 @@ def upload(names: dict[str, Any], name: str = "home.png") -> Any:
 def sweep_all(names: dict[str, Any]) -> None:
     """Run the sweeps, as after an hour."""
     for row in JobRow.query(namespace=""):
-        (owner, file), _ = arguments.decode(row.arguments)
+        (owner, file), _ = decoded(row.arguments)
         names["sweep"](owner, file)
 
 

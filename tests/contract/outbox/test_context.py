@@ -16,8 +16,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Mailbox
 from userlock.errors import ConfigurationError
 from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, current_job
-from userlock.outbox.periods import PeriodRow
-from userlock.outbox.rows import jobs
+from userlock.outbox.rows import PeriodRow, jobs
 from userlock.testing import ManualClock
 
 HOUR = datetime.timedelta(hours=1)

@@ -109,7 +109,7 @@ POINTS = [
     *(("run", "before", Worker, "_claim"), ("run", "after", Worker, "_claim")),
     *(("run", "in", Worker, "job"),),
     *(("run", "before", Worker, "_remove"), ("run", "after", Worker, "_remove")),
-    *(("fail", "before", Worker, "_failed"), ("fail", "before", Worker, "_ask_again")),
+    *(("fail", "before", Worker, "_failed"), ("fail", "before", Waker, "wake")),
     *(("fail", "after", Worker, "_failed"), ("die", "after", Worker, "_failed")),
     *(("relay", "after", Relay, "_take"), ("relay", "before", Relay, "_push_back")),
     *(("relay", "after", Relay, "_push_back"), ("relay", "after", Relay, "_give_back")),

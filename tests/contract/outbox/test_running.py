@@ -25,8 +25,9 @@ from tests.contract.outbox.conftest import (
 )
 from tests.unit.emulator.waiting import Started
 from userlock.ndb import direct, ledger
-from userlock.outbox import Outbox, Outcome, Retry, arguments
+from userlock.outbox import Outbox, Outcome, Retry
 from userlock.outbox import worker as worker_module
+from userlock.outbox.rows import decoded
 from userlock.outbox.worker import Worker
 from userlock.testing import allow_unlocked
 
@@ -235,16 +236,16 @@ def test_a_worker_that_was_passed_finishes_nothing(
     if not protected:
         monkeypatch.setattr(worker_module, "_is_mine", lambda *_: True)
     staged = adding(box, calls, failed_first, transactional=transactional).stage_now("ann")
-    decode, decoded = arguments.decode, []
+    seen: list[bytes] = []
 
     def pause(encoded: bytes) -> Any:
-        decoded.append(encoded)
-        if len(decoded) == 1:
+        seen.append(encoded)
+        if len(seen) == 1:
             box.store.forget_everything()
             assert Started(lambda: box.outbox.run(staged.key)).result() is Outcome.RAN
-        return decode(encoded)
+        return decoded(encoded)
 
-    monkeypatch.setattr(arguments, "decode", pause)
+    monkeypatch.setattr(worker_module, "decoded", pause)
     box.outbox.run(staged.key)
     if protected:
         # The first run of a job with a transaction is counted when it has failed.

@@ -13,7 +13,7 @@ import userlock
 from userlock import apps
 from userlock.apps import find_object
 from userlock.outbox import Outbox
-from userlock.outbox.apps import outbox_of_environment
+from userlock.outbox.outbox import outbox_of_environment
 
 SOURCE = """
 from userlock.outbox import Outbox

@@ -40,9 +40,9 @@ except ImportError as error:
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
-from userlock.outbox.apps import outbox_of_environment
 from userlock.outbox.engines import Wake
 from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
+from userlock.outbox.outbox import outbox_of_environment
 from userlock.stores import urls
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import AddressError, options_of

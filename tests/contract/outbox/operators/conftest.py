@@ -12,8 +12,8 @@ from google.cloud import ndb
 
 import userlock
 from tests.unit.cli.terminal import Terminal
-from userlock.outbox import EngineError, Outbox, Retry, Wake, arguments
-from userlock.outbox.rows import JobRow, new_key
+from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.outbox.rows import JobRow, encoded, new_key
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -106,7 +106,7 @@ class Shop:
 
         def put(owner: str) -> None:
             row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
-            row.arguments, row.attempts = arguments.encode(job, (owner,), {}), 1
+            row.arguments, row.attempts = encoded(job, (owner,), {}), 1
             row.die(cause or f"{job} RuntimeError", now)
             row.put()
 

@@ -18,8 +18,7 @@ import userlock_emulator
 from tests.contract.cli.process import Cli
 from tests.contract.outbox.operators.app import pay
 from tests.servers import Memcached
-from userlock.outbox import arguments
-from userlock.outbox.rows import JobRow, new_key
+from userlock.outbox.rows import JobRow, encoded, new_key
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +44,7 @@ def put_dead(number: int) -> None:
         for index in range(number):
             owner = f"user{index}"
             row = JobRow(key=new_key(owner, now), owner=owner, job=pay.name)
-            row.arguments = arguments.encode(pay.name, (owner,), {})
+            row.arguments = encoded(pay.name, (owner,), {})
             row.ready_at = row.staged_at = now
             row.attempts = 1
             row.die(f"{pay.name} RuntimeError", 1)

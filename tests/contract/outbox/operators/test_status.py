@@ -14,7 +14,7 @@ from tests.unit.cli.test_docs import OUTBOX, run
 from userlock.admin import jobs as reading
 from userlock.ndb.owners import SHARDS, shard_of
 from userlock.outbox import listing
-from userlock.outbox.rows import Standing, due_jobs
+from userlock.outbox.rows import RUNNING, due_jobs
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -80,9 +80,9 @@ def test_a_job_that_stops_running_between_the_queries_is_listed_once(
     def look(user_id: str) -> None:
         found.append(listing.search(shop.outbox, listing.Search()))
 
-    query = listing._Place.standing
+    query = listing._standing
     monkeypatch.setattr(
-        listing._Place, "standing", lambda place, _, shard: query(place, Standing.RUNNING, shard)
+        listing, "_standing", lambda box, space, _, shard: query(box, space, RUNNING, shard)
     )
     shop.stage(look, "ann")
     shop.engine.deliver()
