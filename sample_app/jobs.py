@@ -6,7 +6,7 @@ import flask
 
 from sample_app.flows import flows
 from sample_app.learning import mails, nightly
-from userlock.idempotency.completion import complete_by_relay
+from userlock.idempotency import complete_by_relay
 from userlock.outbox import Outbox, Retry
 
 #: Short, so that a mail dies while somebody watches. A real site keeps the default.

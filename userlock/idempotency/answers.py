@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from userlock.json_values import check, written
 
-#: They are about who asks, or when: the user, or the same client later, gets another answer.
+#: About who asks, or when: the user, or the same client later, gets another answer.
 _OF_ONE_REQUEST = frozenset({401, 403, 407, 408, 425, 429})
 
 #: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
@@ -52,11 +52,7 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
-    """Return an answer with a JSON body.
-
-    Raises:
-        ValueError: JSON would not give the value back as it is.
-    """
+    """Return an answer with a JSON body. ValueError: JSON would give another value back."""
     check(value, "the answer")
     return Answer(status, (("Content-Type", "application/json"),), written(value))
 
@@ -72,12 +68,7 @@ def is_kept(status: int) -> bool:
 
 
 def check_status(status: int) -> int:
-    """Return the status of an answer that is kept.
-
-    Raises:
-        ValueError: it is none from 200 to 499, or one that is about the sender or the time. The
-            request is not finished by such an answer.
-    """
+    """Return the status of an answer that is kept, and so ends its request, or raise ValueError."""
     if isinstance(status, bool) or not isinstance(status, int) or not is_kept(status):
         never = ", ".join(map(str, sorted(_OF_ONE_REQUEST)))
         raise ValueError(

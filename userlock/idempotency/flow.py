@@ -17,7 +17,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from google.cloud import ndb
 
@@ -31,12 +31,11 @@ from userlock.errors import (
     StaleWriteError,
 )
 from userlock.idempotency.answers import Answer, check_status, json_answer
-from userlock.idempotency.request import Request
-from userlock.idempotency.rows import MOST_BYTES, RequestRow, points_in
+from userlock.idempotency.rows import MOST_BYTES, Request, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
-from userlock.ndb.owners import moment_of
+from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import open_transaction
 from userlock.numbers import check_seconds
@@ -63,15 +62,6 @@ class Finished(BaseException):
         self.answer = answer
 
 
-class _Errors(NamedTuple):
-    """The treatment of the errors of a call. Attributes: see `Flow.external`."""
-
-    final: Mapping[type[Exception], int]
-    detail: bool
-    transient: tuple[type[Exception], ...]
-    attempts: int
-
-
 class End:
     """The end of a request: its answer."""
 
@@ -82,8 +72,8 @@ class End:
         """Answer with a JSON value.
 
         Raises:
-            ValueError: JSON would not give the value back as it is, or it is no status of an answer
-                that is kept: from 200 to 499.
+            ValueError: JSON would not give the value back as it is, or the status is of no answer
+                that is kept: those are from 200 to 499.
         """
         self.answer = json_answer(value, check_status(status))
 
@@ -141,10 +131,9 @@ class Flow:
     def phase(self, name: str, function: Callable[[], Any]) -> Any:
         """Run a function in a transaction, once per request, and return its output.
 
-        The transaction writes what the function puts and stages, and the output.
-        An attempt that resumes the request gets the stored output; the function
-        does not run then. It may run more than once within one transaction, as
-        all functions of transactions.
+        The transaction writes what the function puts and stages, and the output. An attempt that
+        resumes the request gets the stored output; the function does not run then. As all functions
+        of transactions, it may run more than once within one.
 
         Args:
             name: unlike those of the request's other phases and calls.
@@ -183,18 +172,16 @@ class Flow:
     ) -> Any:
         """Call another service, and return its reply: once it is stored, it is not asked again.
 
-        Meanwhile the user's lock is left, unless code around the flow has it, and taken again
-        afterwards. The call runs in a thread of its own, with the context variables of this one;
-        it must not use entities. An attempt whose reply was lost calls again with the same key,
-        so the service must honour such keys.
+        Meanwhile the user's lock is left, unless code around the flow has it. The call runs in a
+        thread of its own, with the context variables of this one; it must not use entities. An
+        attempt whose reply was lost calls again with the same key, which the service must honour.
 
         Args:
             name: unlike those of the request's other phases and calls.
             call: called with a key that is this request's and this name's alone, and with the
                 provider, if there is one. Returns a JSON value.
             final: errors that are answers, with their status: the request ends with them.
-            detail: whether that answer has the error's text, often the service's own: it may name
-                accounts, or addresses that are nobody's business.
+            detail: whether that answer has the error's text, which may name accounts or addresses.
             transient: errors after which the call is made again, as after `timeout`.
             provider: the service to ask, or a function that chooses one. It is stored before the
                 call: a later attempt asks the same one.
@@ -212,7 +199,6 @@ class Flow:
         if not isinstance(detail, bool):
             raise TypeError(f"detail must be True or False, not {detail!r:.80}")
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
-        errors = _Errors(final, detail, transient, attempts)
         with self._step(name):
             points, point = self._points, self._reached(name, "call")
             if point is None:
@@ -229,7 +215,8 @@ class Flow:
             with self._lock.calling() as locked:
                 self._change(lambda row: self._put_asked(row, points, locked=locked))
                 self._lock.leave()
-                out = self._storable(name, self._call(name, limited, errors))
+                out = self._call(name, limited, final, detail, transient, attempts)
+                out = self._storable(name, out)
                 position = len(self._passed)
                 before, after = self._points[: position - 1], self._points[position:]
                 replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
@@ -239,15 +226,15 @@ class Flow:
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""
         row.claimed_locked = locked
-        row.claimed_until = round((self._clock.wall() + CLAIM_SECONDS) * 1e6)
+        row.claimed_until = micros_now(self._clock) + round(CLAIM_SECONDS * 1e6)
         self._put(row, points, calling=True)
 
     @contextlib.contextmanager
     def last(self) -> Iterator[End]:
         """Run a block in the transaction that ends the request: changes, jobs and the answer.
 
-        The block runs once. If the transaction conflicts with another one, the
-        function of the request is run again, and what is stored is not done again.
+        The block runs once. If the transaction conflicts with another one, the function of the
+        request is run again; what is stored is not done again.
 
         Raises:
             FlowTakenOver: another attempt has taken over. Nothing was written.
@@ -304,22 +291,30 @@ class Flow:
 
     # --- calls ------------------------------------------------------------------------------
 
-    def _call(self, name: str, call: Callable[[], Any], errors: _Errors) -> Any:
-        pause, attempts = _FIRST_PAUSE, errors.attempts
+    def _call(
+        self,
+        name: str,
+        call: Callable[[], Any],
+        final: Mapping[type[Exception], int],
+        detail: bool,
+        transient: tuple[type[Exception], ...],
+        attempts: int,
+    ) -> Any:
+        pause = _FIRST_PAUSE
         while True:
             attempts -= 1
             try:
                 return call()
             except Exception as error:
-                status = _status_of(error, errors.final)
+                status = next((final[kind] for kind in final if isinstance(error, kind)), None)
                 if status is not None:
                     document = {"title": type(error).__name__, "status": status}
-                    if errors.detail:
+                    if detail:
                         document["detail"] = str(error)[:_MOST_DETAIL]
                     answer = json_answer(document, status)
                     self.finish(answer)
                     raise Finished(answer) from None
-                if not isinstance(error, (TimeoutError, *errors.transient)):
+                if not isinstance(error, (TimeoutError, *transient)):
                     raise
                 if attempts <= 0:
                     raise self._request.error(
@@ -365,7 +360,6 @@ class Flow:
         )
 
     def _storable(self, name: str, value: Any) -> Any:
-        """Return a value as it will be read."""
         try:
             check(value, "it")
         except ValueError as error:
@@ -378,9 +372,8 @@ class Flow:
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """Run a phase or a call in a block. After one that has failed there is no other.
-
-        It may succeed in another attempt, which would then not go the same way.
+        """Run a phase or a call in a block. After one that has failed there is no other: it may
+        succeed in another attempt, which would then not go the same way.
         """
         self._check_place(name)
         if self._failed_step:
@@ -414,10 +407,8 @@ class Flow:
     # --- the row ----------------------------------------------------------------------------
 
     def _read(self) -> Callable[[], Any]:
-        """Begin to read the row in a transaction; return a function that waits for it.
-
-        Datastore is asked with the first look-up of the transaction's function. A new row need not
-        be read: it is inserted.
+        """Begin to read the row, with the first look-up of the transaction; return a function that
+        waits for it. A new row is not read: it is inserted.
         """
         if self._surely_new:
             return lambda: self._mine(None)
@@ -450,7 +441,7 @@ class Flow:
                 NotStorable,
                 f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
             )
-        now = round(self._clock.wall() * 1e6)
+        now = micros_now(self._clock)
         row.status, row.headers, row.body = answer.status, answer.headers, answer.body
         row.finished_at = now
         row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
@@ -480,7 +471,7 @@ class Flow:
         return result
 
     def _failed(self, error: BaseException) -> NoReturn:
-        """Raise the error of a transaction: of the row's, that another attempt has taken over."""
+        """Raise the error of a transaction: `FlowTakenOver`, if it is the row's."""
         self._row = None
         self._surely_new = False
         if isinstance(error, StaleWriteError) and error.key == self._row_key:
@@ -492,10 +483,3 @@ class Flow:
             FlowTakenOver,
             "another attempt has taken this request over; this one has committed nothing since",
         )
-
-
-def _status_of(error: Exception, final: Mapping[type[Exception], int]) -> int | None:
-    for kind, status in final.items():
-        if isinstance(error, kind):
-            return status
-    return None

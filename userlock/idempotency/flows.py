@@ -1,14 +1,25 @@
-"""The flows that an app declares, and the requests that they leave."""
+"""The flows that an app declares, and the requests that they leave.
+
+Unfinished requests become jobs of an outbox (`complete_by_relay`):
+
+    client       row              relay                 worker
+    begins ────▶ ride
+    is gone      ride ◀────────── each minute: older
+                                  than five minutes
+                                  stage, once ────────▶ the user's lock, the rest of the request
+                 the answer ◀───────────────────────────
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from google.cloud import ndb
 
@@ -29,12 +40,14 @@ from userlock.errors import (
 from userlock.events import LISTENERS, RequestServed
 from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
-from userlock.idempotency.request import Request, checked, request_of
 from userlock.idempotency.rows import (
     DONE,
     OPEN,
+    Request,
+    checked,
     complete_after,
     request_key,
+    request_of,
     requests_before,
 )
 from userlock.idempotency.runner import Run
@@ -42,15 +55,20 @@ from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
-from userlock.ndb.owners import in_namespace
+from userlock.ndb.owners import in_namespace, micros_now
 from userlock.ndb.transactional import runs_later
 from userlock.numbers import check_number, check_seconds
+
+if TYPE_CHECKING:
+    from userlock.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 _MOST_KEPT_HOURS = 24 * 365
 _MOST_ERROR = 500
-
+#: At most so many are staged by one call of the relay, and of one user; the next ones go on.
+_MOST = 200
+_MOST_OF_ONE = 20
 
 #: Of requests that have got an error, in `RequestServed`.
 _OUTCOMES: dict[type[Exception], str] = {
@@ -61,13 +79,6 @@ _OUTCOMES: dict[type[Exception], str] = {
     TooManyWaiting: "running",
     FlowTakenOver: "taken over",
 }
-
-
-class _Registered(NamedTuple):
-    """A function that the server can call itself."""
-
-    function: Callable[[Flow], Any]
-    keep_hours: float | None
 
 
 class Flows:
@@ -99,7 +110,8 @@ class Flows:
         self._keep_hours = check_keep_hours(keep_hours)
         self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._clock = clock
-        self._registered: dict[str, _Registered] = {}
+        #: The functions that the server can call itself, and how long their answers are kept.
+        self._registered: dict[str, tuple[Callable[[Flow], Any], float | None]] = {}
         note_made(self)
 
     # --- plain functions --------------------------------------------------------------------
@@ -118,8 +130,8 @@ class Flows:
 
             refund("ann", "payment-1234-refund", cents=500)
 
-        It is called with the user, the key and its parameters by name, and
-        returns what it has returned, or answered in `flow.last()`.
+        It is called with the user, the key and its parameters by name, and returns what it has
+        returned, or answered in `flow.last()`.
 
         Args:
             function: it gets a `Flow` and the parameters.
@@ -147,16 +159,12 @@ class Flows:
     def register(
         self, name: str, function: Callable[[Flow], Any], keep_hours: float | None = None
     ) -> None:
-        """Register the function of a flow, so that the server can call it itself.
-
-        Raises:
-            ConfigurationError: the name is taken.
-        """
+        """Let the server call the function of a flow. ConfigurationError: the name is taken."""
         if keep_hours is not None:
             check_keep_hours(keep_hours)
         if name in self._registered:
             raise ConfigurationError(f"two flows have the name {name}. To fix it: give name=")
-        self._registered[name] = _Registered(function, keep_hours)
+        self._registered[name] = function, keep_hours
 
     def is_registered(self, name: str) -> bool:
         """Return whether the server can call the function of a flow itself, in this process."""
@@ -170,7 +178,7 @@ class Flows:
         A request that is not finished is never removed.
         """
         removed = 0
-        now = self._now()
+        now = micros_now(self._clock)
         for key in requests_before(DONE, now):
             if stopped():
                 break
@@ -190,8 +198,8 @@ class Flows:
     ) -> Iterator[Request]:
         """Yield the unfinished requests that the server can complete. In an ndb context.
 
-        Those of functions that are not registered here, or whose parameters are not
-        stored, are left to their clients.
+        Those of functions that are not registered here, or whose parameters are not stored, are
+        left to their clients.
 
         Args:
             older_than: since they have begun, in seconds: younger ones may still be running. None:
@@ -199,7 +207,7 @@ class Flows:
                 one twice the time, at most an hour.
             share: the most of one user; None: all.
         """
-        now = self._now()
+        now = micros_now(self._clock)
         begun_by = math.inf if older_than is None else now - round(older_than * 1e6)
         keys = requests_before(OPEN, now + 1) if older_than is None else requests_before(OPEN)
         seen: Counter[Any] = Counter()
@@ -212,7 +220,7 @@ class Flows:
                 yield request
 
     def _completable(self, key: Any, begun_by: float) -> Request | None:
-        """Return the request of a key; None if the server cannot complete it, or it is younger."""
+        """Return a request; None if the server cannot complete it, or it is younger."""
         row = key.get(use_cache=False, use_global_cache=False)
         if row is None:
             return None
@@ -228,12 +236,12 @@ class Flows:
     def put_off(self, request: Request) -> bool:
         """Let a request be due later, in the running transaction; return whether it is unfinished.
 
-        Somebody is about to complete it, or it has failed: the others have their turn.
+        It is about to be completed, or has failed: the others have their turn.
         """
         row = request_key(request.user_id, request.key).get()
         if row is None or row.is_finished:
             return False
-        row.complete_at = self._now() + complete_after(row.attempts)
+        row.complete_at = micros_now(self._clock) + complete_after(row.attempts)
         row.put()
         return True
 
@@ -242,8 +250,7 @@ class Flows:
     ) -> Iterator[tuple[Request, Answer | None]]:
         """Complete unfinished requests; yield each with its answer, as `complete_one` returns it.
 
-        Args:
-            older_than: as for `unfinished`.
+        `older_than`: as for `unfinished`.
         """
         for request in self.unfinished(older_than=older_than):
             yield request, self.complete_one(request)
@@ -251,8 +258,7 @@ class Flows:
     def complete_one(self, request: Request) -> Answer | None:
         """Complete an unfinished request, as if it was sent again. In an ndb context.
 
-        Returns:
-            The answer; None if it has failed again. The log says why.
+        Returns the answer; None if it has failed again. The log says why.
         """
         try:
             with in_namespace(request.namespace):
@@ -311,9 +317,11 @@ class Flows:
         began = self._clock.now()
         run: Run | None = None
         try:
+            request = checked(request)
             run = Run(
-                checked(request),
-                function,
+                request=request,
+                key=request_key(request.user_id, request.key),
+                function=function,
                 service=self._service,
                 clock=self._clock,
                 wait_timeout=wait_timeout,
@@ -349,12 +357,9 @@ class Flows:
                 )
             )
 
-    def _now(self) -> int:
-        return round(self._clock.wall() * 1e6)
-
 
 def _shown(error: Exception) -> str:
-    """Return an error for the log: of the app's own not the text, which may have secrets."""
+    """Return an error for the log: of the app's own without the text, which may have secrets."""
     if isinstance(error, WriteViolation):  # its text has been logged
         return type(error).__name__
     if isinstance(error, UserLockError):
@@ -368,11 +373,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 
 
 def check_function(name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function whose answers cannot be stored.
-
-    Raises:
-        ConfigurationError: it is a coroutine or a generator.
-    """
+    """Refuse a function whose answers cannot be stored: a coroutine or a generator."""
     if runs_later(function):
         raise ConfigurationError(
             f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
@@ -381,10 +382,39 @@ def check_function(name: str, function: Callable[..., Any]) -> None:
 
 
 def check_keep_hours(hours: float) -> float:
-    """Return the time for which an answer is kept, in hours.
-
-    Raises:
-        TypeError, ValueError: it is no number, or out of its range.
-    """
+    """Return the time for which an answer is kept, in hours, or raise TypeError or ValueError."""
     # Longer than a copy of the commit that began it may be under way (`_userlock_stays`).
     return check_number("keep_hours", hours, least=0.1, most=_MOST_KEPT_HOURS, unit="hours")
+
+
+def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
+    """Let the relays of an outbox complete unfinished requests.
+
+        flows = Flows(client=ndb.Client)
+        complete_by_relay(flows, outbox)
+
+    A request is completed five minutes after its attempt, under its user's lock, with batch
+    priority. One that fails again is tried after twice the time, at most an hour, and never given
+    up; `userlock flows list` shows it.
+
+    Args:
+        flows: their functions, and completable views.
+        outbox: its workers know these functions, too.
+    """
+
+    @outbox.job(name="userlock.complete_request", ordered=False)
+    def complete_request(user_id: str, key: str) -> None:
+        request = flows.find(user_id, key)
+        if request is not None:
+            flows.complete_one(request)
+
+    def stage(request: Request) -> None:
+        if flows.put_off(request):
+            complete_request.stage(request.user_id, request.key, dedupe=request.key)
+
+    def stage_all() -> None:
+        for request in itertools.islice(flows.unfinished(share=_MOST_OF_ONE), _MOST):
+            with in_namespace(request.namespace):
+                ndb.transaction(functools.partial(stage, request))
+
+    outbox.each_minute(stage_all)

@@ -1,21 +1,26 @@
-"""The rows of requests in Datastore.
+"""Requests with an idempotency key, and their rows in Datastore.
 
     UserLockOwner ann                          no entity of its own: the root of the group
       UserLockRequest =4e7c…-rides             one request, under its idempotency key
 
-A row that is not finished has no expiry: nothing may remove or replace it. The
-transaction that stores the answer sets it.
+A row that is not finished has no expiry: nothing may remove or replace it. The transaction that
+stores the answer sets it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import json
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from google.cloud import ndb
 
+from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStorable
+from userlock.json_values import check, written
+from userlock.lock.lease import check_lock_id
 from userlock.ndb.model import WriteIdProperty
 from userlock.ndb.owners import (
     SHARDS,
@@ -25,6 +30,7 @@ from userlock.ndb.owners import (
     namespaces,
     owner_key,
     shard_index,
+    shard_query,
 )
 from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
@@ -32,30 +38,26 @@ from userlock.ndb.policies import WritePolicy
 #: An entity has at most 1 MiB. The rest is room for the other properties.
 MOST_BYTES = 900_000
 
+_E = TypeVar("_E", bound=Exception)
+_KEY = re.compile(r"[!-~]{1,255}")
+
 
 class RequestRow(PackedModel):
-    """A request.
+    """A request. Times are in microseconds since 1970.
 
     Attributes:
-        user: the owner, a lock id.
-        idempotency_key: as the client has sent it.
-        flow: the name of the function.
-        method, path: of the HTTP request; empty for other calls.
-        digest: of the parameters.
         params: the parameters, and the arguments of the route, as JSON; None if the server cannot
             complete the request.
-        begun_at: in microseconds since 1970.
         attempts: how many have begun.
         token: of the attempt that may write; empty for none.
-        claimed_until: when others may take it over without the lock, in microseconds since 1970.
+        claimed_until: when others may take it over without the lock.
         claimed_locked: whether that attempt has the user's lock for certain. Then another one
             that has it may take it over before.
         calling: whether it may be within a call of another service, without the user's lock. Then
             `claimed_locked` is about the call's lock.
-        complete_at: when the server may complete it, in microseconds since 1970.
+        complete_at: when the server may complete it.
         points: what has been done so far, as JSON: see `points_in`.
-        status, headers, body: the answer; a status of None: there is none yet.
-        finished_at: in microseconds since 1970.
+        status: of the answer; None: there is none yet.
         expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
         standing: unfinished, the shard, and `complete_at`; or finished, and when it may be removed.
     """
@@ -70,7 +72,7 @@ class RequestRow(PackedModel):
 
     data = ndb.BlobProperty(compressed=True)
     expire_at = ndb.DateTimeProperty(indexed=False)
-    standing = ndb.ComputedProperty(lambda row: standing_of(row))
+    standing = ndb.ComputedProperty(lambda row: _standing_of(row))
 
     user = Field()
     idempotency_key = Field()
@@ -117,13 +119,11 @@ class RequestRow(PackedModel):
         return None if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
 
 
-#: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, one
-#: that its client alone can, a finished one.
+#: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, or
+#: its client alone; a finished one.
 OPEN, LEFT, DONE = "open", "left", "done"
 #: When the server may complete a request, after its first attempt; doubles with each, up to that.
 _COMPLETE_SECONDS = (300.0, 3600.0)
-#: After all times.
-_LATEST = 10**16 - 1
 
 
 def complete_after(attempts: int) -> int:
@@ -132,14 +132,13 @@ def complete_after(attempts: int) -> int:
     return round(min(first * 2.0 ** min(attempts - 1, 30), most) * 1e6)
 
 
-def standing_of(row: Any) -> str:
-    """Return the value of `standing` of a request."""
+def _standing_of(row: Any) -> str:
     if row.expire_at is None:
         return shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
     return shard_index(DONE, row.key, micros_of(row.expire_at))
 
 
-def requests_before(standing: str, micros: int = _LATEST) -> Iterator[Any]:
+def requests_before(standing: str, micros: int | None = None) -> Iterator[Any]:
     """Yield the keys of requests that stand so, and whose time is before that one, by that time.
 
     Of all namespaces and shards, so that those of no user are always the first.
@@ -147,29 +146,26 @@ def requests_before(standing: str, micros: int = _LATEST) -> Iterator[Any]:
     shards = [
         oldest(namespace, standing, shard, before=micros).iter(projection=[RequestRow.standing])
         for namespace in namespaces()
-        if _standing_so(namespace, f"{standing}|", f"{standing}}}").get(keys_only=True) is not None
+        if _query(namespace, standing).get(keys_only=True) is not None
         for shard in range(SHARDS)
     ]
     for row in heapq.merge(*shards, key=lambda row: row.standing.rpartition("|")[2]):
         yield row.key
 
 
-def oldest(namespace: str, standing: str, shard: int, *, before: int = _LATEST) -> Any:
+def oldest(namespace: str, standing: str, shard: int, *, before: int | None = None) -> Any:
     """Return a query of the requests of a shard that stand so, by their time."""
-    first = f"{standing}|{shard:02d}|"
-    query = _standing_so(namespace, first, f"{first}{max(before, 0):016d}")
-    return query.order(RequestRow.standing)
+    return _query(namespace, standing, shard, before=before)
 
 
 def newest(namespace: str, standing: str, shard: int) -> Any:
     """Return the same query, the latest first."""
-    first = f"{standing}|{shard:02d}|"
-    return _standing_so(namespace, first, f"{first}~").order(-RequestRow.standing)
+    return _query(namespace, standing, shard, descending=True)
 
 
-def _standing_so(namespace: str, first: str, last: str) -> Any:
-    standing = RequestRow.standing
-    return RequestRow.query(standing >= first, standing < last, namespace=namespace)
+def _query(namespace: str, standing: str, shard: int | None = None, **options: Any) -> Any:
+    index = RequestRow.standing
+    return shard_query(index, RequestRow, standing, shard, namespace=namespace, **options)
 
 
 def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
@@ -190,3 +186,89 @@ def points_in(encoded: str) -> list[dict[str, Any]]:
     was begun and perhaps made, `asked` instead.
     """
     return [dict(each) for each in json.loads(encoded)]
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """A request with an idempotency key.
+
+    Attributes:
+        user_id: the owner of the key, a lock id.
+        key: the idempotency key.
+        flow: the name of the function that serves it.
+        params: its parameters, a JSON value.
+        method, path: of the HTTP request; empty for other calls.
+        digest: of parameters that `params` does not have; empty: of `params`.
+        arguments: of a view, from its route: a JSON object.
+        completable: whether the parameters are stored, so that the server can complete it.
+        namespace: of a request that was read from its row.
+    """
+
+    user_id: str
+    key: str
+    flow: str
+    params: Any = None
+    method: str = ""
+    path: str = ""
+    digest: str = ""
+    arguments: Any = None
+    completable: bool = True
+    namespace: str = ""
+
+    def error(self, kind: Callable[..., _E], text: str, **facts: Any) -> _E:
+        """Return an error of the request."""
+        return kind(text, user_id=self.user_id, key=self.key, **facts)
+
+
+def checked(request: Request) -> Request:
+    """Return a request with its digest; refuse a malformed key, and parameters that are no JSON."""
+    request = request._replace(user_id=check_lock_id(request.user_id))
+    key = request.key
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise IdempotencyKeyRefused(
+            "an idempotency key has 1 to 255 visible ASCII characters, for example those of a "
+            "random UUID",
+            user_id=request.user_id,
+            key=str(key)[:255],
+        )
+    digest = request.digest
+    if request.completable or not digest:  # they are stored, or count by their value
+        try:
+            check([request.params, request.arguments], "the parameters")
+        except ValueError as error:
+            text = f"the parameters of {request.flow} cannot be stored: {error}"
+            raise request.error(NotStorable, text) from None
+    if not digest:
+        digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
+    return request._replace(digest=digest)
+
+
+def check_same(fields: Mapping[str, Any], request: Request) -> None:
+    """Refuse a request if the row of its key, with these fields, is another one's."""
+    sent = (request.flow, request.method, request.path, request.digest)
+    if tuple(map(fields.get, ("flow", "method", "path", "digest"))) != sent:
+        raise request.error(
+            IdempotencyKeyReused,
+            "the idempotency key belongs to a request with other parameters. To fix it: send "
+            "each request with a key of its own",
+        )
+
+
+def request_of(row: Any) -> Request:
+    """Return the request of a row whose parameters are stored. Raises for a malformed row."""
+    params, arguments = json.loads(row.params)
+    if not isinstance(row.idempotency_key, str):
+        raise TypeError("it has no idempotency key")
+    return Request(
+        check_lock_id(row.user),
+        row.idempotency_key,
+        row.flow,
+        params,
+        row.method,
+        row.path,
+        row.digest,
+        arguments,
+        namespace=row.key.namespace() or "",
+    )

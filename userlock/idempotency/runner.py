@@ -11,6 +11,7 @@ leave the lock                                             look up: the answer
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import secrets
@@ -23,13 +24,19 @@ from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
 from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.request import Request, check_same, stored_parameters
-from userlock.idempotency.rows import RequestRow, complete_after, request_key
+from userlock.idempotency.rows import (
+    Request,
+    RequestRow,
+    check_same,
+    complete_after,
+)
 from userlock.idempotency.user_lock import UserLock
+from userlock.json_values import written
 from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import in_transaction
+from userlock.ndb.owners import micros_now
 from userlock.ndb.transactions import is_conflict
 
 log = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ log = logging.getLogger(__name__)
 _MOST_RUNS = 4
 
 
+@dataclasses.dataclass(kw_only=True)
 class Run:
     """A run of a request: one look-up if it was answered before.
 
@@ -45,46 +53,31 @@ class Run:
         attempt: its number; 0 before it has begun.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        function: Callable[[Flow], Any],
-        *,
-        service: LockService | None,
-        clock: Clock,
-        wait_timeout: float | None,
-        refuse: bool,
-        keep_seconds: float,
-        claim_seconds: float,
-    ) -> None:
-        self.attempt = 0
-        self._request = request
-        self._function = function
-        self._service = service
-        self._clock = clock
-        self._wait_timeout = wait_timeout
-        self._refuse = refuse
-        self._keep_seconds = keep_seconds
-        self._claim_seconds = claim_seconds
-        self._key = request_key(request.user_id, request.key)
-        #: Whether it is stored before it has done anything: the server can complete it, and the
-        #: same again is refused at once.
-        self._is_seen = request.completable or refuse
+    request: Request
+    key: Any
+    function: Callable[[Flow], Any]
+    service: LockService | None
+    clock: Clock
+    wait_timeout: float | None
+    refuse: bool
+    keep_seconds: float
+    claim_seconds: float
+    attempt: int = 0
 
     def run(self) -> Answer:
         """Run the function, or return the answer of an earlier attempt."""
         if in_transaction():
             raise RuntimeError(
-                f"{self._request.flow} has transactions of its own, and is called in one"
+                f"{self.request.flow} has transactions of its own, and is called in one"
             )
         seen = self._look_up()
         if seen is not None and seen["status"] is not None:
             return _replay(seen)
-        refuse = self._refuse and seen is not None
-        waits = 0 if refuse else self._wait_timeout
+        refuse = self.refuse and seen is not None
+        waits = 0 if refuse else self.wait_timeout
         with self._scope() as opened:
             try:
-                with UserLock(opened, self._key, self._request.user_id, waits) as lock:
+                with UserLock(opened, self.key, self.request.user_id, waits) as lock:
                     return self._run(seen, lock)
             except LockTimeout:
                 if refuse:
@@ -97,14 +90,16 @@ class Run:
             seen = self._look_up()  # the same request may have had the lock
             if seen is not None and seen["status"] is not None:
                 return _replay(seen)
-        begun = self._begin(lock.held) if seen is None else None
-        stored = begun is None or self._is_seen
+        # Stored before it has done anything, the server can complete it, and the same is refused.
+        stored = self.request.completable or self.refuse
+        begun = self._begin(lock.held, stored=stored) if seen is None else None
         if begun is None:
+            stored = True
             begun = self._resume(lock)
             if begun.is_finished:
                 return _replay(begun.fields)
         self.attempt = begun.attempts
-        flow = Flow(begun, self._clock, self._keep_seconds, self._request, lock, stored=stored)
+        flow = Flow(begun, self.clock, self.keep_seconds, self.request, lock, stored=stored)
         try:
             answer = self._answer_of(flow)
         except Exception:
@@ -118,10 +113,10 @@ class Run:
         return answer
 
     def _answer_of(self, flow: Flow) -> Answer:
-        """Run the function; return its answer, which may not be stored yet."""
+        """Return the function's answer, which may not be stored yet."""
         for run in range(1, _MOST_RUNS + 1):
             try:
-                result = self._function(flow)
+                result = self.function(flow)
                 break
             except Finished as end:
                 return end.answer
@@ -132,20 +127,17 @@ class Run:
                     continue
                 if flow.answer is None:
                     raise
-                log.exception("flow %s has failed after its answer", self._request.flow)
+                log.exception("flow %s has failed after its answer", self.request.flow)
                 return flow.answer
         if flow.answer is not None:
             return flow.answer
         return result if isinstance(result, Answer) else self._answer(result)
 
-    def _begin(self, tenure: HeldLock) -> Any:
-        """Return the row of a new request, or None if there is one.
-
-        Its first commit will insert it, or this one if others have to see it before.
-        """
+    def _begin(self, tenure: HeldLock, *, stored: bool) -> Any:
+        """Return the row of a new request, stored or not; None if there is one."""
         row = self._new()
         self._claim(row, tenure)
-        if self._is_seen:
+        if stored:
             try:
                 row.put(use_cache=False, use_global_cache=False)
             except EntityExistsError:
@@ -158,25 +150,25 @@ class Run:
         ended = ""
         if seen is not None and seen["calling"] and seen["claimed_locked"]:
             try:
-                if not lock.is_calling(0 if self._refuse else self._wait_timeout):
+                if not lock.is_calling(0 if self.refuse else self.wait_timeout):
                     ended = seen["token"]
             except LockTimeout:
                 raise self._running(1) from None
         return ndb.transaction(lambda: self._take(lock.held, ended))
 
     def _take(self, tenure: HeldLock, ended: str) -> Any:
-        """Take an unfinished request over, in a transaction; return its row, or a finished one.
+        """Take an unfinished request over; return its row, or a finished one.
 
         `ended`: the token of an attempt that was in a call, and is not any more.
         """
-        row = self._key.get(use_cache=False, use_global_cache=False)
-        now = self._now()
+        row = self.key.get(use_cache=False, use_global_cache=False)
+        now = micros_now(self.clock)
         if row is None or row.has_expired(now):
             if row is not None:
-                self._key.delete(use_cache=False, use_global_cache=False)
+                self.key.delete(use_cache=False, use_global_cache=False)
             row = self._new()
         else:
-            check_same(row.fields, self._request)
+            check_same(row.fields, self.request)
             if row.is_finished:
                 return row
             has_lost = row.token == ended if row.calling else row.claimed_locked
@@ -188,63 +180,57 @@ class Run:
         return row
 
     def _new(self) -> Any:
-        request = self._request
+        request, params = self.request, None
+        if request.completable:
+            params = written([request.params, request.arguments]).decode()
         return RequestRow(
-            key=self._key,
+            key=self.key,
             user=request.user_id,
             idempotency_key=request.key,
             flow=request.flow,
             method=request.method,
             path=request.path,
             digest=request.digest,
-            params=stored_parameters(request),
-            begun_at=self._now(),
+            params=params,
+            begun_at=micros_now(self.clock),
         )
 
     def _claim(self, row: Any, tenure: HeldLock) -> None:
         row.token = secrets.token_hex(12)
         row.attempts += 1
         row.claimed_locked, row.calling = not tenure.degraded, False
-        now = self._now()
-        row.claimed_until = now + round(self._claim_seconds * 1e6)
+        now = micros_now(self.clock)
+        row.claimed_until = now + round(self.claim_seconds * 1e6)
         row.complete_at = now + complete_after(row.attempts)
 
     # --- answers ----------------------------------------------------------------------------
 
     def _look_up(self) -> dict[str, Any] | None:
-        """Return the fields of its row; None if there is none."""
-        seen = RequestRow.fields_of(self._key, self._now())
+        seen = RequestRow.fields_of(self.key, micros_now(self.clock))
         if seen is not None:
-            check_same(seen, self._request)
+            check_same(seen, self.request)
         return seen
 
     def _answer(self, value: Any) -> Answer:
         try:
             return json_answer(value)
         except ValueError as error:
-            raise self._request.error(
+            raise self.request.error(
                 NotStorable,
-                f"the answer of {self._request.flow} cannot be stored: {error}. To fix it: return "
+                f"the answer of {self.request.flow} cannot be stored: {error}. To fix it: return "
                 f"strings, numbers, lists and dicts",
             ) from None
 
     def _running(self, retry_after: int) -> RequestRunning:
-        return self._request.error(
-            RequestRunning,
-            "the same request is running",
-            retry_after=max(retry_after, 1),
-        )
+        text = "the same request is running"
+        return self.request.error(RequestRunning, text, retry_after=max(retry_after, 1))
 
     def _scope(self) -> contextlib.AbstractContextManager[LockScope]:
         """Open a scope, unless there is one, whose locks are then ours."""
         outer = current_scope()
-        return scope(self._service) if outer is None else contextlib.nullcontext(outer)
-
-    def _now(self) -> int:
-        return round(self._clock.wall() * 1e6)
+        return scope(self.service) if outer is None else contextlib.nullcontext(outer)
 
 
 def _replay(fields: dict[str, Any]) -> Answer:
-    """Return the answer in a finished row."""
     headers = tuple(map(tuple, fields["headers"]))
     return Answer(fields["status"], headers, fields["body"], replayed=True)

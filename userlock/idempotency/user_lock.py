@@ -11,9 +11,9 @@
 
 The call's lock tells another attempt of the same request that this one lives.
 
-All waits of a user's requests count together, as waits for the user's lock do
-(`max_waiting`): for an attempt that is in a call, and for the other service too.
-So they occupy no more threads of a server than those of a locked view.
+All waits of a user's requests count together, as waits for the user's lock do (`max_waiting`): for
+an attempt that is in a call, and for the other service too. So they occupy no more threads of a
+server than those of a locked view.
 """
 
 from __future__ import annotations
@@ -103,12 +103,9 @@ class UserLock:
     def calling(self) -> Iterator[bool]:
         """Have the call's lock for a block, in which `leave()` leaves the user's.
 
-        Gives whether the store has confirmed it. The end of the block takes the user's again;
-        after an error not: the attempt ends.
-
-        Raises:
-            LockTimeout: it was not free in time.
-            TooManyWaiting: enough requests of the user wait. Raised before the call.
+        Gives whether the store has confirmed it. The end of the block takes the user's again, after
+        an error not: the attempt ends. LockTimeout: it was not free in time. TooManyWaiting, before
+        the call: enough requests of the user wait.
         """
         if self._is_others:
             yield not self.held.degraded
@@ -127,11 +124,8 @@ class UserLock:
     def is_calling(self, wait_timeout: float | None) -> bool:
         """Wait until the attempt that is in a call ends it, without the user's lock.
 
-        Returns:
-            False if no attempt is in a call for certain. The user's lock has been taken again.
-
-        Raises:
-            LockTimeout: it was still in the call, or enough requests of the user wait.
+        Returns False if no attempt is in a call for certain, with the user's lock taken again.
+        LockTimeout: it was still in the call, or enough requests of the user wait.
         """
         self._stack.close()
         waits = contextlib.nullcontext() if wait_timeout == 0 else self._counted()

@@ -144,6 +144,7 @@ def shard_query(
     *,
     since: int = 0,
     before: int | None = None,
+    descending: bool = False,
     **options: Any,
 ) -> Any:
     """Return a query of rows by such an index, by time: of one shard, or of one after the other.
@@ -154,7 +155,8 @@ def shard_query(
     last = f"{first[:-1]}}}" if before is None else f"{first}{max(before, 0):016d}"
     if since > 0:
         first = f"{first}{since:016d}"
-    return model.query(index >= first, index < last, **options).order(index)
+    query = model.query(index >= first, index < last, **options)
+    return query.order(-index if descending else index)
 
 
 def micros_now(clock: Clock) -> int:

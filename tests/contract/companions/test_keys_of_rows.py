@@ -18,8 +18,7 @@ from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Quota, Unique
 from userlock.contrib.idempotent_requests.views import parameters_of
 from userlock.deletion import Tree, delete_tree, find_deletion, unfinished
-from userlock.idempotency import Flows
-from userlock.idempotency.completion import complete_by_relay
+from userlock.idempotency import Flows, complete_by_relay
 from userlock.ndb import owners
 from userlock.ndb.owners import in_namespace
 from userlock.outbox import Outbox

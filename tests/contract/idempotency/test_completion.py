@@ -26,7 +26,8 @@ from userlock.contrib.flask import Flows as FlaskFlows
 from userlock.contrib.flask import UserLock
 from userlock.errors import ExternalUnavailable
 from userlock.events import LISTENERS, Event, RequestServed
-from userlock.idempotency import Flow, Flows, Request, complete_by_relay, completion
+from userlock.idempotency import Flow, Flows, Request, complete_by_relay
+from userlock.idempotency import flows as requests
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
@@ -382,8 +383,8 @@ def test_one_user_leaves_room_for_others(
     second: dict[str, int],
 ) -> None:
     """And those that wait for their turn are not asked for again before it."""
-    monkeypatch.setattr(completion, "_MOST", 3)
-    monkeypatch.setattr(completion, "_MOST_OF_ONE", share)
+    monkeypatch.setattr(requests, "_MOST", 3)
+    monkeypatch.setattr(requests, "_MOST_OF_ONE", share)
 
     @flows.function(name="crowd")
     def fails(flow: Flow) -> None:

@@ -54,9 +54,9 @@ def without_insert(patch: Patch) -> None:
     begin = Run._begin
     patch.setattr(RequestRow, "_userlock_always_fenced", False)
 
-    def put(run: Run, tenure: Any) -> Any:
+    def put(run: Run, tenure: Any, **how: Any) -> Any:
         with userlock.scope(settings=userlock.Settings(fencing=False)):
-            return begin(run, tenure)
+            return begin(run, tenure, **how)
 
     patch.setattr(Run, "_begin", put)
 
