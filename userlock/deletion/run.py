@@ -2,8 +2,8 @@
 
 Each batch is one transaction. It looks again, so that it holds without the lock:
 
-- An entity that was moved away stays, with all that is below it. So does another owner's that
-  names one of the tree: this job has neither its lock nor its owner's word.
+- An entity that was moved away stays, with all that is below it; and another owner's that names one
+  of the tree, as this job has neither its lock nor its owner's word.
 - An entity stays, for the next pass, if something was added below it that only it leads to.
 - Everything stays once there is a new root under the key of the deleted one.
 """
@@ -18,7 +18,6 @@ from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 
 from userlock.clock import Clock
-from userlock.deletion.rows import row_key
 from userlock.deletion.walk import Found, Walk
 from userlock.errors import (
     DeletionIncomplete,
@@ -34,7 +33,7 @@ from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_context
 from userlock.ndb.hooks import delete
 from userlock.ndb.lock_ids import lock_id_of, names_lock
-from userlock.ndb.owners import moment_of
+from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.provenance import version_of
 from userlock.ndb.transactions import undisguised
@@ -43,57 +42,35 @@ from userlock.words import legible
 
 log = logging.getLogger(__name__)
 
-#: A run ends so long after it has first deleted something, and stages the next one. In seconds.
+# All times are in seconds.
+#: A run ends so long after it has first deleted something, and stages the next one.
 RUN_SECONDS = 20.0
-#: A run that deletes nothing fails after so long. In seconds.
+#: A run that deletes nothing fails after so long.
 FRUITLESS_SECONDS = 120.0
-#: The shortest time between two checkpoints of one batch, in seconds.
+#: The shortest time between two checkpoints of one batch.
 _CHECKPOINT_SECONDS = 0.1
-#: A batch ends after so long if assets are slow to go. In seconds.
+#: A batch ends after so long if assets are slow to go.
 _BATCH_SECONDS = 0.5
-#: How often a run stores its progress, in seconds.
+#: The time between two reports of a run's progress.
 _REPORT_SECONDS = 2.0
-#: The passes of one run. If the last one has still found something, the next run comes after this
-#: pause, in seconds.
+#: The passes of one run, and the pause before the next run if the last pass has found something.
 _MOST_PASSES = 5
 _PASSES_PAUSE = 30.0
-#: The pause if the lock was not given back in time. In seconds.
+#: The pause if the lock was not given back in time.
 _BUSY_PAUSE = 5.0
 #: So many entities that cannot be deleted end a run.
 _MOST_KEPT = 1_000
 _MOST_ERROR = 500
 
 
-class Assets:
-    """Functions that remove what belongs to an entity elsewhere."""
-
-    def __init__(self, removers: Mapping[Any, Callable[[Any], object]]) -> None:
-        self._removers = removers
-        self._kinds = {each._get_kind() for each in removers}
-
-    def may_have(self, key: Any) -> bool:
-        """Return whether an entity with that key may have any."""
-        return kind_of(key) in self._kinds
-
-    def remover_of(self, entity: Any) -> Callable[[Any], object] | None:
-        """Return the function for an entity; None if there is none, or no entity."""
-        classes = type(entity).__mro__
-        return next((self._removers[each] for each in classes if each in self._removers), None)
-
-
 class Plan(NamedTuple):
-    """The parts of a tree that a run needs.
+    """The parts of a tree that a run needs: see `Tree`.
 
-    Attributes:
-        children: by the kind of the parent: the child models, and the names of their properties.
-        assets: removes what belongs to an entity elsewhere.
-        batch: the entities of one transaction.
-        keep_days: for the rows of finished deletions; None: for ever.
-        clock: for all times.
+    `children`: by the kind of the parent, the child models, and the names of their properties.
     """
 
     children: Mapping[str, list[tuple[Any, str]]]
-    assets: Assets
+    assets: Mapping[Any, Callable[[Any], object]]
     batch: int
     keep_days: float | None
     clock: Clock
@@ -116,13 +93,13 @@ _LOCK_GONE = (LockTimeout, LockServiceUnavailable, LockNotHeld, LeaseRanOut, Lea
 
 
 class Run:
-    """One run."""
+    """One run. `key`: of the deletion's row."""
 
-    def __init__(self, plan: Plan, job: Job[..., Any], owner: str, deletion: str) -> None:
+    def __init__(self, plan: Plan, job: Job[..., Any], owner: str, key: Any) -> None:
         self._plan = plan
         self._job = job
         self._owner = owner
-        self._id = deletion
+        self._key = key
         self._walk = Walk(plan.children, plan.batch, self._checkpoint)
         self._deleted = 0
         #: Whether this run has deleted something.
@@ -168,7 +145,7 @@ class Run:
             self._end(pause)
 
     def _passes(self) -> float | None:
-        """Delete until nothing is left. Returns the pause before the next run; None: it is done."""
+        """Delete until nothing is left; return the pause before the next run; None: it is done."""
         with global_lock(self._owner) as self._tenure:
             try:
                 for _ in range(_MOST_PASSES):
@@ -179,7 +156,7 @@ class Run:
             return _PASSES_PAUSE
 
     def _pass(self) -> bool:
-        """Delete what is there now. Returns whether there may be more."""
+        """Delete what is there now; return whether there may be more."""
         found = 0
         self._left_some = False
         for batch in self._batches(self._walk.below(self._root)):
@@ -209,7 +186,6 @@ class Run:
         return len(self._kept) >= _MOST_KEPT
 
     def _yield(self) -> None:
-        """Let interactive requests of the owner pass."""
         self._tenure = self._tenure.yield_to_waiters()
         self._yielded = self._plan.clock.now()
 
@@ -226,7 +202,7 @@ class Run:
     # --- one batch --------------------------------------------------------------------------
 
     def _delete(self, batch: list[Found]) -> tuple[int, list[Found]]:
-        """Delete entities. Returns how many, and those that are left if assets take long."""
+        """Delete entities; return how many, and those that are left if assets take long."""
         entities = self._read_all(batch)
         ends = self._plan.clock.now() + _BATCH_SECONDS
         ready: list[Found] = []
@@ -235,7 +211,8 @@ class Run:
             entity = entities.get(each.key)
             if each.key in self._kept or _is_below_one(each, left):
                 continue
-            remove = self._plan.assets.remover_of(entity)
+            assets, classes = self._plan.assets, type(entity).__mro__
+            remove = next((assets[each] for each in classes if each in assets), None)
             if remove is not None and number and self._plan.clock.now() >= ends:
                 return self._delete_all(ready), batch[number:]
             if remove is not None and (self._tenure.lost or not self._tenure.expires_in):
@@ -251,7 +228,8 @@ class Run:
 
     def _read_all(self, batch: list[Found]) -> dict[Any, Any]:
         """Return the entities of a batch that have to be read. One that cannot be read stays."""
-        owning = {each.key for each in batch if self._plan.assets.may_have(each.key)}
+        kinds = {each._get_kind() for each in self._plan.assets}
+        owning = {each.key for each in batch if kind_of(each.key) in kinds}
         if owning:
             self._check_root()  # before something goes that no transaction brings back
         try:
@@ -280,20 +258,18 @@ class Run:
         except _RefusedInTransactions:
             self._asks_outside = True
             return self._delete_all(batch)
-        except InvalidArgument as error:
-            if len(batch) == 1:
-                self._keep(batch[0], error)
-                return 0
-            # Too many groups for one transaction, in the legacy mode.
-            middle = len(batch) // 2
-            return self._delete_all(batch[:middle]) + self._delete_all(batch[middle:])
-        except (*DATASTORE_ERRORS, *_LOCK_GONE, _Superseded):
-            raise
         except Exception as error:
+            many = isinstance(error, InvalidArgument)  # groups of one transaction, in legacy mode
+            if not many and isinstance(error, (*DATASTORE_ERRORS, *_LOCK_GONE, _Superseded)):
+                raise
             if len(batch) == 1:
                 self._keep(batch[0], error)
                 return 0
-            return sum(self._delete_all([each]) for each in batch)
+            size = (len(batch) + 1) // 2 if many else 1
+            return sum(
+                self._delete_all(batch[first : first + size])
+                for first in range(0, len(batch), size)
+            )
         self._deleted += deleted
         if deleted and not self._fruitful:
             self._fruitful = True
@@ -323,8 +299,9 @@ class Run:
         return len(keys)
 
     def _left(self, batch: list[Found], entities: Mapping[Any, Any]) -> set[Any]:
-        """Return the keys of entities that are not to go, on the ways of a batch: they are not
-        below the root any more, or another owner's."""
+        """Return the keys of entities on the ways of a batch that are not below the root any more,
+        or another owner's.
+        """
         steps = {step.key: step for each in batch for step in each.way}
         return {
             key
@@ -338,9 +315,7 @@ class Run:
             return False
         if lock_id_of(entity) == self._owner:
             return False
-        log.warning(
-            "a deletion leaves %s, which is another owner's than the tree's", show_key(entity.key)
-        )
+        log.warning("a deletion leaves %s, which is another owner's", show_key(entity.key))
         return True
 
     def _with_additions(self, going: list[Found]) -> set[Any]:
@@ -390,11 +365,9 @@ class Run:
     # --- the row ----------------------------------------------------------------------------
 
     def _row(self) -> Any:
-        return row_key(self._owner, self._id).get(use_cache=False, use_global_cache=False)
+        return self._key.get(use_cache=False, use_global_cache=False)
 
     def _report(self) -> None:
-        """Store the progress."""
-
         def note() -> None:
             row = self._row()
             if row is not None:
@@ -419,12 +392,12 @@ class Run:
             if pause is None:
                 if not superseded and self._check_root() is not None:
                     self._root.delete()
-                now = round(self._plan.clock.wall() * 1e6)
-                row.ended_at = now
+                row.ended_at = now = micros_now(self._plan.clock)
                 if self._plan.keep_days is not None:
                     row.expire_at = moment_of(now + round(self._plan.keep_days * 86_400e6))
             else:
-                self._job.stage(self._owner, self._id, delay=pause, dedupe=self._id)
+                id_ = self._key.id()
+                self._job.stage(self._owner, id_, delay=pause, dedupe=id_)
             row.put()
 
         try:

@@ -1,5 +1,8 @@
 """`Tree` and `delete_tree`: a root and all that is below it, deleted for certain.
 
+    UserLockOwner ann                     no entity of its own: the root of the group
+      UserLockDeletion 0006441f…          one deletion: what, since when, how far; stays, as a log
+
     handler                      Datastore                       job, under the owner's lock
     delete_tree ───────────────▶ log, job, root gone: all or none
                                  batch by batch, bottom-up ◀──── walks; lets waiters pass
@@ -11,32 +14,32 @@ Each batch is one transaction, so that a parent never goes without its children.
 
 from __future__ import annotations
 
+import datetime
 import functools
+import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.deletion.rows import (
-    Deletion,
-    DeletionRow,
-    deletion_in,
-    has_expired,
-    new_key,
-    row_key,
-    rows_of,
-    unfinished_rows,
-)
-from userlock.deletion.run import Assets, Plan, Run
+from userlock.deletion.run import Plan, Run
 from userlock.errors import ConfigurationError
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
-from userlock.ndb.model import Model
-from userlock.ndb.owners import in_namespace_of
+from userlock.ndb.model import Model, WriteIdProperty
+from userlock.ndb.owners import (
+    SHARDS,
+    in_namespace_of,
+    micros_now,
+    namespaces,
+    owner_key,
+    shard_index,
+    shard_query,
+)
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
@@ -55,6 +58,88 @@ _RETRY = Retry(attempts=100)
 _trees: dict[str, list[weakref.ref[Tree]]] = {}
 
 
+class DeletionRow(Model):
+    """A deletion. Attributes: see `Deletion`; times are in microseconds since 1970.
+
+    Attributes:
+        root_version: of the root that was deleted; 0 if it was gone already.
+        ended_at: 0 while it is not finished.
+        expire_at: when a TTL policy of Datastore may remove it. Only of a finished one.
+        unfinished: the shard and `asked_at`; None once it is finished.
+    """
+
+    _write_policy = WritePolicy.IN_TRANSACTION
+    write_id = WriteIdProperty()
+
+    owner = ndb.JsonProperty(indexed=False)
+    tree = ndb.TextProperty()
+    root = ndb.KeyProperty(indexed=False)
+    root_version = ndb.IntegerProperty(indexed=False, default=0)
+    superseded = ndb.BooleanProperty(indexed=False, default=False)
+    asked_at = ndb.IntegerProperty(indexed=False)
+    note = ndb.TextProperty(default="")
+    deleted = ndb.IntegerProperty(indexed=False, default=0)
+    error = ndb.TextProperty(default="")
+    ended_at = ndb.IntegerProperty(indexed=False, default=0)
+    expire_at = ndb.DateTimeProperty(indexed=False)
+    unfinished = ndb.ComputedProperty(
+        lambda row: None if row.ended_at else shard_index("", row.key, row.asked_at)
+    )
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "UserLockDeletion"
+
+    @property
+    def has_expired(self) -> bool:
+        """Return whether a TTL policy may have removed the row: it counts as removed."""
+        now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)  # as in Datastore
+        return self.expire_at is not None and bool(self.expire_at <= now)
+
+
+class Deletion(NamedTuple):
+    """A deletion as it stands.
+
+    Attributes:
+        id: names it, with its owner.
+        owner: the lock id.
+        tree: the name of the tree.
+        root: the key of the root.
+        asked_at: when it was asked for, in seconds since 1970.
+        note: as `delete_tree` was given it.
+        deleted: the entities below the root that were deleted so far, at least.
+        error: of the last run, if that has failed; empty otherwise.
+        ended_at: when all was deleted, in seconds since 1970; None while it goes on.
+        superseded: whether it ended before, as there is a new root under the same key.
+    """
+
+    id: str
+    owner: str
+    tree: str
+    root: Any
+    asked_at: float
+    note: str
+    deleted: int
+    error: str
+    ended_at: float | None
+    superseded: bool
+
+
+def _deletion_in(row: Any) -> Deletion:
+    same = ("owner", "tree", "root", "note", "deleted", "error")
+    return Deletion(
+        id=row.key.id(),
+        asked_at=row.asked_at / 1e6,
+        ended_at=row.ended_at / 1e6 if row.ended_at else None,
+        superseded=bool(row.superseded),
+        **{name: getattr(row, name) for name in same},
+    )
+
+
+def _row_key(owner: str, id_: str) -> Any:
+    return ndb.Key(DeletionRow, id_, parent=owner_key(owner))
+
+
 def _tree_of(kind: str) -> Tree | None:
     found = (each() for each in reversed(_trees.get(kind, [])))
     return next((tree for tree in found if tree is not None), None)
@@ -70,14 +155,13 @@ class Tree:
             on_delete=projects_quota.stamp,
         )
 
-    What is under the root's key path needs no declaration. `delete_tree` deletes
-    the root at once, and lets a job delete the rest, with the owner's lock and
-    as the write policies say. Entities that cannot be deleted stay, with those
-    through which they are found; the others go, the job fails, is tried again
-    by the outbox, and shows the first error. They hold nobody up.
+    What is under the root's key path needs no declaration. `delete_tree` deletes the root at once,
+    and lets a job delete the rest, with the owner's lock and as the write policies say. Entities
+    that cannot be deleted stay, with those through which they are found; the others go, the job
+    fails, is tried again by the outbox, and shows the first error. They hold nobody up.
 
-    A new root under the key of a deleted one stays, with all that is below it:
-    the deletion ends then, as `superseded`. So does an entity that was moved away.
+    A new root under the key of a deleted one stays, with all that is below it: the deletion ends
+    then, as `superseded`. An entity that was moved away stays, too.
 
     Args:
         model: the model of the root.
@@ -123,26 +207,20 @@ class Tree:
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
         _check_other_trees(model)
-        below, own = _declared(children or {}), Assets(_removers(assets or {}))
+        below, own = _declared(children or {}), _removers(assets or {})
         self._plan = Plan(below, own, batch, keep_days, clock)
         self.name = name or model._get_kind()
         self._model = model
+        self._of = model.__module__, model.__qualname__
         self._on_delete = on_delete
         self._clock = clock
 
         def delete(owner: str, deletion: str) -> None:
-            Run(self._plan, self._job, owner, deletion).run()
+            Run(self._plan, self._job, owner, _row_key(owner, deletion)).run()
 
         job = outbox.job(name=f"userlock.deletion:{self.name}", ordered=False, retry=_RETRY)
         self._job = job(delete)
         _trees.setdefault(model._get_kind(), []).append(weakref.ref(self))
-
-    def is_of(self, model: Any) -> bool:
-        """Return whether it is a tree of that model, of which there may be several definitions."""
-        return (model.__module__, model.__qualname__) == (
-            self._model.__module__,
-            self._model.__qualname__,
-        )
 
     def delete(self, root: Any, owner: str | None = None, note: str = "") -> Deletion:
         """Delete a root and all that is below it: see `delete_tree`."""
@@ -180,9 +258,9 @@ class Tree:
                 f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
                 f"job could not delete what is below it. To fix it: leave owner= out"
             )
-        now = round(self._clock.wall() * 1e6)
+        now = micros_now(self._clock)
         row = DeletionRow(
-            key=new_key(owner, now),
+            key=_row_key(owner, f"{now:016x}{secrets.token_hex(6)}"),
             owner=owner,
             tree=self.name,
             root=key,
@@ -195,13 +273,13 @@ class Tree:
         key.delete()
         if self._on_delete is not None:
             self._on_delete(owner)
-        return deletion_in(row)
+        return _deletion_in(row)
 
 
 def _check_other_trees(model: Any) -> None:
     """Refuse a second model of one kind: `delete_tree` knows the tree by the kind of a key."""
     other = _tree_of(model._get_kind())
-    if other is not None and not other.is_of(model):
+    if other is not None and other._of != (model.__module__, model.__qualname__):
         raise ConfigurationError(
             f"the kind {model._get_kind()} has a tree of another model already. To fix it: make "
             f"one Tree, of the root of the PolyModel hierarchy"
@@ -209,7 +287,7 @@ def _check_other_trees(model: Any) -> None:
 
 
 def _declared(children: Any) -> dict[str, list[tuple[Any, str]]]:
-    """Return the children by the kind of the parent: classes of one kind share theirs."""
+    """Return the children by the kind of the parent."""
     declared: dict[str, list[tuple[Any, str]]] = {}
     if not isinstance(children, Mapping):
         raise ConfigurationError(f"children is {_CHILDREN}, not {children!r:.80}")
@@ -235,7 +313,6 @@ def _is_model(found: Any) -> bool:
 
 
 def _checked(child: Any, name: str) -> str:
-    """Return the name of a child's property, which names its parent."""
     if isinstance(name, ndb.Property):
         raise ConfigurationError(f"{child.__name__}: give the name of {name!r}, as a text")
     found = getattr(child, name, None) if isinstance(name, str) else None
@@ -254,10 +331,9 @@ def _checked(child: Any, name: str) -> str:
 def delete_tree(root: Any, *, owner: str | None = None, note: str = "") -> Deletion:
     """Delete a root now, and let a job delete all that is below it. For a model with a `Tree`.
 
-    One transaction logs the deletion, stages the job, deletes the root, and
-    calls the tree's `on_delete`: all or none. In a running transaction these
-    are part of it. A root that is gone already is no error: what is left below
-    it goes.
+    One transaction, the running one if there is one, logs the deletion, stages the job, deletes the
+    root, and calls the tree's `on_delete`: all or none. A root that is gone already is no error:
+    what is left below it goes.
 
     Args:
         root: the entity, or its key. Under its lock, as for any delete.
@@ -295,17 +371,24 @@ def find_deletion(owner: str, id_: str) -> Deletion | None:
     """
     if not isinstance(id_, str) or not id_:
         raise TypeError(f"a deletion's id is a text, not {id_!r:.80}")
-    key = row_key(check_lock_id(owner), id_[:_MOST_ID])
+    key = _row_key(check_lock_id(owner), id_[:_MOST_ID])
     row = key.get(use_cache=False, use_global_cache=False)
-    return None if row is None or has_expired(row) else deletion_in(row)
+    return None if row is None or row.has_expired else _deletion_in(row)
 
 
 def deletions_of(owner: str, most: int = 100) -> list[Deletion]:
     """Return an owner's deletions, the latest first. In an ndb context; those of its namespace."""
-    return [deletion_in(row) for row in rows_of(check_lock_id(owner), most)]
+    query = DeletionRow.query(ancestor=owner_key(check_lock_id(owner)))
+    rows = query.fetch(use_cache=False, use_global_cache=False)
+    kept = [_deletion_in(row) for row in rows if not row.has_expired]
+    return sorted(kept, key=lambda each: each.id, reverse=True)[:most]
 
 
 def unfinished() -> Iterator[Deletion]:
     """Give the deletions of all owners and namespaces that are not finished. In an ndb context."""
-    for row in unfinished_rows():
-        yield deletion_in(row)
+    for namespace in namespaces():
+        for shard in range(SHARDS):
+            yield from map(
+                _deletion_in,
+                shard_query(DeletionRow.unfinished, DeletionRow, "", shard, namespace=namespace),
+            )

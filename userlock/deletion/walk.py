@@ -1,13 +1,13 @@
 """Finds the entities below a root, each after all that is below it. In bounded memory.
 
-Below an entity are those under its key path, of any kind, and those that name
-it in a declared property. A pass goes on by the order of keys, so that an index
-that lags behind cannot hold it. Many queries may come before the first entity
-that can be deleted, so there is a checkpoint before each of them.
+Below an entity are those under its key path, of any kind, and those that name it in a declared
+property. A pass goes on by the order of keys, so that an index that lags behind cannot hold it.
+Many queries may come before the first entity that can be deleted, so each has a checkpoint.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -39,10 +39,8 @@ class Step(NamedTuple):
 class Found(NamedTuple):
     """An entity that is to be deleted.
 
-    Attributes:
-        key: its key.
-        way: from below the root to the entity itself. While it is there, those before it have to
-            stay: nobody would find it without them.
+    `way`: from below the root to the entity itself. While it is there, those before it have to
+    stay: nobody would find it without them.
     """
 
     key: Any
@@ -99,7 +97,7 @@ class Walk:
             yield model.query(getattr(model, name) == key, namespace=key.namespace() or ""), name
 
     def _below(self, key: Any, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
-        """Give what is below an entity, except for that by branches."""
+        """Give what is below an entity: branches, and at their ends entities."""
         #: Entities whose descendants are being read: these follow them in the order of keys.
         above: list[Any] = []
         for each in self._keys(ndb.Query(ancestor=key)):
@@ -115,21 +113,16 @@ class Walk:
     def _last(self, above: list[Any], way: tuple[Step, ...]) -> _Branch:
         """Take the last one, with what names it."""
         way = (*way, *map(Step, above))
-        return _Branch(above.pop(), self._with_naming(way))
-
-    def _with_naming(self, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
-        yield from self._naming(way[-1].key, way)
-        yield Found(way[-1].key, way)
+        key = above.pop()
+        return _Branch(key, itertools.chain(self._naming(key, way), [Found(key, way)]))
 
     def _naming(self, key: Any, way: tuple[Step, ...]) -> Iterator[_Branch]:
-        """Give the entities that name one in a property."""
+        """Give the entities that name one in a property, with what is below them."""
         for query, name in self._queries_naming(key):
             for child in self._keys(query):
-                yield _Branch(child, self._with_below((*way, Step(child, name, key))))
-
-    def _with_below(self, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
-        yield from self._below(way[-1].key, way)
-        yield Found(way[-1].key, way)
+                longer = (*way, Step(child, name, key))
+                below = self._below(child, longer)
+                yield _Branch(child, itertools.chain(below, [Found(child, longer)]))
 
     def _keys(self, query: Any) -> Iterator[Any]:
         last = None

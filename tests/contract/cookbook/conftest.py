@@ -14,7 +14,7 @@ from tests.contract.outbox.conftest import Died, Mailbox
 from tests.documents import Block
 from userlock.constraints.rows import ClaimRow
 from userlock.deletion import tree as tree_module
-from userlock.deletion.rows import DeletionRow
+from userlock.deletion.tree import DeletionRow
 from userlock.idempotency.rows import RequestRow
 from userlock.ndb import commits
 from userlock.outbox import outbox as outbox_module

@@ -13,7 +13,7 @@ import userlock
 from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Unique
 from userlock.deletion import Deletion, Tree, delete_tree
-from userlock.deletion.rows import DeletionRow
+from userlock.deletion.tree import DeletionRow
 from userlock.ndb import capabilities, commits
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow

@@ -10,13 +10,13 @@ from google.cloud import ndb
 import userlock
 from tests.contract.deletion.conftest import Album, Albums, Picture, album_key, jobs, rows
 from userlock.deletion import run as run_module
-from userlock.deletion.run import Assets, Run
+from userlock.deletion.run import Run
 
 
 def removing(albums: Albums, patch: pytest.MonkeyPatch, remove: Any) -> None:
     """Let pictures' files be removed by a function."""
     plan = albums.tree._plan
-    patch.setattr(albums.tree, "_plan", plan._replace(assets=Assets({Picture: remove})))
+    patch.setattr(albums.tree, "_plan", plan._replace(assets={Picture: remove}))
 
 
 def test_slow_assets_end_a_batch(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
