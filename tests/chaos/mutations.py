@@ -18,7 +18,7 @@ from unittest import mock
 from google.cloud import ndb
 
 from tests.chaos import mail
-from userlock.constraints import claim_rows
+from userlock.constraints import claims as claim_rows
 from userlock.datastore_rpc import Mutation as RowMutation
 from userlock.deletion.tree import Tree
 from userlock.deletion.walk import Walk

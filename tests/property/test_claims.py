@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import userlock
 import userlock_emulator
-from userlock.constraints import Unique, caseless, claim_rows, put_as_copy
+from userlock.constraints import Unique, caseless, put_as_copy
+from userlock.constraints import claims as claim_rows
 from userlock.constraints.audit import Audit
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 from userlock.ndb import capabilities, commits, plain_commits
 from userlock.stores import MemoryStore
 

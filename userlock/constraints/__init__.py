@@ -1,10 +1,10 @@
 """Values that one entity at a time may have, copies under the next free name, quotas that heal.
 
 unique.py   the constraint of a model: which claim an entity has
+claims.py   claims in models, entities and commits; their rows
 folds.py    values that count as one
 copies.py   the next free name
 quota.py    entities above a limit are flagged
-rows.py     the rows of claims
 audit.py    compares entities with their claims, and repairs them
 """
 

@@ -1,7 +1,7 @@
 """Compares entities and claims, and repairs them: for older data, and what other programs wrote.
 
-Each entity and each row is looked at outside of a transaction first. What seems
-wrong is looked at again, and repaired, in a transaction of its own.
+Each entity and each row is looked at outside of a transaction first. What seems wrong is looked at
+again, and repaired, in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.constraints.claim_rows import LIST, Claim
-from userlock.constraints.claims import claims_of, has_claims
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import LIST, ClaimRow, claims_of
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
@@ -68,14 +66,13 @@ class Problem(NamedTuple):
 class Audit:
     """A comparison of the entities of some models with their claims, in one namespace.
 
-    To be used in an ndb context. Other requests may go on meanwhile. Run again,
-    it finds what is left.
+    In an ndb context. Other requests may go on meanwhile. Run again, it finds what is left.
 
     Args:
         repair: whether to claim free values, and to remove void rows. Of entities with one value
             the first that is met claims it; the others are reported, and no entity is given
             another value. A repaired entity is put again, with its hooks, under its lock.
-        wait_timeout: how long to wait for an entity's lock, in seconds.
+        wait_timeout: the longest wait for an entity's lock, in seconds.
         stopped: whether to end, asked between batches.
 
     Attributes:
@@ -104,11 +101,7 @@ class Audit:
         self._busy: set[str] = set()
 
     def run(self, model: Any) -> Iterator[Problem]:
-        """Give the problems of a model's entities, and of its rows.
-
-        Raises:
-            GoogleAPIError: Datastore does not answer.
-        """
+        """Give the problems of a model's entities, and of its rows."""
         for keys in self._batches(model.query()):
             self.entities += len(keys)
             entities = [entity for entity in _get(keys) if entity is not None]
@@ -156,9 +149,8 @@ class Audit:
             found = entity.key.get()
             if found is None or _are_in_order([found]) == [True]:
                 return None
-            claims = claims_of(found)
-            problem = _first_problem(found, claims)
-            if problem is not None and self._repair:
+            problem = _first_problem(found)
+            if self._repair:
                 forget_claims(found)
                 found.put(unguarded=_reason(found))
                 problem = problem._replace(repaired=True)
@@ -174,7 +166,7 @@ class Audit:
 
     @contextlib.contextmanager
     def _locked(self, entity: Any) -> Iterator[None]:
-        """Hold the entity's lock for a repair: its holder's put would be refused otherwise."""
+        """Hold the entity's lock for a repair, so that its holder's put is not refused."""
         if not self._repair or type(entity)._write_policy is not WritePolicy.USER_LOCK:
             yield
             return
@@ -257,12 +249,9 @@ def _are_in_order(entities: list[Any]) -> list[bool]:
     ]
 
 
-def _first_problem(entity: Any, claims: list[Claim]) -> Problem | None:
-    """Return the first claim that an entity lacks, in a transaction.
-
-    Raises:
-        NotUnique: another entity has its value.
-    """
+def _first_problem(entity: Any) -> Problem:
+    """Return the first claim that an entity lacks; `NotUnique`: another entity has its value."""
+    claims = claims_of(entity)
     rows = _get([claim.key for claim in claims])
     present = [row for row in rows if row is not None]
     void = {row.key for row, is_void in zip(present, _are_void(present), strict=True) if is_void}
@@ -291,14 +280,10 @@ def _are_void(rows: list[Any]) -> list[bool]:
 
 
 def constrained_models(names: Iterable[str] = ()) -> list[Any]:
-    """Return the imported models with `_unique`, or those of some kinds, by kind.
-
-    Raises:
-        ConfigurationError: there is no such kind.
-    """
+    """Return the imported models with `_unique`, or those of some kinds, by kind."""
     known: dict[str, Any] = {}
     for model in _below(Model):
-        if has_claims(model) and model._write_policy is not WritePolicy.ABSTRACT:
+        if model._userlock_constraints and model._write_policy is not WritePolicy.ABSTRACT:
             known.setdefault(model._get_kind(), model)
     unknown = sorted(set(names) - known.keys())
     if unknown:

@@ -1,8 +1,8 @@
 """Copies: the next free name of "Summer", "Summer (Copy 1)", "Summer (Copy 2)", …
 
-The search assumes that the taken numbers have no gaps. It looks at 1, 4, 16, 64
-in one look-up, and then closes in between the last number that is taken and the
-first one that is free. With gaps it finds a free number, which may not be the first.
+The search assumes that the taken numbers have no gaps. It looks at 1, 4, 16, 64 in one look-up, and
+then closes in between the last number that is taken and the first one that is free. With gaps it
+finds a free number, which may not be the first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from google.cloud import ndb
 
-from userlock.constraints.claims import claims_of, claims_of_attempt, has_claims
+from userlock.constraints.claims import claims_of, claims_of_attempt
 from userlock.errors import ConfigurationError, NotUnique
 from userlock.ndb.model import Model
 
@@ -38,13 +38,11 @@ def put_as_copy(
 ) -> str:
     """Put an entity under its name if that is free, and otherwise under the next free one.
 
-    "Summer" becomes "Summer (Copy 1)", and so does "Summer (Copy 7)" if it is
-    taken: suffixes are not stacked. Needs O(log N) look-ups for the Nth copy.
-    Of any number of callers at once each gets another name, with or without
-    the lock; the numbers may have gaps then.
-
-    Outside of transactions it tries again when another caller is faster. In a
-    transaction the commit is refused as contention, and ndb runs it again.
+    "Summer" becomes "Summer (Copy 1)", and so does "Summer (Copy 7)" if it is taken: suffixes are
+    not stacked. Needs O(log N) look-ups for the Nth copy. Of any number of callers at once each
+    gets another name, with or without the lock; the numbers may have gaps then. When another caller
+    is faster it tries again; in a transaction the commit is refused as contention, and ndb runs it
+    again.
 
     Args:
         entity: an entity of a model with `_unique`. If it has no claim (it is archived), it is put
@@ -65,7 +63,7 @@ def put_as_copy(
         WriteViolation, StaleWriteError: as `put`. The entity keeps its name then, but for an error
             of the commit of a transaction: so read the entity in the transaction.
     """
-    if not isinstance(entity, Model) or not has_claims(type(entity)):
+    if not isinstance(entity, Model) or not type(entity)._userlock_constraints:
         raise ConfigurationError(f"a copy is an entity of a model with _unique, not {entity!r:.80}")
     _check_name(type(entity), name)
     names = _Names(getattr(entity, name), pattern, max_length)
@@ -78,7 +76,7 @@ def put_as_copy(
 
 
 def _put(entity: Any, name: str, names: _Names, candidates: _Candidates) -> str:
-    number = first_free(candidates.taken) if candidates.are_claimed() else 0
+    number = first_free(candidates.taken) if candidates.constraints() else 0
     for losses in range(1, _MOST_LOSSES + 1):
         setattr(entity, name, names.of(number))
         try:
@@ -178,12 +176,8 @@ class _Candidates:
                 f"value. To fix it: choose a pattern or a fold that keeps them apart"
             )
 
-    def are_claimed(self) -> bool:
-        """Return whether the name is claimed at all."""
-        return bool(self._depending)
-
     def constraints(self) -> set[str]:
-        """Return the names of the constraints that depend on the name."""
+        """Return the names of the constraints that depend on the name; none: it is not claimed."""
         return self._depending
 
     def taken(self, numbers: Iterable[int]) -> set[int]:
@@ -204,7 +198,6 @@ class _Candidates:
         return {number for number, wants in keys.items() if wants & taken}
 
     def _claims(self, number: int) -> dict[Any, str]:
-        """Return the claims under a name: the keys of rows, and the constraints."""
         before = getattr(self._entity, self._name)
         setattr(self._entity, self._name, self._names.of(number))
         try:
@@ -214,11 +207,7 @@ class _Candidates:
 
 
 def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
-    """Return a free number whose predecessor is taken; 0 if the plain name is free.
-
-    Raises:
-        ValueError: all that were looked at are taken, up to the highest number.
-    """
+    """Return a free number whose predecessor is taken; 0 if the plain name is free."""
     probes = list(_FIRST_PROBES)
     last_taken = -1
     while True:
@@ -236,10 +225,8 @@ def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
             )
     while free - last_taken > 1:
         span = free - last_taken
-        inner = sorted(
-            {last_taken + span * part // (_PROBES + 1) for part in range(1, _PROBES + 1)}
-        )
-        inner = [probe for probe in inner if probe > last_taken]
+        parts = (span * part // (_PROBES + 1) for part in range(1, _PROBES + 1))
+        inner = sorted({last_taken + part for part in parts if part})
         found = taken(inner)
         free = next((probe for probe in inner if probe not in found), free)
         last_taken = max([last_taken, *(probe for probe in inner if probe < free)])

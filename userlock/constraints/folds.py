@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import overload
+from typing import TypeVar
 
 #: Unicode's default ignorable code points: joiners, direction marks, variation selectors, fillers.
 #: Fixed, not by Python's Unicode version: two processes must fold alike.
@@ -20,11 +20,10 @@ _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
 _EXTENSION = re.compile(r"\.(?=[^.]*[^\W\d_])[^\W_]{1,10}$")
 
 
-@overload
-def caseless(text: str) -> str: ...
-@overload
-def caseless(text: None) -> None: ...
-def caseless(text: str | None) -> str | None:
+_Text = TypeVar("_Text", str, None)
+
+
+def caseless(text: _Text) -> _Text:
     """Fold case and Unicode forms, and runs of white space: `Café  Nord` and `CAFÉ NORD` are one.
 
     By Unicode's identifier caseless matching (D147): ligatures, full-width letters and `ß`,
@@ -47,11 +46,7 @@ def caseless(text: str | None) -> str | None:
     return " ".join(folded.split())
 
 
-@overload
-def image_name(file_name: str) -> str: ...
-@overload
-def image_name(file_name: None) -> None: ...
-def image_name(file_name: str | None) -> str | None:
+def image_name(file_name: _Text) -> _Text:
     """Return the name of a picture without extension and pixel density, caseless.
 
     `home.png`, `home.jpg`, `Home@2x.png` and `home@3x.gif` are one picture, `home`. A folder
@@ -60,6 +55,4 @@ def image_name(file_name: str | None) -> str | None:
     if file_name is None:
         return None
     folded = caseless(file_name)
-    bare = _EXTENSION.sub("", folded)
-    bare = _DENSITY.sub("", bare)
-    return bare.strip() or folded
+    return _DENSITY.sub("", _EXTENSION.sub("", folded)).strip() or folded

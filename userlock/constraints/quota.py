@@ -13,7 +13,6 @@ The flags follow the entities: nothing is deleted or refused because of a count.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
 import secrets
@@ -34,10 +33,12 @@ from userlock.ndb.owners import (
     SHARDS,
     current_namespace,
     in_namespace,
+    micros_now,
     name_of,
     namespaces,
     owner_key,
     shard_index,
+    shard_query,
 )
 from userlock.ndb.policies import WritePolicy
 from userlock.numbers import check_number
@@ -58,8 +59,6 @@ class QuotaRow(Model):
     """An owner's quota. In the owner's entity group.
 
     Attributes:
-        owner: the lock id.
-        quota: the name.
         stamp: new with each change.
         dirty: the shard and the time of the last change, until its job has run; None after it.
         changed: the shard and the time of the last change.
@@ -114,7 +113,7 @@ class QuotaCheck(NamedTuple):
 
 
 class _Outdated(Exception):
-    """The owner was changed, or counted, by others."""
+    """Others have changed the owner, or counted."""
 
 
 def _is_as_seen(row: Any, seen: Any) -> bool:
@@ -141,14 +140,13 @@ class Quota:
             project.put()
             projects.stamp(user_id)
 
-    Each change stamps the owner in its own transaction: one put and one staged
-    job, without a look-up. The job counts, and writes the flags that differ. New
-    entities start with the flag False. If changes and jobs meet, the last job
-    is right. An entity that no longer counts keeps its flag: the code that makes
-    it count again must reset it.
+    Each change stamps the owner in its own transaction: one put and one staged job, without a
+    look-up. The job counts, and writes the flags that differ. New entities start with the flag
+    False. If changes and jobs meet, the last job is right. An entity that no longer counts keeps
+    its flag: the code that makes it count again must reset it.
 
-    Limit: queries without an ancestor may be outdated in the legacy mode of
-    concurrency, and the flags with them, until `check_recent`.
+    Limit: queries without an ancestor may be outdated in the legacy mode of concurrency, and the
+    flags with them, until `check_recent`.
 
     Args:
         name: part of stored data, and of the job's name.
@@ -196,10 +194,7 @@ class Quota:
     # --- changes ----------------------------------------------------------------------------
 
     def stamp(self, owner: str) -> None:
-        """Note a change of what counts, in the running transaction. The job comes after it.
-
-        Args:
-            owner: the lock id.
+        """Note a change of an owner (a lock id), in the running transaction, and stage the job.
 
         Raises:
             JobStagedOutside: there is no transaction; see `stamp_now`.
@@ -215,7 +210,7 @@ class Quota:
         key = self._key(owner)
         if key in current_attempt().puts:
             return  # by an earlier change of this transaction
-        now = shard_index(self.name, key, self._now())
+        now = shard_index(self.name, key, micros_now(self._clock))
         stamp = secrets.token_hex(8)
         QuotaRow(key=key, owner=owner, quota=self.name, stamp=stamp, dirty=now, changed=now).put()
         self._job.stage(owner)
@@ -259,10 +254,9 @@ class Quota:
 
     def _write(self, flags: dict[Any, bool], seen: Any) -> int:
         """Write flags, of each entity as it is now. `_Outdated`: the owner's row has changed."""
-        written = 0
-        left = iter(flags.items())
-        while batch := dict(itertools.islice(left, _BATCH)):
-            written += self._write_together(batch, seen)
+        all_, written = list(flags.items()), 0
+        for first in range(0, len(all_), _BATCH):
+            written += self._write_together(dict(all_[first : first + _BATCH]), seen)
         return written
 
     def _write_together(self, flags: dict[Any, bool], seen: Any) -> int:
@@ -311,7 +305,8 @@ class Quota:
         row = self._key(owner).get(use_cache=False, use_global_cache=False)
         dirty = None
         if row is not None and row.dirty is not None:
-            dirty = max(0.0, (self._now() - int(row.dirty.rpartition("|")[2])) / 1e6)
+            since = int(row.dirty.rpartition("|")[2])
+            dirty = max(0.0, (micros_now(self._clock) - since) / 1e6)
         limit, differing, counted = self._wanted(owner)
         return QuotaState(owner, limit, counted, list(differing), dirty)
 
@@ -319,28 +314,18 @@ class Quota:
         """Give the owners that are dirty, and those stamped within some hours.
 
         In an ndb context; of its namespace.
-
-        Raises:
-            TypeError, ValueError: `hours` is no number from 0 on.
         """
         check_number("hours", hours, least=0, most=1e6)
         return self._owners(current_namespace(), hours)
 
     def _owners(self, namespace: str, hours: float) -> Iterator[str]:
-        since = self._now() - round(hours * 3_600e6)
-        for row in self._rows(namespace, QuotaRow.dirty, 0):
-            yield row.owner
-        for row in self._rows(namespace, QuotaRow.changed, since):
-            if row.dirty is None:
-                yield row.owner
-
-    def _rows(self, namespace: str, index: Any, since: int) -> Iterator[Any]:
-        for shard in range(SHARDS):
-            first = f"{self.name}|{shard:02d}|"
-            query = QuotaRow.query(
-                index >= f"{first}{max(since, 0):016d}", index < f"{first}~", namespace=namespace
-            )
-            yield from query.order(index)
+        since = micros_now(self._clock) - round(hours * 3_600e6)
+        for index, first in ((QuotaRow.dirty, 0), (QuotaRow.changed, since)):
+            for shard in range(SHARDS):
+                place = index, QuotaRow, self.name, shard
+                for row in shard_query(*place, since=first, namespace=namespace):
+                    if index is QuotaRow.dirty or row.dirty is None:
+                        yield row.owner
 
     def check_recent(
         self, hours: float = 26.0, *, stopped: Callable[[], bool] = lambda: False
@@ -348,8 +333,8 @@ class Quota:
         """Check the owners that were stamped within some hours; stamp those that are not right.
 
         Those of all namespaces. To be called each night, in an ndb context. It repairs what a lost
-        job, an outdated query or another program has left. One owner's error is logged, and stops
-        no others.
+        job, an outdated query or another program has left. An owner's error is logged, and stops no
+        others.
 
         Args:
             hours: a little more than the time between two calls.
@@ -382,6 +367,3 @@ class Quota:
 
     def _key(self, owner: str) -> Any:
         return ndb.Key(QuotaRow, name_of(self.name), parent=owner_key(check_lock_id(owner)))
-
-    def _now(self) -> int:
-        return round(self._clock.wall() * 1e6)

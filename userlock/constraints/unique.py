@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal
 from google.cloud import ndb
 
 from userlock.constraints import claims
-from userlock.constraints.claim_rows import Claim
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import Claim, ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
 from userlock.ndb.lock_ids import key_id, root_id
@@ -46,27 +45,24 @@ class Unique:
             title = ndb.StringProperty(required=True)
             archived = ndb.BooleanProperty(default=False)
 
-    A put whose values another entity has raises `NotUnique`, with nothing
-    stored. In a transaction the commit raises it. The lock is not needed for
-    that: each value is a row, a claim, which changes in the commit of its
-    entity. Creations, renames, moves and deletes count, and `put_multi`. An
-    entity with None in one of the properties has no claim.
+    A put whose values another entity has raises `NotUnique`, with nothing stored; in a transaction
+    the commit raises it. The lock is not needed for that: each value is a row, a claim, which
+    changes in the commit of its entity. Creations, renames, moves and deletes count, and
+    `put_multi`. An entity with None in one of the properties has no claim.
 
-    Costs: a put that changes no claim costs nothing more, if the entity was
-    read or put before by the same object. Otherwise, outside of a transaction,
-    it is a transaction of a look-up and a commit. In a transaction it is one
-    look-up more. A delete is one look-up more than a put, to find the claims.
+    Costs: a put that changes no claim costs nothing more, if the entity was read or put before by
+    the same object. Otherwise, outside of a transaction, it is a transaction of a look-up and a
+    commit; in a transaction it is one look-up more. A delete is one look-up more than a put.
 
-    Entities that were stored before the constraint claim their values at
-    their next put; `userlock unique check` reports those that have not.
+    Entities that were stored before the constraint claim their values at their next put; `userlock
+    unique check` reports those that have not.
 
     Args:
         properties: the names of the properties. Computed ones may be among them: so a normalised
             value can be queried as well.
-        fold: makes values equal that count as one, such as `caseless`: a function, which is
-            called with texts only, or one for each property by name, which is called with any
-            value. A value for which it returns None has no claim. After a change of the function,
-            run `userlock unique repair`.
+        fold: makes values equal that count as one, such as `caseless`: a function, called with
+            texts only, or one for each property by name, called with any value. A value for which
+            it returns None has no claim. After a change of it, run `userlock unique repair`.
         unless: the name of a property, or a function of the entity: while it is true, the entity
             has no claim.
         per: the scope. `owner`: the entities of one lock id. `parent`: those below one parent
@@ -126,66 +122,60 @@ class Unique:
     # --- at the definition of a model -------------------------------------------------------
 
     def check(self, cls: Any) -> None:
-        """Check that it fits a model; raise `ConfigurationError` if not."""
+        """Raise `ConfigurationError` if it does not fit a model that is being defined."""
+        problem = self._problem_with(cls)
+        if problem:
+            raise ConfigurationError(f"{cls.__name__}: {self!r}{problem}")
+
+    def _problem_with(self, cls: Any) -> str:
         named = [*self.properties, *([self._unless] if isinstance(self._unless, str) else [])]
         for name in named:
             found = getattr(cls, name, None)
             if not isinstance(found, ndb.Property):
-                raise ConfigurationError(f"{cls.__name__}: {self!r} names no property: {name!r}")
-            if name in self.properties:
-                self._check_property(cls, name, found)
-        self._check_fold(cls)
+                return f" names no property: {name!r}"
+            if name not in self.properties:
+                continue
+            if found._repeated:
+                return (
+                    f": {name!r} is repeated, and a value of several values is not supported. To "
+                    f"fix it: keep each in an entity of its own"
+                )
+            folded = isinstance(self._fold, Mapping) and name in self._fold
+            if isinstance(found, _NEVER_UNIQUE) and not folded:
+                return (
+                    f": {name!r} is a {type(found).__name__}, whose values cannot be unique. To "
+                    f"fix it: make them texts or numbers with fold={{{name!r}: function}}"
+                )
+        has_text = any(isinstance(getattr(cls, name), _MAYBE_TEXT) for name in self.properties)
+        if callable(self._fold) and not has_text:
+            return (
+                f": fold is a function, which is for texts, and there is none among its "
+                f"properties. To fix it: say fold={{{self.properties[0]!r}: function}}"
+            )
         if len(self.named(cls).encode()) > _MOST_BYTES:
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: its name and the kind have more than {_MOST_BYTES} "
-                f"bytes. To fix it: give a shorter name="
+            return (
+                f": its name and the kind have more than {_MOST_BYTES} bytes. To fix it: give a "
+                f"shorter name="
             )
-        if self.per != "owner":
-            return
-        if cls._write_policy is not WritePolicy.USER_LOCK:
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: its entities have no owner, as its policy is "
-                f"'{cls._write_policy}'. To fix it: say per='parent' or per='all'"
+        if self.per == "owner" and cls._write_policy is not WritePolicy.USER_LOCK:
+            return (
+                f": its entities have no owner, as its policy is '{cls._write_policy}'. To fix it: "
+                f"say per='parent' or per='all'"
             )
-        if cls._lock_id is None and cls._lock_id_from_key is key_id:
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: each entity is its own owner, as its key's id is the "
-                f"lock id. To fix it: say per='all'"
+        if self.per == "owner" and cls._lock_id is None and cls._lock_id_from_key is key_id:
+            return (
+                ": each entity is its own owner, as its key's id is the lock id. To fix it: say "
+                "per='all'"
             )
-
-    def _check_property(self, cls: Any, name: str, found: Any) -> None:
-        if found._repeated:
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: {name!r} is repeated, and a value of several "
-                f"values is not supported. To fix it: keep each in an entity of its own"
-            )
-        folded = isinstance(self._fold, Mapping) and name in self._fold
-        if isinstance(found, _NEVER_UNIQUE) and not folded:
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: {name!r} is a {type(found).__name__}, whose values "
-                f"cannot be unique. To fix it: make them texts or numbers with "
-                f"fold={{{name!r}: function}}"
-            )
-
-    def _check_fold(self, cls: Any) -> None:
-        """Refuse a function for texts where there is no text."""
-        if not callable(self._fold):
-            return
-        if not any(isinstance(getattr(cls, name), _MAYBE_TEXT) for name in self.properties):
-            raise ConfigurationError(
-                f"{cls.__name__}: {self!r}: fold is a function, which is for texts, and there is "
-                f"none among its properties. To fix it: say fold={{{self.properties[0]!r}: "
-                f"function}}"
-            )
+        return ""
 
     # --- the claim of an entity -------------------------------------------------------------
 
     def claim_of(self, entity: Any, lock_id: str | None) -> Claim | None:
         """Return the claim of an entity by its present values; None if it has none.
 
-        Raises:
-            LockIdError: per owner, and the lock id is not known yet.
-            TypeError: a value is of a type that is not supported.
+        LockIdError: it is per owner, and the lock id is not known yet. TypeError: a value is of a
+        type that is not supported.
         """
         if self._unless is not None:
             unless = self._unless
@@ -196,13 +186,11 @@ class Unique:
         if None in folded:
             return None
         values = [_encoded(each, self) for each in folded]
+        pairs = zip(self.properties, plain, strict=True)
         return Claim(
             key=self._row_key(entity, lock_id, values),
             constraint=self.named(type(entity)),
-            value=", ".join(
-                f"{name} {value!r:.{_MOST_SHOWN}}"
-                for name, value in zip(self.properties, plain, strict=True)
-            ),
+            value=", ".join(f"{name} {value!r:.{_MOST_SHOWN}}" for name, value in pairs),
         )
 
     def named(self, cls: Any) -> str:
@@ -223,11 +211,14 @@ class Unique:
             key = ndb.Key(cls._get_kind(), None)  # as ndb makes it: in the context's namespace
         parent, namespace = key.parent(), key.namespace() or ""
         parts: list[Any] = [self.named(cls)]
+        of_owner = self.per == "owner"
         if self.per == "parent":
             parts.append(None if parent is None else list(path_of(parent)))
+            # If the parent tells the owner, their claims are in the owner's group.
+            of_root = cls._lock_id is None and cls._lock_id_from_key is root_id
+            of_owner = parent is not None and of_root and bool(lock_id)
         name = joined(*parts, *values)
-        of_owner = self.per == "parent" and parent is not None and _is_of_root(cls) and lock_id
-        if self.per == "owner" or of_owner:
+        if of_owner:
             if lock_id is None:
                 what = show_key(key) if is_complete(key) else f"a new {cls._get_kind()}"
                 raise LockIdError(
@@ -236,11 +227,6 @@ class Unique:
                 )
             return ndb.Key(ClaimRow, name, parent=owner_key(lock_id, namespace))
         return ndb.Key(ClaimRow, name, namespace=namespace)
-
-
-def _is_of_root(cls: Any) -> bool:
-    """Return whether the parent tells the owner: their claims are in the owner's group, then."""
-    return cls._lock_id is None and cls._lock_id_from_key is root_id
 
 
 def _encoded(value: Any, constraint: Unique) -> Any:

@@ -8,7 +8,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock.constraints import Unique, caseless, image_name
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 
 
 class Owner(userlock.UserModel):

@@ -14,7 +14,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import Campaign, campaign, claims, put
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.servers import Wire
-from userlock.constraints import claim_rows
+from userlock.constraints import claims as claim_rows
 from userlock.ndb.ledger import Ledger
 from userlock.stores import MemoryStore
 

@@ -24,9 +24,10 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.unit.cli.terminal import Terminal, in_thread
-from userlock.constraints import Unique, audit, caseless, claim_rows
+from userlock.constraints import Unique, audit, caseless
+from userlock.constraints import claims as claim_rows
 from userlock.constraints.audit import Audit, Problem, constrained_models
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
 

@@ -22,8 +22,8 @@ from tests.contract.constraints.models import (
     put,
 )
 from tests.contract.ndb.servers import Wire
-from userlock.constraints import claim_rows
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints import claims as claim_rows
+from userlock.constraints.claims import ClaimRow
 from userlock.ndb import plain_commits
 from userlock.testing import allow_unlocked
 

@@ -14,7 +14,8 @@ from google.cloud import ndb
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import Campaign, campaign, check_claims, put
-from userlock.constraints import claim_rows, put_as_copy
+from userlock.constraints import claims as claim_rows
+from userlock.constraints import put_as_copy
 from userlock.constraints.copies import _Candidates
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")

@@ -20,7 +20,7 @@ from tests.contract.constraints.models import (
     claims,
     put,
 )
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 from userlock.testing import allow_unlocked
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries")]

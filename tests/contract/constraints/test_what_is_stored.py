@@ -11,7 +11,7 @@ import userlock
 from tests.contract.constraints.models import Campaign, Owner, campaign, check_claims
 from userlock.constraints import Unique
 from userlock.constraints.audit import Audit
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 
 
 class Note(userlock.UserModel):

@@ -12,7 +12,7 @@ from google.cloud import ndb
 import userlock.outbox
 from tests.contract.outbox.conftest import Died, Mailbox
 from tests.documents import Block
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 from userlock.deletion import tree as tree_module
 from userlock.deletion.tree import DeletionRow
 from userlock.idempotency.rows import RequestRow

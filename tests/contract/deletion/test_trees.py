@@ -23,7 +23,7 @@ from tests.contract.deletion.conftest import (
     jobs,
     rows,
 )
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
 from userlock.deletion import run as run_module
 from userlock.deletion import tree as tree_module

@@ -12,7 +12,7 @@ from google.cloud.ndb import polymodel
 
 import userlock
 from userlock.constraints import Unique
-from userlock.constraints.rows import ClaimRow
+from userlock.constraints.claims import ClaimRow
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.constraints import claim_rows
+from userlock.constraints import claims as claim_rows
 from userlock.ndb import commits
 from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
 from userlock.ndb.plain_commits import PlainCommit
