@@ -1,19 +1,16 @@
 """Test applications, and test lease stores.
 
-For applications: a pytest plugin (`userlock.testing.plugin`), which pytest finds
-by itself, with the fixtures `userlock_service`, `held_lock`, `allow_unlocked`
-and `userlock_faults`. `held_lock` and `allow_unlocked` can be imported from here
-as well.
+For applications: a pytest plugin (`userlock.testing.plugin`), which pytest finds by itself, with
+the fixtures `userlock_service`, `held_lock`, `allow_unlocked` and `userlock_faults`. The second and
+third can be imported from here as well.
 
-For stores: a clock driven by hand, and the contract that every lease store
-keeps. `LeaseStoreContract` is a class of pytest tests:
+For stores: a clock driven by hand, and the contract that every lease store keeps, a class of pytest
+tests. `userlock.testing.contract` lists what it needs. `EngineContract` is the same for engines of
+the outbox.
 
     class TestMyStore(LeaseStoreContract):
         @pytest.fixture
         def store(self): return MyStore(…)
-
-`userlock.testing.contract` lists what it needs, and how long it takes.
-`EngineContract` is the same for engines of the outbox.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from userlock.testing.claims import make_claim
     from userlock.testing.clock import ManualClock
     from userlock.testing.contract import (
         EngineContract,
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
         WakeContract,
     )
     from userlock.testing.faults import LockFaults
-    from userlock.testing.locks import allow_unlocked, held_lock
+    from userlock.testing.locks import allow_unlocked, held_lock, make_claim
 
 __all__ = [
     "EngineContract",
@@ -56,7 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "make_claim": "claims",
+    "make_claim": "locks",
     "ManualClock": "clock",
     "LockFaults": "faults",
     "allow_unlocked": "locks",
@@ -65,8 +61,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when used: pytest imports this package for its plugin in every run, and a clock
-    # should not need pytest, as the contract does.
+    # Imported when used: pytest imports this package in every run, and a clock needs no pytest.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'contract')}")

@@ -1,15 +1,14 @@
 """Run tests with a baseline: known put sites pass, and a new one fails the test that found it.
 
-A violation at a known site is let pass, as with `enforcement="log"`. A violation
-at another site is raised. If the application swallows it, or only logs
-violations, the test fails at its end, unless the test itself caught the error,
-as a test does that expects it.
+A violation at a known site is let pass, as with `enforcement="log"`. One at another site is raised.
+If the application swallows it, or only logs violations, the test fails at its end, unless the test
+itself caught the error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 from userlock.errors import WriteViolation
 from userlock.events import Event, Violation
 from userlock.sites import FACTS_KEY, Baseline, Project, Sighting, Site, facts_of, write_whole
-from userlock.testing.test_code import TestCode
 from userlock.words import counted
 
 #: The key of the sites in the output of xdist's workers.
@@ -31,23 +29,15 @@ _TEST_TOOLS = ("/_pytest/", "/unittest/")
 class BaselineRun:
     """Plugin for one test run, in each of xdist's processes. Only the controller writes files.
 
-    Args:
-        config: pytest's configuration.
-        is_test_code: recognises test code.
-        baseline: the known sites.
-        path: the baseline file; None: there is none.
-        writing: whether to write that file.
-        report: the report to write, if any.
-
-    Attributes:
-        seen: the put sites of this run.
-        active: whether sites are watched now. Off in tests of violations.
+    `path`: the baseline file, if any; `writing`: whether to write it; `report`: another file to
+    write. `seen`: the put sites of this run; `active`: whether they are watched now, which they are
+    not in tests of violations.
     """
 
     def __init__(
         self,
         config: pytest.Config,
-        is_test_code: TestCode,
+        is_test_code: Callable[[str], bool],
         baseline: Baseline,
         path: Path | None,
         *,
@@ -74,7 +64,6 @@ class BaselineRun:
     # --- violations -------------------------------------------------------------------------
 
     def tolerates(self, violation: WriteViolation) -> bool:
-        """Return whether a violation is let pass."""
         site, _ = self._site_of(violation)
         return self.active and site.is_mistake and self._is_known(site)
 
@@ -131,7 +120,7 @@ class BaselineRun:
     pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
     def _settle(self) -> dict[Site, WriteViolation]:
-        """Note the new sites. Return each with its first violation."""
+        """Note the new sites; return each with its first violation."""
         new, self._new = self._new, []
         for site, error in new:
             self._note(site, self._site_of(error)[1], 1, self._test)
@@ -161,7 +150,7 @@ class BaselineRun:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over the sites of one of xdist's workers. A worker that crashed has none."""
+        """Take over the sites of a worker of xdist. One that crashed has none."""
         output = getattr(node, "workeroutput", {}).get(_OUTPUT_KEY)
         if output is None:
             self._partial = True

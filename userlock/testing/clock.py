@@ -10,10 +10,9 @@ from userlock.clock import Signal
 
 
 class ManualClock:
-    """A clock that moves only by `advance`, `sleep` and `wait`.
+    """A clock that moves only by `advance`, `sleep` and `wait`, which return at once.
 
-    `sleep` and `wait` return at once. Actions that are planned with `after` run when
-    their time passes.
+    Actions that are planned with `after` run when their time passes.
 
     Attributes:
         sleeps: every sleep that was asked for, in seconds.
@@ -34,8 +33,7 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
-        # At least a visible step, as every real sleep makes. A caller that sleeps off a rounding
-        # error would otherwise never end.
+        # A visible step at least: a caller that sleeps off a rounding error would never end.
         self.advance(max(seconds, 1e-6))
 
     def wait(self, signal: Signal, seconds: float) -> None:

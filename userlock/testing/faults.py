@@ -26,10 +26,9 @@ _VERBS: dict[str, Verb] = {"acquire": "create", "extend": "swap", "release": "re
 class LockFaults:
     """Faults of one lock service over a store in memory.
 
-    A fault without effect would leave a test that proves nothing. So a fault
-    that hits no lock is an error, and the fixture `userlock_faults` fails a test
-    at its end if a reply to be dropped was never asked for. Only `store_down`
-    may go unnoticed: the test may show that code works without locks.
+    A test with a fault without effect proves nothing. So a fault that hits no lock is an error, and
+    the fixture `userlock_faults` fails a test if a reply to be dropped was never asked for. Only
+    `store_down` may go unnoticed: the test may show that code works without locks.
 
     Args:
         service: the lock service, as the fixture `userlock_service` gives it.
@@ -46,8 +45,8 @@ class LockFaults:
     def lose_lease(self, lock_id: str | int | None = None) -> None:
         """Take a lock from the running code, and let it know, as a heartbeat would.
 
-        The lock is free for others. The next put under it raises
-        `LeaseWasLost`, and `lock.lost` says so.
+        The lock is free for others. The next put under it raises `LeaseWasLost`, and `lock.lost`
+        says so.
 
         Args:
             lock_id: the lock; by default every lock that is held here.
@@ -69,8 +68,8 @@ class LockFaults:
     def evict(self, lock_id: str | int) -> None:
         """Let the store forget a lock, as a memcached short of memory does.
 
-        The holder does not know, and others get the lock. If two holders then
-        write one entity, one of them gets `StaleWriteError`.
+        The holder does not know, and others get the lock. If two holders then write one entity, one
+        of them gets `StaleWriteError`.
 
         Raises:
             LockNotHeld: the lock has neither holder nor waiters.
@@ -84,31 +83,30 @@ class LockFaults:
     def store_down(self) -> Iterator[None]:
         """Let the store not answer for a block, like a memcached that is not there.
 
-        By default locks are granted without the store then (`lease.degraded`);
-        with `outage="fail"` they raise `LockServiceUnavailable`. Nothing waits.
+        By default locks are granted without the store then (`lease.degraded`); with `outage="fail"`
+        they raise `LockServiceUnavailable`. Nothing waits.
         """
         self._store.go_down("a test has taken the store down", sent=False)
         try:
             yield
         finally:
             self._store.come_back()
-            self._wait_for_breaker()
-
-    def _wait_for_breaker(self) -> None:
-        """Wait until the service asks its store again: ten times the time that the failure took."""
-        while True:
-            try:
-                self._service.look("userlock-faults")
-            except LockServiceUnavailable:
+            while not self._is_asked():
                 self._service.clock.sleep(0.0005)
-            else:
-                return
+
+    def _is_asked(self) -> bool:
+        """Return whether the service asks its store again, after ten times the failure's time."""
+        try:
+            self._service.look("userlock-faults")
+        except LockServiceUnavailable:
+            return False
+        return True
 
     def drop_reply(self, to: Literal["acquire", "extend", "release"] = "acquire") -> None:
         """Lose the store's next reply: the store does its work, but the caller is not told.
 
-        After `acquire` and `release` the library reads the record, and the
-        application notices nothing; `lock.extend` raises `LockServiceUnavailable`.
+        After `acquire` and `release` the library reads the record, and the application notices
+        nothing; `lock.extend` raises `LockServiceUnavailable`.
 
         Args:
             to: the operation whose reply is lost: taking a free lock, extending a lease,

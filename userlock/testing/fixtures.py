@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 def userlock_clock() -> Clock:
     """Return the clock of `userlock_service`: the system's. Override it with a `ManualClock`.
 
-    With a manual clock nothing waits: a lock that is held elsewhere raises
-    `LockTimeout` at once, and a lease runs out when the test advances the
-    clock. Waiting threads then have no time to get a lock.
+    With a manual clock nothing waits: a lock that is held elsewhere raises `LockTimeout` at once,
+    and a lease runs out when the test advances the clock. Waiting threads have no time to get one.
     """
     return SYSTEM_CLOCK
 
@@ -32,8 +31,7 @@ def userlock_clock() -> Clock:
 def userlock_service(userlock_clock: Clock) -> Iterator[LockService]:
     """Return a lock service in memory, the default of the process during this test.
 
-    Afterwards the default and the settings are as before, and a scope that the
-    test has left open is closed.
+    Afterwards the default and the settings are as before, and a scope that is left open is closed.
     """
     import userlock.ids as ids
     from userlock.lock.configuration import defaults

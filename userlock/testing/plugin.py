@@ -4,9 +4,8 @@
     --userlock-baseline-write    write the put sites found to FILE instead
     --userlock-report=FILE       write a report of the put sites found, for `userlock baseline`
 
-In the configuration, `userlock_baseline` names the file for every run, and
-`userlock_test_code` lists test code (see `userlock.testing.test_code`); if it is
-empty, test code is checked like any other. Two markers:
+In the configuration, `userlock_baseline` names the file for every run, and `userlock_test_code`
+lists test code (see `TestCode`); if it is empty, test code is checked like any other. Two markers:
 
     @pytest.mark.userlock_strict           for tests of locks: test code is checked as well, and
                                            no put site is tolerated
@@ -19,8 +18,11 @@ test that fails by an error of the library ends at the application's line.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+import fnmatch
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -37,12 +39,58 @@ from userlock.testing.fixtures import (
     userlock_faults,
     userlock_service,
 )
-from userlock.testing.test_code import USUAL, TestCode
-from userlock.testing.tracebacks import hidden_frames
 
 __all__ = ["allow_unlocked", "held_lock", "userlock_clock", "userlock_faults", "userlock_service"]
 
 pytest.register_assert_rewrite("userlock.testing.contract")
+
+#: The usual folders of test code, beside test modules and conftest.py files.
+_USUAL = ("tests", "test")
+#: The modules whose frames are hidden, but for the suites for stores and engines, which are tests.
+_HIDDEN = ("userlock.", "google.cloud.ndb.")
+_SHOWN = ("userlock.testing.contract",)
+
+
+class TestCode:
+    """Recognises test code by its file. Its puts only arrange data, and so are not checked.
+
+    Test code are test modules (files in which pytest has found a test function; doctests do not
+    count), files named conftest.py, and the files listed. Puts of the application that a test calls
+    are checked: the call site of the put decides.
+
+    Args:
+        root: the project's folder.
+        listed: folders and files below the root; or patterns with `*`, for names from the root
+            and for full names.
+    """
+
+    __test__ = False  # not a test, in spite of its name
+
+    def __init__(self, root: Path, listed: Sequence[str]) -> None:
+        self._root = root
+        self._folders = [root / each for each in listed if "*" not in each]
+        self._patterns = [each for each in listed if "*" in each]
+        self._known: dict[str, bool] = {}
+
+    def add_module(self, file: str) -> None:
+        """Add a file in which tests have been found."""
+        self._known[file] = True
+
+    def __call__(self, file: str) -> bool:
+        found = self._known.get(file)
+        if found is None:
+            found = self._known[file] = self._is_listed(Path(file))
+        return found
+
+    def _is_listed(self, path: Path) -> bool:
+        if path.name == "conftest.py" or any(map(path.is_relative_to, self._folders)):
+            return True
+        names = [str(path)]
+        if path.is_relative_to(self._root):
+            names.append(str(path.relative_to(self._root)))
+        return any(
+            fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self._patterns
+        )
 
 
 class _Setting(NamedTuple):
@@ -89,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "allow_unlocked(reason): no write is checked")
     listed = config.getini("userlock_test_code")
     # Not all folders of `testpaths` are test code: one may contain the application.
-    usual = [*USUAL, *(path for path in config.getini("testpaths") if Path(path).name in USUAL)]
+    usual = [*_USUAL, *(path for path in config.getini("testpaths") if Path(path).name in _USUAL)]
     test_code = TestCode(config.rootpath, usual if listed is None else listed)
     run = _baseline_run(config, test_code)
     config.stash[_SETTING] = _Setting(test_code, run, (REPORTS.is_test_code, REPORTS.tolerates))
@@ -164,7 +212,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.excinfo is None or not isinstance(call.excinfo.value, UserLockError):
         return (yield)
-    with hidden_frames():
+    with _hidden_frames():
         return (yield)
 
 
@@ -181,3 +229,33 @@ def _strict(run: BaselineRun | None) -> Iterator[None]:
         REPORTS.is_test_code = before
         if run is not None:
             run.active = True
+
+
+def _is_our_error(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Return whether an error is one of the library's. Other errors may be its bugs."""
+    return isinstance(excinfo.value, UserLockError)
+
+
+@contextlib.contextmanager
+def _hidden_frames() -> Iterator[None]:
+    """Hide frames of this library and of ndb while pytest renders a traceback.
+
+    pytest looks for a global variable of each frame. `pytest --full-trace` shows all frames.
+    """
+    hidden = [module for name, module in list(sys.modules.items()) if _is_hidden(name, module)]
+    for module in hidden:
+        vars(module)["__tracebackhide__"] = _is_our_error
+    try:
+        yield
+    finally:
+        for module in hidden:
+            del vars(module)["__tracebackhide__"]
+
+
+def _is_hidden(name: str, module: ModuleType | None) -> bool:
+    return (
+        name.startswith(_HIDDEN)
+        and not name.startswith(_SHOWN)
+        and isinstance(module, ModuleType)
+        and "__tracebackhide__" not in vars(module)
+    )

@@ -23,7 +23,7 @@ from userlock.testing import (
     VerbContract,
     WakeContract,
 )
-from userlock.testing.contract import waking
+from userlock.testing.contract import extras
 
 
 class SwapIgnoresVersion(MemoryStore):
@@ -95,7 +95,7 @@ def test_a_store_that_breaks_a_promise_is_found_out(
     broken: type[MemoryStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waking, "PATIENCE", 0.05)
+    monkeypatch.setattr(extras, "PATIENCE", 0.05)
     test = getattr(contract(), name)
     test(MemoryStore(clock=ManualClock()))
     with pytest.raises((AssertionError, OSError)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from userlock.testing.test_code import TestCode
+from userlock.testing.plugin import TestCode
 
 
 @pytest.fixture

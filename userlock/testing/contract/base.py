@@ -1,9 +1,14 @@
-"""Share parts among the contract's tests: hooks to override, lock ids, concurrent threads."""
+"""Share parts among the contract's tests: hooks to override, lock ids, threads, a forked child."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -43,17 +48,13 @@ class StoreContract:
         return time.monotonic()
 
     def wait(self, store: LeaseStore, seconds: float) -> None:
-        """Let that much time pass. Override it if time is moved by hand.
-
-        Tests call it between two polls, and never conclude anything from its
-        return alone.
-        """
+        """Let that much time pass, between two polls. Override it if time is moved by hand."""
         time.sleep(seconds)
 
     def eventually(
         self, store: LeaseStore, what: str, condition: Callable[[], bool], *, within: float
     ) -> None:
-        """Return as soon as `condition` holds. Fail if it does not within that many seconds."""
+        """Return as soon as `condition` holds; fail if it does not within that many seconds."""
         end = self.now(store) + within
         while not condition():
             assert self.now(store) < end, f"{what}: not so after {within:g} s"
@@ -67,13 +68,11 @@ class StoreContract:
 
 
 def found(stored: Stored | None) -> Stored:
-    """Return the record that was read, which must be there."""
     assert stored is not None, "there is no record, although there should be one"
     return stored
 
 
 def created(version: object | None) -> object:
-    """Return the version from a `create` that must have succeeded."""
     assert version is not None, "create did nothing, although there was no record"
     return version
 
@@ -86,10 +85,7 @@ class Race:
         self._errors: list[BaseException] = []
 
     def run(self, *actions: Callable[[], _Result]) -> list[_Result]:
-        """Run all actions at once, each in a thread. Return their results, in order.
-
-        Raises the first error of any of them.
-        """
+        """Run all actions at once, each in a thread; return their results, or raise an error."""
         barrier = threading.Barrier(len(actions))
         results: dict[int, _Result] = {}
 
@@ -117,3 +113,32 @@ class Race:
         """End a loop in a thread: raise if it has run too long, or if another thread failed."""
         assert time.monotonic() < self._end, otherwise
         assert not self._errors, "another thread failed"
+
+
+def fork(work: Callable[[], int]) -> int:
+    """Run a function in a forked child, whose exit status it returns, 1 for an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child has no threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = work()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    return child
+
+
+def exit_code(child: int) -> int:
+    """Return the exit status of a child process; kill it if it does not end."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)

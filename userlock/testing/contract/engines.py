@@ -10,27 +10,23 @@
         def delivered(self, engine: MyEngine) -> list[str]:
             return …          # the keys that have reached the worker until now, in any order
 
-`EngineForkContract` stands apart, as `ForkContract` does: it needs a test process that
-survives a fork.
+`EngineForkContract` stands apart, as `ForkContract` does: it needs a process that survives a fork.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
-import sys
 import time
-import traceback
-import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import pytest
 
 from userlock.outbox.engines import Engine, EngineError, Wake
-from userlock.testing.contract.base import Race
-from userlock.testing.contract.forks import exit_code
+from userlock.testing.contract.base import Race, exit_code, fork
 
 #: The fast path's time, which delays a request. In seconds.
 _FAST_SECONDS = 0.3
@@ -92,14 +88,10 @@ class EngineContract(EngineBase):
         assert isinstance(engine, Engine)
 
     def test_each_message_that_is_taken_is_delivered(self, engine: Engine) -> None:
-        messages = [_message() for _ in range(20)]
-        assert _sent(engine, messages) == [None] * 20
-        self.eventually(engine, *(each.key for each in messages))
-
-    def test_the_most_messages(self, engine: Engine) -> None:
-        messages = [_message() for _ in range(100)]
-        assert _sent(engine, messages) == [None] * 100
-        self.eventually(engine, *(each.key for each in messages))
+        for count in (20, 100):  # the most
+            messages = [_message() for _ in range(count)]
+            assert _sent(engine, messages) == [None] * count
+            self.eventually(engine, *(each.key for each in messages))
 
     def test_no_messages(self, engine: Engine) -> None:
         assert _sent(engine, []) == []
@@ -175,11 +167,9 @@ class EngineContract(EngineBase):
 
     def _works_again(self, engine: Engine) -> None:
         end = self.now(engine) + self.late_seconds
-        message = _message()
-        while _sent(engine, [message]) != [None]:
+        while _sent(engine, [message := _message()]) != [None]:
             assert self.now(engine) < end, "the backend answers again, but messages are refused"
             self.wait(engine, 0.05)
-            message = _message()
         self.eventually(engine, message.key)
 
     def test_it_is_used_by_threads(self, engine: Engine) -> None:
@@ -189,7 +179,7 @@ class EngineContract(EngineBase):
             for each in messages:
                 assert _sent(engine, [each]) == [None]
 
-        Race().run(*[_calling(send, messages) for messages in sent])
+        Race().run(*(functools.partial(send, messages) for messages in sent))
         self.eventually(engine, *(each.key for messages in sent for each in messages))
 
     def test_it_is_closed(self, engine: Engine) -> None:
@@ -216,19 +206,14 @@ class EngineForkContract(EngineBase):
         first, of_child = _message(), secrets.token_hex(8)
         assert _sent(engine, [first]) == [None]
         self.eventually(engine, first.key)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the child has no threads
-            child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                code = 0 if _took_one_of(engine, of_child) else 2
-                engine.close()
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-            finally:
-                os._exit(code)
+
+        def work() -> int:
+            wakes = (engine.wake([_message(of_child)], _FAST_SECONDS) for _ in range(10))
+            taken = any(errors == [None] for errors in wakes)
+            engine.close()
+            return 0 if taken else 2
+
+        child = fork(work)
         messages = [_message() for _ in range(_EACH)]
         try:
             for each in messages:
@@ -240,20 +225,9 @@ class EngineForkContract(EngineBase):
         self.eventually(engine, of_child, *(each.key for each in messages))
 
 
-def _took_one_of(engine: Engine, key: str) -> bool:
-    """Send a message until it is taken."""
-    return any(engine.wake([_message(key)], _FAST_SECONDS) == [None] for _ in range(10))
-
-
 def _message(key: str = "", *, delay: float = 0.0) -> Wake:
     return Wake(key or secrets.token_hex(8), f"{secrets.token_hex(16)}-0-0", delay)
 
 
 def _sent(engine: Engine, messages: Sequence[Wake]) -> list[EngineError | None]:
     return engine.wake(messages, _RELAYED_SECONDS)
-
-
-def _calling(
-    function: Callable[[Sequence[Wake]], None], messages: Sequence[Wake]
-) -> Callable[[], None]:
-    return lambda: function(messages)

@@ -1,49 +1,35 @@
-"""Test that the primitives are atomic among concurrent threads: the contract's second part."""
+"""Test that the primitives are atomic among threads, the contract's second part; and a fork."""
 
 from __future__ import annotations
 
 import functools
+import os
 import time
+from collections.abc import Callable
+
+import pytest
 
 from userlock.lock.store import LeaseStore, Stored
-from userlock.testing.contract.base import Race, StoreContract, created, found
+from userlock.testing.contract.base import Race, StoreContract, created, exit_code, fork, found
 
 _THREADS = 8
 _ROUNDS = 10
 _LINES = 25
+_COMMANDS = 100
 
 
 class RaceContract(StoreContract):
     """Test concurrent threads on one store."""
 
     def test_one_of_many_creates_wins(self, store: LeaseStore) -> None:
-        for number in range(_ROUNDS):
-            lock_id = f"round {number}"
-            versions = Race().run(
-                *(
-                    functools.partial(store.create, lock_id, b"by %d" % n, 60)
-                    for n in range(_THREADS)
-                )
-            )
-            winners = [n for n, version in enumerate(versions) if version is not None]
-            assert len(winners) == 1, f"{len(winners)} creates of one record were granted"
-            assert found(store.read(lock_id)).record == b"by %d" % winners[0]
-            assert store.remove(lock_id, versions[winners[0]])
+        _one_wins(store, lambda lock_id: functools.partial(store.create, lock_id))
 
     def test_one_of_many_swaps_wins(self, store: LeaseStore) -> None:
-        for number in range(_ROUNDS):
-            lock_id = f"round {number}"
+        def prepare(lock_id: str) -> Callable[..., object]:
             version = created(store.create(lock_id, b"first", 60))
-            versions = Race().run(
-                *(
-                    functools.partial(store.swap, lock_id, version, b"by %d" % n, 60)
-                    for n in range(_THREADS)
-                )
-            )
-            winners = [n for n, version in enumerate(versions) if version is not None]
-            assert len(winners) == 1, f"{len(winners)} swaps of one version were granted"
-            assert found(store.read(lock_id)).record == b"by %d" % winners[0]
-            assert store.remove(lock_id, versions[winners[0]])
+            return functools.partial(store.swap, lock_id, version)
+
+        _one_wins(store, prepare)
 
     def test_one_of_many_removes_wins(self, store: LeaseStore) -> None:
         for number in range(_ROUNDS):
@@ -76,9 +62,8 @@ class RaceContract(StoreContract):
     def test_a_swap_loses_no_line_that_its_writer_has_not_seen(self, store: LeaseStore) -> None:
         """Each line is in a record that a granted swap replaced, or in the last record.
 
-        A swap's writer has read the record first. It has seen an append that
-        returned before that read. An append between the read and the swap must
-        make the swap fail. An append after the swap adds to the new record.
+        An append before the read of a swap's writer is seen, one between the read and the swap
+        makes the swap fail, and one after the swap adds to the new record.
         """
         created(store.create("ann", b"first", 60))
         race, writers = Race(), 4
@@ -176,6 +161,58 @@ class RaceContract(StoreContract):
 
         race.run(*(functools.partial(work, worker) for worker in range(4)))
         assert store.read("ann") is None
+
+
+class ForkContract(StoreContract):
+    """Test a store that is used before a fork, and on both sides of it.
+
+    A library with threads of its own (such as gRPC) may not survive a fork while a server of the
+    tests runs on these threads too.
+    """
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+    def test_a_forked_child_has_a_store_of_its_own(self, store: LeaseStore) -> None:
+        """Parent and child do not disturb each other: no reply of one goes to the other."""
+        created(store.create("ann", b"first", 60))
+        # The child closes the pipe when it begins, so that both processes work at the same time.
+        beginning, begins = os.pipe()
+
+        def work() -> int:
+            os.close(begins)
+            good = store.create("child", b"first", 60) is not None
+            for _ in range(_COMMANDS):
+                good = good and found(store.append("child", b"\nby it")).record[:5] == b"first"
+            good = good and found(store.read("ann")).record[:5] == b"first"
+            store.close()
+            return 0 if good else 2
+
+        child = fork(work)
+        os.close(begins)
+        with os.fdopen(beginning, "rb") as pipe:
+            pipe.read()
+        expected = b"first"
+        try:
+            for number in range(_COMMANDS):
+                expected += b"\n%d" % number
+                assert found(store.append("ann", b"\n%d" % number)).record == expected
+        finally:
+            code = exit_code(child)
+        assert code != 2, "the store gave a forked child wrong answers"
+        assert code == 0, "the store raised in a forked child, or kept it waiting"
+        assert found(store.read("ann")).record == expected
+
+
+def _one_wins(store: LeaseStore, prepare: Callable[[str], Callable[..., object]]) -> None:
+    """Race with writes of one record; `prepare` returns the function that writes."""
+    for number in range(_ROUNDS):
+        lock_id = f"round {number}"
+        write = prepare(lock_id)
+        records = [b"by %d" % n for n in range(_THREADS)]
+        versions = Race().run(*(functools.partial(write, record, 60) for record in records))
+        winners = [n for n, version in enumerate(versions) if version is not None]
+        assert len(winners) == 1, f"{len(winners)} writes of one record were granted"
+        assert found(store.read(lock_id)).record == records[winners[0]]
+        assert store.remove(lock_id, versions[winners[0]])
 
 
 def _line(writer: int, number: int) -> bytes:

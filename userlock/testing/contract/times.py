@@ -1,7 +1,6 @@
 """The contract's third part: times to live, and the grace that follows them.
 
-Everything that has to wait for time to pass is looked at in the same run, so
-that a real server costs the seconds of one.
+All that has to wait for time to pass is looked at in one run: a real server costs its seconds once.
 """
 
 from __future__ import annotations
@@ -17,15 +16,9 @@ from userlock.testing.contract.base import StoreContract, created, found
 
 @dataclasses.dataclass
 class _Watched:
-    """A record under watch.
+    """A record under watch: its time to live began at `began`, at the earliest.
 
-    Attributes:
-        lock_id: whose.
-        began: when its time to live began, at the earliest.
-        ttl: its time to live, in seconds.
-        look: reads it.
-        version: as it was given last.
-        states: "live", "lapsed", "gone", as they were seen.
+    `version`: as it was given last. `states`: "live", "lapsed", "gone", as they were seen.
     """
 
     lock_id: str
@@ -41,13 +34,7 @@ class TimeContract(StoreContract):
 
     def test_records_lapse_on_time_and_go_after_the_grace(self, store: LeaseStore) -> None:
         """Never early, by whatever clock; and not much later."""
-        watched = [
-            self._plain(store),
-            self._brief(store),
-            self._appended_to(store),
-            self._refused(store),
-            self._shortened(store),
-        ]
+        watched = self._watched(store)
         version = created(store.create("prolonged", b"first", 1))
         created(store.swap("prolonged", version, b"next", 60))
         most = 1 + GRACE_SECONDS + self.late_seconds
@@ -103,50 +90,52 @@ class TimeContract(StoreContract):
         created(store.create("removed", b"second", 60))
         assert found(store.read("removed")).lapsed is False
 
-    # --- records to watch -------------------------------------------------------------------
+    def _watched(self, store: LeaseStore) -> list[_Watched]:
+        """Return records to watch, each in other circumstances."""
 
-    def _plain(self, store: LeaseStore) -> _Watched:
-        began = self.now(store)
-        version = created(store.create("plain", b"first", 1))
-        return _Watched("plain", began, 1, lambda: store.read("plain"), version)
+        def watch(
+            lock_id: str,
+            begin: Callable[[], object],
+            look: Callable[[], Stored | None] | None = None,
+            ttl: float = 1,
+        ) -> _Watched:
+            began = self.now(store)
+            version = created(begin())
+            return _Watched(lock_id, began, ttl, look or (lambda: store.read(lock_id)), version)
 
-    def _brief(self, store: LeaseStore) -> _Watched:
-        """A millisecond must not be rounded down to 0, which memcached reads as for ever."""
-        began = self.now(store)
-        version = created(store.create("brief", b"first", 0.001))
-        return _Watched("brief", began, 0.001, lambda: store.read("brief"), version)
+        def refuse() -> object:
+            """A refused change does not change the time to live either."""
+            version = created(store.swap("refused", spent, b"first", 1))
+            assert store.create("refused", b"second", 60) is None
+            assert store.swap("refused", spent, b"second", 60) is None
+            assert store.remove("refused", spent) is False
+            return version
 
-    def _appended_to(self, store: LeaseStore) -> _Watched:
-        """Lines are added all the time: that must not keep it alive, nor end it."""
-        began = self.now(store)
-        version = created(store.create("appended to", b"first", 1))
-        return _Watched(
-            "appended to", began, 1, lambda: store.append("appended to", b"\n."), version
-        )
-
-    def _refused(self, store: LeaseStore) -> _Watched:
-        """A refused change does not change the time to live either."""
         spent = created(store.create("refused", b"spent", 60))
-        began = self.now(store)
-        version = created(store.swap("refused", spent, b"first", 1))
-        assert store.create("refused", b"second", 60) is None
-        assert store.swap("refused", spent, b"second", 60) is None
-        assert store.remove("refused", spent) is False
-        return _Watched("refused", began, 1, lambda: store.read("refused"), version)
-
-    def _shortened(self, store: LeaseStore) -> _Watched:
-        version = created(store.create("shortened", b"first", 60))
-        began = self.now(store)
-        version = created(store.swap("shortened", version, b"next", 1))
-        return _Watched("shortened", began, 1, lambda: store.read("shortened", hurry=True), version)
-
-    # --- watching ---------------------------------------------------------------------------
+        long = created(store.create("shortened", b"first", 60))
+        return [
+            watch("plain", lambda: store.create("plain", b"first", 1)),
+            # Not rounded down to 0, which memcached reads as for ever.
+            watch("brief", lambda: store.create("brief", b"first", 0.001), ttl=0.001),
+            # Lines that are added all the time must not keep it alive, nor end it.
+            watch(
+                "appended to",
+                lambda: store.create("appended to", b"first", 1),
+                lambda: store.append("appended to", b"\n."),
+            ),
+            watch("refused", refuse),
+            watch(
+                "shortened",
+                lambda: store.swap("shortened", long, b"next", 1),
+                lambda: store.read("shortened", hurry=True),
+            ),
+        ]
 
     def _observe(self, store: LeaseStore, record: _Watched) -> None:
         """Look at a record, and judge whether it may be as it is.
 
-        What is seen was so at some moment between asking and the answer: too
-        early is judged by the latter, too late by the former.
+        It was so at some moment between asking and the answer: too early is judged by the latter,
+        too late by the former.
         """
         asked = self.now(store) - record.began
         stored = record.look()
