@@ -114,7 +114,6 @@ class Audit:
             yield from self._of_rows(keys)
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
-        """Give the keys of a query in batches, until it is stopped."""
         cursor, more = None, True
         while more:
             if self._stopped():
@@ -217,7 +216,6 @@ class Audit:
 
 
 def _reason(entity: Any) -> str | None:
-    """Return the reason for the put of an entity that its policy may refuse."""
     if type(entity)._write_policy in (WritePolicy.USER_LOCK, WritePolicy.IN_TRANSACTION):
         return None
     return "its claims are repaired, in a transaction that has read it"

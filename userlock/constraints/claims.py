@@ -97,7 +97,6 @@ class Taken(NamedTuple):
     holder: Any  # its (raw) key
 
     def error(self, **facts: Any) -> NotUnique:
-        """Return the error of the write."""
         _, constraint, value = self.claim
         return NotUnique(
             **facts, constraint=constraint, value=value, holder=ndb_key_of(self.holder)
@@ -170,7 +169,6 @@ def change(
 
 
 def removal() -> Claims:
-    """Return the claims of an entity that is deleted."""
     return Claims()
 
 
@@ -317,7 +315,6 @@ def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> list[Any]:
 
 
 def _has(looked: Looked, entity: Any, row: Name) -> bool:
-    """Return whether a stored row is that of an entity."""
     holder = _holder_of(looked, row)
     return holder is not None and name_of(holder) == name_of(entity)
 

@@ -136,7 +136,6 @@ class _Names:
             raise ValueError(f"max_length={max_length} leaves no room for a name in {pattern!r}")
 
     def of(self, number: int) -> str:
-        """Return the name with that number."""
         if number == 0:
             return self.original
         name = self._name

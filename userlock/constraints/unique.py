@@ -194,7 +194,6 @@ class Unique:
         )
 
     def named(self, cls: Any) -> str:
-        """Return its name with the kind, as in rows and errors."""
         return f"{cls._get_kind()}.{self.name}"
 
     def _folded(self, name: str, value: Any) -> Any:

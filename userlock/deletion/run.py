@@ -156,7 +156,6 @@ class Run:
             return _PASSES_PAUSE
 
     def _pass(self) -> bool:
-        """Delete what is there now; return whether there may be more."""
         found = 0
         self._left_some = False
         for batch in self._batches(self._walk.below(self._root)):
@@ -380,8 +379,6 @@ class Run:
         self._reported = self._plan.clock.now()
 
     def _end(self, pause: float | None, *, superseded: bool = False) -> None:
-        """End the deletion, or stage the next run."""
-
         def end() -> None:
             row = self._row()
             if row is None or row.ended_at:
@@ -416,5 +413,4 @@ def _read(keys: set[Any]) -> dict[Any, Any]:
 
 
 def _is_below_one(found: Found, keys: set[Any]) -> bool:
-    """Return whether an entity is one of some, or below one."""
     return bool(keys) and any(step.key in keys for step in found.way)

@@ -287,7 +287,6 @@ def _check_other_trees(model: Any) -> None:
 
 
 def _declared(children: Any) -> dict[str, list[tuple[Any, str]]]:
-    """Return the children by the kind of the parent."""
     declared: dict[str, list[tuple[Any, str]]] = {}
     if not isinstance(children, Mapping):
         raise ConfigurationError(f"children is {_CHILDREN}, not {children!r:.80}")

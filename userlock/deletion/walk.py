@@ -7,6 +7,7 @@ Many queries may come before the first entity that can be deleted, so each has a
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -54,18 +55,13 @@ class _Branch(NamedTuple):
     rest: Iterator[Any]
 
 
+@dataclasses.dataclass
 class Walk:
     """A way through everything below a root. The checkpoint may let others change what is below."""
 
-    def __init__(
-        self,
-        children: Mapping[str, list[tuple[Any, str]]],
-        page: int,
-        checkpoint: Callable[[], object],
-    ) -> None:
-        self._children = children
-        self._page = page
-        self._checkpoint = checkpoint
+    children: Mapping[str, list[tuple[Any, str]]]
+    page: int
+    checkpoint: Callable[[], object]
 
     def below(self, root: Any) -> Iterator[Found]:
         """Give what is below a root, bottom-up. What was given may be deleted meanwhile."""
@@ -93,7 +89,7 @@ class Walk:
 
     def _queries_naming(self, key: Any) -> Iterator[tuple[Any, str]]:
         """Give the queries for the entities that name one, each with their property's name."""
-        for model, name in self._children.get(kind_of(key), ()):
+        for model, name in self.children.get(kind_of(key), ()):
             yield model.query(getattr(model, name) == key, namespace=key.namespace() or ""), name
 
     def _below(self, key: Any, way: tuple[Step, ...]) -> Iterator[Found | _Branch]:
@@ -127,11 +123,11 @@ class Walk:
     def _keys(self, query: Any) -> Iterator[Any]:
         last = None
         while True:
-            self._checkpoint()
+            self.checkpoint()
             page = query if last is None else query.filter(ndb.FilterNode("__key__", ">", last))
-            keys = page.fetch(self._page, keys_only=True)
+            keys = page.fetch(self.page, keys_only=True)
             yield from keys
-            if len(keys) < self._page:
+            if len(keys) < self.page:
                 return
             last = keys[-1]
 

@@ -12,22 +12,11 @@ from userlock.json_values import check, written
 _OF_ONE_REQUEST = frozenset({401, 403, 407, 408, 425, 429})
 
 #: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
-KEPT_HEADERS = frozenset(
-    {
-        "cache-control",
-        "content-disposition",
-        "content-encoding",
-        "content-language",
-        "content-location",
-        "content-type",
-        "etag",
-        "last-modified",
-        "link",
-        "location",
-        "retry-after",
-        "vary",
-    }
-)
+KEPT_HEADERS = {
+    *("cache-control", "content-disposition", "content-encoding", "content-language"),
+    *("content-location", "content-type", "etag", "last-modified", "link", "location"),
+    *("retry-after", "vary"),
+}
 
 
 class Answer(NamedTuple):

@@ -159,7 +159,6 @@ def oldest(namespace: str, standing: str, shard: int, *, before: int | None = No
 
 
 def newest(namespace: str, standing: str, shard: int) -> Any:
-    """Return the same query, the latest first."""
     return _query(namespace, standing, shard, descending=True)
 
 
@@ -218,7 +217,6 @@ class Request(NamedTuple):
     namespace: str = ""
 
     def error(self, kind: Callable[..., _E], text: str, **facts: Any) -> _E:
-        """Return an error of the request."""
         return kind(text, user_id=self.user_id, key=self.key, **facts)
 
 

@@ -65,7 +65,6 @@ class Run:
     attempt: int = 0
 
     def run(self) -> Answer:
-        """Run the function, or return the answer of an earlier attempt."""
         if in_transaction():
             raise RuntimeError(
                 f"{self.request.flow} has transactions of its own, and is called in one"

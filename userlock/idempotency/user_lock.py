@@ -31,7 +31,6 @@ from userlock.ndb.owners import joined
 
 
 def call_lock_id(row_key: Any) -> str:
-    """Return the id of the lock that a request has while it calls another service."""
     return joined("userlock.call", row_key.namespace() or "", *row_key.flat())
 
 
@@ -117,7 +116,6 @@ class UserLock:
             self._take(self._wait_timeout, max_waiting=sys.maxsize)
 
     def leave(self) -> None:
-        """Leave the lock, unless code around has it."""
         if not self._is_others:
             self._stack.close()
 

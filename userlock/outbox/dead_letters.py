@@ -18,6 +18,7 @@ relay's next round asks for them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import math
@@ -108,7 +109,6 @@ class Letter(NamedTuple):
 
 
 def letter_of(row: Any) -> Letter:
-    """Return a row as a letter."""
     same = ("outbox", "job", "tier", "attempts", "redriven", "cause", "rank")
     times = ("staged_at", "ready_at", "died_at", "first_error_at", "last_error_at")
     return Letter(
@@ -127,16 +127,14 @@ def letter_of(row: Any) -> Letter:
     )
 
 
+@dataclasses.dataclass
 class DeadLetters:
     """The dead letters of an outbox. Its functions run in an ndb context."""
 
-    def __init__(
-        self, outbox: str, waker: Waker, clock: Clock, service: LockService | None
-    ) -> None:
-        self._outbox = outbox
-        self._waker = waker
-        self._clock = clock
-        self._service = service
+    _outbox: str
+    _waker: Waker
+    _clock: Clock
+    _service: LockService | None
 
     def list(self, cause: str = "", *, most: int = 100) -> list[Letter]:
         """Return dead letters, at most so many, ordered by cause.
@@ -402,7 +400,6 @@ class _Pace:
 
 
 def _lock(owner: str | None, wait_timeout: float | None) -> contextlib.AbstractContextManager[Any]:
-    """Take the lock of an owner; without one, none."""
     if owner is None:
         return contextlib.nullcontext()
     return global_lock(owner, wait_timeout=wait_timeout, lock_timeout=_LOCK_SECONDS)

@@ -118,8 +118,6 @@ class StagedJob(NamedTuple):
 
 
 class JobOptions(TypedDict, total=False):
-    """The options of `Outbox.job`."""
-
     name: str | None
     retry: Retry | None
     never_retry: Iterable[type[BaseException]]

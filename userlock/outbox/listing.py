@@ -187,7 +187,6 @@ def _take_status(
 
 
 def _count_blocked(outbox: str, blockers: Sequence[Any], options: dict[str, Any]) -> int:
-    """Return how many jobs wait behind dead ones."""
     owners = {key.root() for key in blockers}
     counts = [queued_jobs(outbox, each).count_async(_MOST_COUNTED, **options) for each in owners]
     _wait(counts)

@@ -95,6 +95,9 @@ class Outbox:
         self._clock = clock
         service = None if service is None else check_service(service)
         self._waker = Waker(engines, clock)
+        #: The engines, each once.
+        self.engines: list[Engine] = self._waker.engines
+        claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._worker = Worker(name, self._jobs, self._waker, clock, service, claim_seconds)
         #: The dead letters.
         self.dead = DeadLetters(name, self._waker, clock, service)
@@ -151,11 +154,6 @@ class Outbox:
             return job
 
         return register if function is None else register(function)
-
-    @property
-    def engines(self) -> list[Engine]:
-        """Return the engines, each once."""
-        return self._waker.engines
 
     @property
     def jobs(self) -> Mapping[str, Job[..., Any]]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import logging
 import random
 import secrets
@@ -84,20 +85,16 @@ class _Turn(NamedTuple):
     cursor: Any = None
 
 
+@dataclasses.dataclass
 class Relay:
     """A relay, for one thread: its leases are its own."""
 
-    def __init__(
-        self,
-        outbox: str,
-        waker: Waker,
-        clock: Clock,
-        chores: Sequence[Callable[[], None]] = (),
-    ) -> None:
-        self._outbox = outbox
-        self._waker = waker
-        self._clock = clock
-        self._chores = chores
+    outbox: str
+    waker: Waker
+    clock: Clock
+    chores: Sequence[Callable[[], None]] = ()
+
+    def __post_init__(self) -> None:
         #: The jobs of each owner that were asked for in this round.
         self._asked = collections.Counter[Any]()
         self._token = secrets.token_hex(12)
@@ -108,24 +105,24 @@ class Relay:
         Raises:
             GoogleAPIError: Datastore does not answer.
         """
-        ends = self._clock.now() + seconds
+        ends = self.clock.now() + seconds
         self._asked.clear()
         woken = refused = 0
         worked: set[tuple[str, int]] = set()
-        now, found = micros_now(self._clock), namespaces()  # (a cursor is for one query)
+        now, found = micros_now(self.clock), namespaces()  # (a cursor is for one query)
         #: A namespace, a shard of it, and where in that; first the namespaces alone.
         turns: collections.deque[tuple[str, int | None, Any]] = collections.deque(
             (each, None, None) for each in random.sample(found, len(found))
         )
-        while turns and self._clock.now() < ends:
+        while turns and self.clock.now() < ends:
             namespace, shard, cursor = turns.popleft()
             with in_namespace(namespace):
                 if shard is None:
-                    if has_jobs(self._outbox):
+                    if has_jobs(self.outbox):
                         own = random.sample(list(shards), len(shards))
                         turns.extendleft((namespace, each, None) for each in own)
                     continue
-                turn = self._run_shard(due_jobs(self._outbox, shard, now), shard, cursor, ends)
+                turn = self._run_shard(due_jobs(self.outbox, shard, now), shard, cursor, ends)
             if turn is None:
                 continue
             worked.add((namespace, shard))
@@ -143,7 +140,7 @@ class Relay:
         try:
             for _ in range(_TURN):
                 turn = self._batch(jobs, lease, turn)
-                if turn.cursor is None or self._clock.now() >= ends:
+                if turn.cursor is None or self.clock.now() >= ends:
                     break
             self._give_back(lease)
         except _LeaseLost:
@@ -152,26 +149,25 @@ class Relay:
         return turn
 
     def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
-        """Run on, with pauses when there is nothing to do, until `stopped()`."""
         pause, most = IDLE_SECONDS
-        chores_at = self._clock.now()
+        chores_at = self.clock.now()
         while not stopped():
             try:
                 with context():
                     relayed = self.run_once()
-                    if self._clock.now() >= chores_at:
-                        chores_at = self._clock.now() + _CHORES_SECONDS
+                    if self.clock.now() >= chores_at:
+                        chores_at = self.clock.now() + _CHORES_SECONDS
                         self.do_chores()
             except Exception:
                 log.exception("a round of the relay failed")
                 relayed = Relayed(refused=1)
             pause = IDLE_SECONDS[0] if relayed.woken else min(2 * pause, most)
-            ends = self._clock.now() + pause * random.uniform(0.5, 1)
-            while not stopped() and self._clock.now() < ends:
-                self._clock.sleep(0.2)
+            ends = self.clock.now() + pause * random.uniform(0.5, 1)
+            while not stopped() and self.clock.now() < ends:
+                self.clock.sleep(0.2)
 
     def do_chores(self) -> None:
-        for chore in self._chores:
+        for chore in self.chores:
             try:
                 chore()
             except Exception:
@@ -189,12 +185,12 @@ class Relay:
         rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
         rows = [row for row in rows if self._has_share(row.key)]
         due = [Due(row.key, row.tier) for row in rows]
-        taken = self._waker.wake(due, timeout=_WAKE_SECONDS)
+        taken = self.waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row in rows if row.key in taken]
         self._asked.update(_owner(row.key) for row in woken)
         if woken:
             self._push_back(lease, woken)
-        elif rows and len(self._waker.engines) == 1:
+        elif rows and len(self.waker.engines) == 1:
             more = False  # it takes none now
         return _Turn(
             turn.woken + len(woken),
@@ -216,7 +212,7 @@ class Relay:
 
     def _push_back(self, lease: Any, rows: list[Any]) -> None:
         """Renew the lease, and let the jobs be looked after later."""
-        now = micros_now(self._clock)
+        now = micros_now(self.clock)
         for row in rows:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
@@ -229,9 +225,9 @@ class Relay:
 
     def _take(self, shard: int) -> Any:
         """Return the row of a shard's lease, which this relay has now; None: another one has it."""
-        key = ndb.Key(RelayRow, f"{self._outbox}|{shard:02d}")
+        key = ndb.Key(RelayRow, f"{self.outbox}|{shard:02d}")
         row = key.get(**_FRESH) or RelayRow(key=key)
-        now = micros_now(self._clock)
+        now = micros_now(self.clock)
         if row.token not in ("", self._token) and row.until > now:
             return None
         self._note_lease(row, now + round(LEASE_SECONDS * 1e6))
@@ -251,5 +247,4 @@ class Relay:
 
 
 def _owner(key: Any) -> tuple[str, str]:
-    """Return what tells the owner of a job from others."""
     return key.namespace() or "", key.flat()[1]

@@ -113,7 +113,6 @@ class JobRow(PackedModel):
 
     @property
     def name_key(self) -> Any:
-        """Return the key of its `NameRow`; None if it has none."""
         if self.name is None:
             return None
         if self.owner is None:
@@ -130,7 +129,6 @@ class JobRow(PackedModel):
         self.place = self.place or version_of(self)
 
     def is_ready(self, micros: int) -> bool:
-        """Return whether it may run at that time."""
         return not self.delayed or self.ready_at <= micros
 
     @property
@@ -139,12 +137,10 @@ class JobRow(PackedModel):
         return "" if self.dead is None else self.dead.partition("|")[2]
 
     def die(self, cause: str, micros: int) -> None:
-        """Note that it does not run any more."""
         self.dead, self.died_at = f"{self.outbox}|{cause}", micros
         self.look_at(None)
 
     def put_off_until(self, micros: int) -> None:
-        """Note that it is not to run before that time."""
         self.ready_at, self.delayed = micros, True
 
     def enqueue(self) -> None:
@@ -237,7 +233,6 @@ def due_jobs(outbox: str, shard: int, micros: int) -> Any:
 
 
 def has_jobs(outbox: str) -> Any:
-    """Return whether there are jobs that are not dead."""
     query = shard_query(JobRow.due, JobRow, outbox)
     return query.get(keys_only=True, use_cache=False, use_global_cache=False) is not None
 
@@ -264,7 +259,6 @@ def is_name(name: object) -> bool:
 
 
 def is_ordered(key: Any) -> bool:
-    """Return whether the job of a key waits for its owner's earlier ones."""
     return not key.id().endswith("u")
 
 

@@ -30,12 +30,13 @@ class Due(NamedTuple):
 class Waker:
     """The engines of an outbox. Thread-safe.
 
-    Attributes:
-        failed: the messages that no engine has taken, in this process. The relay sends them again.
+    `engines`: each once. `failed`: the messages of this process that no engine has taken; the relay
+    sends them again.
     """
 
     def __init__(self, engines: Mapping[str, Engine], clock: Clock) -> None:
         self._engines = dict(engines)
+        self.engines = list({id(each): each for each in engines.values()}.values())
         self._clock = clock
         self._breakers = {
             tier: CircuitBreaker(clock, most_pause_seconds=30.0) for tier in self._engines
@@ -48,13 +49,7 @@ class Waker:
         self._mutex = threading.Lock()
 
     def knows(self, tier: str) -> bool:
-        """Return whether there is a tier of that name."""
         return tier in self._engines
-
-    @property
-    def engines(self) -> list[Engine]:
-        """Return the engines, each once."""
-        return list({id(each): each for each in self._engines.values()}.values())
 
     def wake(self, jobs: Iterable[Due], *, timeout: float = FAST_SECONDS) -> set[Any]:
         """Ask for at most 100 jobs; return the keys of those that were taken. Never raises."""
@@ -102,7 +97,6 @@ class Waker:
         return taken
 
     def close(self) -> None:
-        """Close the engines."""
         for engine in self.engines:
             engine.close()
 

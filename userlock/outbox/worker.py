@@ -15,6 +15,7 @@ for some seconds those after it. So any message does for any of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
 import logging
@@ -49,7 +50,6 @@ from userlock.ndb.direct import swap
 from userlock.ndb.owners import in_namespace_of, micros_now
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
-from userlock.numbers import check_seconds
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
 from userlock.outbox.rows import (
@@ -100,15 +100,6 @@ class Outcome(enum.Enum):
     BUSY = "busy"
 
 
-class _Refused(enum.Enum):
-    """Why a job cannot be claimed: another worker has done it; or may be running it, or it was put
-    off.
-    """
-
-    GONE = "gone"
-    TAKEN = "taken"
-
-
 class _Claim:
     """A job that this worker has claimed, with a token; or that needs none (see `_claim`)."""
 
@@ -118,7 +109,6 @@ class _Claim:
         self.row = row
 
     def current(self) -> Any:
-        """Return the row as it is now, as `check` does."""
         return self.check(self.key.get(use_cache=False, use_global_cache=False))
 
     def check(self, row: Any) -> Any:
@@ -146,7 +136,6 @@ class Queue:
         self._rows = sorted(map(_short, rows), key=lambda row: row.rank)
 
     def remove(self, row: Any) -> None:
-        """Take a job out."""
         self._rows = [each for each in self._rows if each is not row]
 
     def first(self, now: int) -> Any:
@@ -169,6 +158,7 @@ def _short(row: Any) -> Any:
     return row
 
 
+@dataclasses.dataclass
 class Worker:
     """Runs the jobs of an outbox. Thread-safe.
 
@@ -176,22 +166,15 @@ class Worker:
         within: make the contexts in which each job runs.
     """
 
-    def __init__(
-        self,
-        outbox: str,
-        jobs: Mapping[str, Job[..., Any]],
-        waker: Waker,
-        clock: Clock,
-        service: LockService | None,
-        claim_seconds: float,
-    ) -> None:
-        self._outbox = outbox
-        self._jobs = jobs
-        self._waker = waker
-        self._clock = clock
-        self._service = service
-        self._claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
-        self.within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = []
+    outbox: str
+    jobs: Mapping[str, Job[..., Any]]
+    waker: Waker
+    clock: Clock
+    service: LockService | None
+    claim_seconds: float
+    within: list[Callable[[], contextlib.AbstractContextManager[Any]]] = dataclasses.field(
+        default_factory=list
+    )
 
     def run(self, key: Any) -> Outcome:
         """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context."""
@@ -201,16 +184,16 @@ class Worker:
     def _run_job(self, key: Any) -> Outcome:
         few = None
         if is_ordered(key):
-            few = JobRow.all_below(key.root(), "queued", self._outbox, _FEW)
+            few = JobRow.all_below(key.root(), "queued", self.outbox, _FEW)
         if few is None:
             row = key.get(use_cache=False, use_global_cache=False)
         else:
             row = next((each for each in few if each.key == key), None)
-        if row is None or row.dead is not None or row.outbox != self._outbox:
+        if row is None or row.dead is not None or row.outbox != self.outbox:
             return Outcome.NOTHING
-        with batch_scope(self._service, f"job {row.job}") as opened:
+        with batch_scope(self.service, f"job {row.job}") as opened:
             if row.owner is None:
-                return self._run_alone(row, opened, None)
+                return self._run_alone(key, row, opened, None)
             try:
                 with global_lock(
                     row.owner,
@@ -221,19 +204,15 @@ class Worker:
                     contended = was_contended(tenure)
                     if row.ordered:
                         return self._run_owner(key, opened, tenure, None if contended else few)
-                    if contended:
-                        row = key.get(use_cache=False, use_global_cache=False)
-                        if row is None:
-                            return Outcome.NOTHING
-                    return self._run_alone(row, opened, tenure)
+                    return self._run_alone(key, None if contended else row, opened, tenure)
             except (LockTimeout, LockServiceUnavailable, DeadlockDetected) as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
 
-    def _run_alone(self, row: Any, opened: LockScope, tenure: HeldLock | None) -> Outcome:
-        claim = self._claim(row.key, tenure, row)
-        if not isinstance(claim, _Claim):
+    def _run_alone(self, key: Any, row: Any, opened: LockScope, tenure: HeldLock | None) -> Outcome:
+        claim = self._claim(key, tenure, row)
+        if claim is None:
             return Outcome.NOTHING
         self._run(claim, opened)
         return Outcome.RAN
@@ -245,37 +224,37 @@ class Worker:
 
         `rows`: the owner's ordered jobs as they were read before the lock; None: not read.
         """
-        ran = Outcome.NOTHING
-        queue = Queue(self._outbox, until.root(), rows)
-        ends = math.inf
+        #: `read`: whether it was read under the lock, and no job has run since.
+        ran, read, ends = Outcome.NOTHING, rows is None, math.inf
+        queue = Queue(self.outbox, until.root(), rows)
         for _ in range(_MOST_RUNS):
-            row = queue.first(micros_now(self._clock))
+            row = queue.first(micros_now(self.clock))
             if row is None:
                 return ran
             key = row.key
             claim = self._claim(key, tenure, None if row.arguments is None else row)
-            if isinstance(claim, _Claim):
-                ran = Outcome.RAN
+            if claim is not None:
+                ran, read = Outcome.RAN, False
                 if self._run(claim, opened) != "done":
                     return ran  # it holds up the others
-            elif claim is _Refused.TAKEN and rows is not None:  # before the lock: look again
-                queue, rows = Queue(self._outbox, until.root()), None
-                continue
-            elif claim is _Refused.TAKEN:
+            elif read:
                 return ran
             if key == until:
-                ends = self._clock.now() + _DRAIN_SECONDS
-            if self._clock.now() >= ends:
+                ends = self.clock.now() + _DRAIN_SECONDS
+            if self.clock.now() >= ends:
                 return ran
-            queue.remove(row)
-            tenure = tenure.yield_to_waiters()
+            if claim is None:  # what was read is out of date
+                queue, read = Queue(self.outbox, until.root()), True
+            else:
+                queue.remove(row)
+                tenure = tenure.yield_to_waiters()
         return ran
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
         row = key.get()
-        now = micros_now(self._clock)
-        if row is None or row.outbox != self._outbox or _is_claimed(row, now, locked=False):
+        now = micros_now(self.clock)
+        if row is None or row.outbox != self.outbox or _is_claimed(row, now, locked=False):
             return False
         self._free_name(row, row.name_key)
         key.delete()
@@ -283,8 +262,8 @@ class Worker:
 
     # --- claim ------------------------------------------------------------------------------
 
-    def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | _Refused:
-        """Claim a job by compare-and-swap, unless another worker has it.
+    def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | None:
+        """Claim a job by compare-and-swap, unless another worker has it, or it was done or put off.
 
         `row`: as it was read before. If it has changed since, it is read again.
 
@@ -299,13 +278,13 @@ class Worker:
             if row is None:
                 row = key.get(use_cache=False, use_global_cache=False)
             if row is None:
-                return _Refused.GONE
-            job = self._jobs.get(row.job)
+                return None
+            job = self.jobs.get(row.job)
             transactional = job is not None and job.transactional
             first = row.name is None and not (row.attempts or row.tries)
             unseen = first and locked and transactional
             if not self._note_claim(row, "" if unseen else token, locked=locked):
-                return _Refused.TAKEN
+                return None
             try:
                 if row.name is not None:
                     ndb.transaction(functools.partial(self._put_and_free, row, row.name_key))
@@ -317,15 +296,14 @@ class Worker:
                 return _Claim(row)
 
     def _note_claim(self, row: Any, token: str, *, locked: bool) -> bool:
-        """Note a claim in a row; return whether it can be claimed."""
-        now = micros_now(self._clock)
+        now = micros_now(self.clock)
         if row.dead is not None or not row.is_ready(now) or _is_claimed(row, now, locked=locked):
             return False
         row.attempts += 1
         row.tries = 0
         row.claim, row.claimed_locked = token, locked
-        row.claimed_until = now + round(self._claim_seconds * 1e6)
-        pause = _RUNNING_PAUSE if locked else self._claim_seconds
+        row.claimed_until = now + round(self.claim_seconds * 1e6)
+        pause = _RUNNING_PAUSE if locked else self.claim_seconds
         row.look_at(now + round(pause * 1e6))
         return True
 
@@ -344,17 +322,16 @@ class Worker:
     # --- run --------------------------------------------------------------------------------
 
     def _run(self, claim: _Claim, opened: LockScope) -> str:
-        """Run it, and tell listeners; return the outcome."""
         row, attempt = claim.row, claim.row.attempts
-        began = self._clock.now()
-        lag = self._clock.wall() - row.ready_at / 1e6
-        job = self._jobs.get(row.job)
+        began = self.clock.now()
+        lag = self.clock.wall() - row.ready_at / 1e6
+        job = self.jobs.get(row.job)
         if job is not None and row.attempts > job.retry.attempts:
             # Its last runs ended with their processes.
             outcome, error = self._failed(claim, None)
         else:
             outcome, error = self._run_once(claim, opened)
-        seconds = self._clock.now() - began
+        seconds = self.clock.now() - began
         ran = JobRan(row.owner, row.job, outcome, attempt, max(lag, 0.0), seconds, error)
         LISTENERS.emit(ran)
         return outcome
@@ -362,7 +339,7 @@ class Worker:
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
         try:
             row = claim.row
-            job = self._jobs.get(row.job)
+            job = self.jobs.get(row.job)
             if job is None:
                 raise UnknownJob(
                     f"no job {row.job} is registered in this process: it may belong to another "
@@ -414,23 +391,22 @@ class Worker:
                 if write(row):
                     return row
             except Exception as error:
-                if not is_conflict(error) or micros_now(self._clock) >= until:
+                if not is_conflict(error) or micros_now(self.clock) >= until:
                     raise
-                self._clock.sleep(pause * random.uniform(0.5, 1))
+                self.clock.sleep(pause * random.uniform(0.5, 1))
                 pause = min(2 * pause, _MOST_PAUSE)
             row = claim.current()
 
     # --- failures ---------------------------------------------------------------------------
 
     def _failed(self, claim: _Claim, error: BaseException | None) -> tuple[str, str]:
-        """Note the error, and when the job runs again: or that it is dead."""
-        job, attempts = self._jobs.get(claim.row.job), claim.row.attempts
+        job, attempts = self.jobs.get(claim.row.job), claim.row.attempts
         final = job is not None and error is not None and isinstance(error, job.never_retry)
         cause = "the process ended" if error is None else type(error).__name__
         text = cause if error is None else _described(error)
 
         def note(row: Any) -> bool:
-            now = micros_now(self._clock)
+            now = micros_now(self.clock)
             if row.first_error is None:
                 row.first_error, row.first_error_at = text, now
             row.attempts = attempts
@@ -454,8 +430,8 @@ class Worker:
             return "lost", text
         if row.dead is not None:
             return "dead", text
-        delay = (row.ready_at - micros_now(self._clock)) / 1e6
-        self._waker.wake([Due(row.key, row.tier, max(delay, 0.0))])
+        delay = (row.ready_at - micros_now(self.clock)) / 1e6
+        self.waker.wake([Due(row.key, row.tier, max(delay, 0.0))])
         return "failed", text
 
     @staticmethod
@@ -478,7 +454,7 @@ class Worker:
             row = key.get()
             if row is None or row.due is None:
                 return None, 0.0
-            now = micros_now(self._clock)
+            now = micros_now(self.clock)
             running = bool(row.claim) and row.claimed_until > now
             first, most = _BUSY_PAUSES
             pause = _RUNNING_PAUSE if running else min(first * 2.0 ** min(row.tries, 9), most)
@@ -489,7 +465,7 @@ class Worker:
 
         row, pause = ndb.transaction(put_off)
         if row is not None:
-            self._waker.wake([Due(row.key, row.tier, pause)])
+            self.waker.wake([Due(row.key, row.tier, pause)])
 
 
 def batch_scope(service: LockService | None, request: str) -> Any:
@@ -509,7 +485,6 @@ def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:
 
 
 def _is_mine(row: Any, claim: _Claim) -> bool:
-    """Return whether the worker with that claim still has the job."""
     is_run = not claim.token and row.attempts + 1 != claim.row.attempts
     return bool(row.claim == claim.token) and not is_run
 

@@ -7,6 +7,7 @@ itself caught the error.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -26,6 +27,7 @@ _OUTPUT_KEY = "userlock_sites"
 _TEST_TOOLS = ("/_pytest/", "/unittest/")
 
 
+@dataclasses.dataclass(eq=False)
 class BaselineRun:
     """Plugin for one test run, in each of xdist's processes. Only the controller writes files.
 
@@ -34,28 +36,20 @@ class BaselineRun:
     not in tests of violations.
     """
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        is_test_code: Callable[[str], bool],
-        baseline: Baseline,
-        path: Path | None,
-        *,
-        writing: bool,
-        report: Path | None,
-    ) -> None:
+    config: pytest.Config
+    is_test_code: Callable[[str], bool]
+    baseline: Baseline
+    path: Path | None
+    writing: bool
+    report: Path | None
+
+    def __post_init__(self) -> None:
         self.seen: dict[Site, Sighting] = {}
         self.active = True
-        self._config = config
-        self._project = Project(config.rootpath)
-        self._is_test_code = is_test_code
-        self._baseline = baseline
-        self._path = path
-        self._writing = writing
-        self._report = report
+        self._project = Project(self.config.rootpath)
         #: Every site is tolerated, to be written down.
-        self._recording = writing or path is None
-        self._partial = _is_partial(config)
+        self._recording = self.writing or self.path is None
+        self._partial = _is_partial(self.config)
         self._test = ""
         #: New violations of the current phase, in order.
         self._new: list[tuple[Site, WriteViolation]] = []
@@ -68,7 +62,6 @@ class BaselineRun:
         return self.active and site.is_mistake and self._is_known(site)
 
     def listen(self, event: Event) -> None:
-        """Note the site of a violation: a listener."""
         if not (self.active and isinstance(event, Violation)):
             return
         site, facts = self._site_of(event.error)
@@ -78,7 +71,7 @@ class BaselineRun:
             self._new.append((site, event.error))
 
     def _is_known(self, site: Site) -> bool:
-        return self._recording or site in self._baseline
+        return self._recording or site in self.baseline
 
     def _note(self, site: Site, facts: dict[str, Any], times: int, test: str) -> None:
         self.seen.setdefault(site, Sighting(facts, test=test)).times += times
@@ -131,18 +124,18 @@ class BaselineRun:
         if traceback is None:
             return False
         file = traceback.tb_frame.f_code.co_filename
-        return self._is_test_code(file) or any(tool in file for tool in _TEST_TOOLS)
+        return self.is_test_code(file) or any(tool in file for tool in _TEST_TOOLS)
 
     # --- the run ----------------------------------------------------------------------------
 
     def pytest_report_header(self) -> str:
-        if self._path is None:
+        if self.path is None:
             return "userlock: every put site is tolerated, and reported"
-        known = f"{self._shown(self._path)}: {counted(len(self._baseline), 'put site')}"
-        return f"userlock: baseline {known}{', to be written' if self._writing else ''}"
+        known = f"{self._shown(self.path)}: {counted(len(self.baseline), 'put site')}"
+        return f"userlock: baseline {known}{', to be written' if self.writing else ''}"
 
     def _shown(self, path: Path) -> str:
-        here = self._config.invocation_params.dir
+        here = self.config.invocation_params.dir
         return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
@@ -160,7 +153,7 @@ class BaselineRun:
             self._note(Site.parse(line), facts, times, test)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        output = getattr(self._config, "workeroutput", None)
+        output = getattr(self.config, "workeroutput", None)
         if output is not None:
             seen = [
                 (str(site), each.facts, each.times, each.test) for site, each in self.seen.items()
@@ -169,11 +162,11 @@ class BaselineRun:
             return
         # A test that failed may have ended before a known put.
         whole = not self._partial and exitstatus == pytest.ExitCode.OK
-        if self._report is not None:
-            self._write_report(self._report)
-        if self._path is not None and self._writing:
-            self._write(self._path, whole=whole)
-        elif self._path is not None:
+        if self.report is not None:
+            self._write_report(self.report)
+        if self.path is not None and self.writing:
+            self._write(self.path, whole=whole)
+        elif self.path is not None:
             self._compare(whole=whole)
 
     def _write_report(self, path: Path) -> None:
@@ -185,8 +178,8 @@ class BaselineRun:
         self._lines.append(f"{self._shown(path)}: {counted(len(lines), 'put site')}")
 
     def _write(self, path: Path, *, whole: bool) -> None:
-        stale = self._baseline.compare(self.seen).stale
-        update = self._baseline.rewrite(path, self.seen, keep=not whole)
+        stale = self.baseline.compare(self.seen).stale
+        update = self.baseline.rewrite(path, self.seen, keep=not whole)
         self._lines += update.lines(self._shown(path))
         if stale and not whole:
             self._lines.append(
@@ -195,7 +188,7 @@ class BaselineRun:
             )
 
     def _compare(self, *, whole: bool) -> None:
-        new, stale = self._baseline.compare(self.seen)
+        new, stale = self.baseline.compare(self.seen)
         for site in new:
             self._lines += [f"new    {site}", f"       first in {self.seen[site].test}"]
         if stale and whole:
@@ -213,7 +206,6 @@ class BaselineRun:
 
 
 def _is_partial(config: pytest.Config) -> bool:
-    """Return whether the command line selects some tests only."""
     if config.getoption("lf", False):
         return True
     if config.args_source is not pytest.Config.ArgsSource.ARGS:

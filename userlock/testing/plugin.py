@@ -73,7 +73,6 @@ class TestCode:
         self._known: dict[str, bool] = {}
 
     def add_module(self, file: str) -> None:
-        """Add a file in which tests have been found."""
         self._known[file] = True
 
     def __call__(self, file: str) -> bool:
@@ -160,7 +159,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | None:
-    """Return the run with a baseline or a report, if one is asked for."""
     here = config.invocation_params.dir
     writing: bool = config.getoption("userlock_baseline_write")
     report: str | None = config.getoption("userlock_report")
@@ -183,7 +181,7 @@ def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | N
         baseline = Baseline() if path is None else Baseline.read(path, missing_ok=writing)
     except BaselineError as error:
         raise pytest.UsageError(str(error)) from error
-    return BaselineRun(config, test_code, baseline, path, writing=writing, report=report_path)
+    return BaselineRun(config, test_code, baseline, path, writing, report_path)
 
 
 # --- tests --------------------------------------------------------------------------------------

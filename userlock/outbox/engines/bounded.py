@@ -59,7 +59,6 @@ class BoundedEngine(abc.ABC):
 
     @property
     def client(self) -> Any:
-        """Return the client of this process."""
         with self._mutex:
             if self._client is None:
                 self._client = self.open_client()
@@ -69,7 +68,6 @@ class BoundedEngine(abc.ABC):
         """Do nothing: a worker's process, or a web endpoint, delivers the messages."""
 
     def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        """Send messages; return an error, or None, for each."""
         outcomes: dict[int, object] = {}
         rest: object = f"no answer within {timeout:.3g} s"
         if self._closed:

@@ -73,7 +73,6 @@ class Address(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """Return the queue's resource name."""
         return f"projects/{self.project}/locations/{self.location}/queues/{self.queue}"
 
 
@@ -129,7 +128,6 @@ class CloudTasksEngine(BoundedEngine):
                 outcomes[index] = f"{code.name}: {error.details()}"
 
     def request(self, message: Wake) -> Any:
-        """Return the request that creates the task of a message."""
         address = self._address
         task: Any = tasks_v2.Task(name=f"{address.parent}/tasks/{message.name}")
         if message.delay > 0:
@@ -161,7 +159,6 @@ class CloudTasksEngine(BoundedEngine):
 
 
 def connect_to_service() -> Any:
-    """Return a gRPC transport to the service, or to the emulator that the environment names."""
     emulator = os.environ.get(EMULATOR_VARIABLE)
     if emulator:
         return CloudTasksGrpcTransport(
@@ -179,7 +176,6 @@ def connect_to_service() -> Any:
 
 
 def open_url(url: str) -> CloudTasksEngine:
-    """Return the engine of `cloudtasks://PROJECT/LOCATION/QUEUE?target=…&service_account=…`."""
     return CloudTasksEngine(parse(url))
 
 
@@ -213,7 +209,6 @@ def parse(url: str) -> Address:
 
 
 def _problem_of(address: Address) -> str:
-    """Return what is wrong with the options; empty if nothing is."""
     if not address.target:
         if address.service_account or address.audience:
             return "service_account= and audience= are for HTTP targets: give target= as well"

@@ -113,7 +113,6 @@ class InlineEngine:
 
 
 def open_url(url: str) -> InlineEngine:
-    """Return the engine of `inline://` or `inline://?threads=8`."""
     parts = urlsplit(url)
     options = parse_qs(parts.query, strict_parsing=bool(parts.query))
     if parts.netloc or parts.path.strip("/") or options.keys() - {"threads"}:

@@ -75,8 +75,6 @@ def refuse_job(_key: str) -> None:
 
 
 class Address(NamedTuple):
-    """The parts of a URL."""
-
     host: str
     port: int
     database: int
@@ -169,7 +167,6 @@ class Job(rq.job.Job):
 
 
 def _run_job(key: str) -> None:
-    """Run a job of the app's outbox, which `USERLOCK_OUTBOX` or `USERLOCK_APP` names."""
     outbox_of_environment().run(key)
 
 
@@ -194,7 +191,6 @@ class SimpleWorker(_OurJobs, rq.worker.SimpleWorker):
 
 
 def open_url(url: str) -> RQEngine:
-    """Return the engine of `rq://[USER:PASSWORD@]HOST:PORT/DATABASE?queue=NAME`."""
     return RQEngine(parse(url))
 
 

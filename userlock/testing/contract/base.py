@@ -62,7 +62,6 @@ class StoreContract:
 
     @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
     def lock_id(self, request: pytest.FixtureRequest) -> str:
-        """Return each of the lock ids in turn."""
         lock_id: str = request.param
         return lock_id
 

@@ -129,7 +129,6 @@ class _Crowd:
         created(store.create("ann", holder.record, 60))
 
     def joins(self, priority: Priority = Priority.INTERACTIVE) -> str:
-        """Add a waiter; return its token."""
         claim = _claim(priority)
         bell = self.bells[claim.token] = Bell()
         bell.listen = self.wake_ups.wait
@@ -138,16 +137,13 @@ class _Crowd:
         return claim.token
 
     def ends(self, token: str) -> None:
-        """Append the end of a hold."""
         found(self._store.append_and_wake("ann", done(token)))
 
     def is_woken(self, token: str) -> None:
-        """Wait for the bell of a waiter."""
         self.bells[token].wait(PATIENCE)
         assert self.bells[token].answer()[0], "the waiter was not woken"
 
     def sleeps_on(self, token: str) -> None:
-        """Check that nobody has rung the bell of a waiter."""
         self.bells[token].wait(_SOON)
         assert not self.bells[token].rung, "another waiter than the first one was woken"
 

@@ -91,8 +91,6 @@ class TimeContract(StoreContract):
         assert found(store.read("removed")).lapsed is False
 
     def _watched(self, store: LeaseStore) -> list[_Watched]:
-        """Return records to watch, each in other circumstances."""
-
         def watch(
             lock_id: str,
             begin: Callable[[], object],
