@@ -42,23 +42,13 @@ FAILED = "failed"
 
 
 class Problem(NamedTuple):
-    """One entity or row that is not as it should be.
+    """One entity or row that is not as it should be."""
 
-    Attributes:
-        what: `UNCLAIMED`, `OUTDATED`, `DUPLICATE`, `VOID` or `FAILED`.
-        key: of the entity; of a void row, its own.
-        constraint: its name, with the kind; empty if it is not known.
-        value: in words.
-        holder: the key of the other entity, of a duplicate.
-        error: the reason, of one that failed.
-        repaired: whether it is as it should be now.
-    """
-
-    what: str
-    key: Any
-    constraint: str = ""
-    value: str = ""
-    holder: Any = None
+    what: str  # `UNCLAIMED`, `OUTDATED`, `DUPLICATE`, `VOID` or `FAILED`
+    key: Any  # of the entity; of a void row, its own
+    constraint: str = ""  # with the kind
+    value: str = ""  # in words
+    holder: Any = None  # the key of the other entity, of a duplicate
     error: str = ""
     repaired: bool = False
 
@@ -68,18 +58,15 @@ class Audit:
 
     In an ndb context. Other requests may go on meanwhile. Run again, it finds what is left.
 
-    Args:
-        repair: whether to claim free values, and to remove void rows. Of entities with one value
-            the first that is met claims it; the others are reported, and no entity is given
-            another value. A repaired entity is put again, with its hooks, under its lock.
-        wait_timeout: the longest wait for an entity's lock, in seconds.
-        stopped: whether to end, asked between batches.
+    A repair claims free values, and removes void rows. Of entities with one value the first that is
+    met claims it; the others are reported, and no entity is given another value. A repaired entity
+    is put again, with its hooks, under its lock. `wait_timeout`: the longest wait for that, in
+    seconds. `stopped`: whether to end, asked between batches.
 
     Attributes:
         entities, rows: how many were looked at.
         all_remembered: whether values that several unclaimed entities have were all found. A
             repair finds them in any case.
-        interrupted: whether it was stopped.
     """
 
     def __init__(

@@ -45,11 +45,7 @@ further: Any = sys.modules[__name__]
 class ClaimRow(Model):
     """A value that one entity has alone. Written in the commit of the entity.
 
-    Attributes:
-        holder: the entity's key.
-        constraint: the kind, and the constraint's name.
-        value: the value, in words.
-        write: a number of its commit.
+    `constraint`: with the kind; `value`: in words; `write`: a number of its commit.
     """
 
     _write_policy = WritePolicy.IN_TRANSACTION

@@ -20,10 +20,10 @@ _DENSITY = re.compile(r"@\d+(\.\d+)?x$", re.IGNORECASE)
 _EXTENSION = re.compile(r"\.(?=[^.]*[^\W\d_])[^\W_]{1,10}$")
 
 
-_Text = TypeVar("_Text", str, None)
+StrOrNone = TypeVar("StrOrNone", str, None)
 
 
-def caseless(text: _Text) -> _Text:
+def caseless(text: StrOrNone) -> StrOrNone:
     """Fold case and Unicode forms, and runs of white space: `Café  Nord` and `CAFÉ NORD` are one.
 
     By Unicode's identifier caseless matching (D147): ligatures, full-width letters and `ß`,
@@ -46,7 +46,7 @@ def caseless(text: _Text) -> _Text:
     return " ".join(folded.split())
 
 
-def image_name(file_name: _Text) -> _Text:
+def image_name(file_name: StrOrNone) -> StrOrNone:
     """Return the name of a picture without extension and pixel density, caseless.
 
     `home.png`, `home.jpg`, `Home@2x.png` and `home@3x.gif` are one picture, `home`. A folder

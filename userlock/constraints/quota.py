@@ -26,20 +26,10 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
 from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
+from userlock.ndb import owners
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import (
-    SHARDS,
-    current_namespace,
-    in_namespace,
-    micros_now,
-    name_of,
-    namespaces,
-    owner_key,
-    shard_index,
-    shard_query,
-)
 from userlock.ndb.policies import WritePolicy
 from userlock.numbers import check_number
 from userlock.outbox.outbox import Outbox
@@ -58,10 +48,7 @@ _INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
 class QuotaRow(Model):
     """An owner's quota. In the owner's entity group.
 
-    Attributes:
-        stamp: new with each change.
-        dirty: the shard and the time of the last change, until its job has run; None after it.
-        changed: the shard and the time of the last change.
+    `changed`: the shard and the time of the last change; `dirty`: the same, until its job has run.
     """
 
     _write_policy = WritePolicy.IN_TRANSACTION
@@ -210,7 +197,7 @@ class Quota:
         key = self._key(owner)
         if key in current_attempt().puts:
             return  # by an earlier change of this transaction
-        now = shard_index(self.name, key, micros_now(self._clock))
+        now = owners.shard_index(self.name, key, owners.micros_now(self._clock))
         stamp = secrets.token_hex(8)
         QuotaRow(key=key, owner=owner, quota=self.name, stamp=stamp, dirty=now, changed=now).put()
         self._job.stage(owner)
@@ -306,7 +293,7 @@ class Quota:
         dirty = None
         if row is not None and row.dirty is not None:
             since = int(row.dirty.rpartition("|")[2])
-            dirty = max(0.0, (micros_now(self._clock) - since) / 1e6)
+            dirty = max(0.0, (owners.micros_now(self._clock) - since) / 1e6)
         limit, differing, counted = self._wanted(owner)
         return QuotaState(owner, limit, counted, list(differing), dirty)
 
@@ -316,14 +303,14 @@ class Quota:
         In an ndb context; of its namespace.
         """
         check_number("hours", hours, least=0, most=1e6)
-        return self._owners(current_namespace(), hours)
+        return self._owners(owners.current_namespace(), hours)
 
     def _owners(self, namespace: str, hours: float) -> Iterator[str]:
-        since = micros_now(self._clock) - round(hours * 3_600e6)
+        since = owners.micros_now(self._clock) - round(hours * 3_600e6)
         for index, first in ((QuotaRow.dirty, 0), (QuotaRow.changed, since)):
-            for shard in range(SHARDS):
+            for shard in range(owners.SHARDS):
                 place = index, QuotaRow, self.name, shard
-                for row in shard_query(*place, since=first, namespace=namespace):
+                for row in owners.shard_query(*place, since=first, namespace=namespace):
                     if index is QuotaRow.dirty or row.dirty is None:
                         yield row.owner
 
@@ -344,8 +331,8 @@ class Quota:
             GoogleAPIError: Datastore does not answer.
         """
         checked = stamped = failed = 0
-        for namespace in namespaces():
-            with in_namespace(namespace):
+        for namespace in owners.namespaces():
+            with owners.in_namespace(namespace):
                 for owner in self.owners(hours):
                     if stopped():
                         return QuotaCheck(checked, stamped, failed)
@@ -366,4 +353,5 @@ class Quota:
         return self._outbox.context()
 
     def _key(self, owner: str) -> Any:
-        return ndb.Key(QuotaRow, name_of(self.name), parent=owner_key(check_lock_id(owner)))
+        root = owners.owner_key(check_lock_id(owner))
+        return ndb.Key(QuotaRow, owners.name_of(self.name), parent=root)

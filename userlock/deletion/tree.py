@@ -28,18 +28,10 @@ from userlock.deletion.run import Plan, Run
 from userlock.errors import ConfigurationError
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
+from userlock.ndb import owners
 from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import (
-    SHARDS,
-    in_namespace_of,
-    micros_now,
-    namespaces,
-    owner_key,
-    shard_index,
-    shard_query,
-)
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
@@ -83,7 +75,7 @@ class DeletionRow(Model):
     ended_at = ndb.IntegerProperty(indexed=False, default=0)
     expire_at = ndb.DateTimeProperty(indexed=False)
     unfinished = ndb.ComputedProperty(
-        lambda row: None if row.ended_at else shard_index("", row.key, row.asked_at)
+        lambda row: None if row.ended_at else owners.shard_index("", row.key, row.asked_at)
     )
 
     @classmethod
@@ -137,7 +129,7 @@ def _deletion_in(row: Any) -> Deletion:
 
 
 def _row_key(owner: str, id_: str) -> Any:
-    return ndb.Key(DeletionRow, id_, parent=owner_key(owner))
+    return ndb.Key(DeletionRow, id_, parent=owners.owner_key(owner))
 
 
 def _tree_of(kind: str) -> Tree | None:
@@ -239,7 +231,7 @@ class Tree:
         if not isinstance(note, str) or len(note) > _MOST_NOTE:
             raise ValueError(f"note is a text of up to {_MOST_NOTE} characters, not {note!r:.80}")
         begin = functools.partial(self._begin, key, owner, note)
-        with in_namespace_of(key):
+        with owners.in_namespace_of(key):
             if in_transaction():
                 return begin()
             deletion: Deletion = ndb.transaction(begin)
@@ -258,7 +250,7 @@ class Tree:
                 f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
                 f"job could not delete what is below it. To fix it: leave owner= out"
             )
-        now = micros_now(self._clock)
+        now = owners.micros_now(self._clock)
         row = DeletionRow(
             key=_row_key(owner, f"{now:016x}{secrets.token_hex(6)}"),
             owner=owner,
@@ -377,7 +369,7 @@ def find_deletion(owner: str, id_: str) -> Deletion | None:
 
 def deletions_of(owner: str, most: int = 100) -> list[Deletion]:
     """Return an owner's deletions, the latest first. In an ndb context; those of its namespace."""
-    query = DeletionRow.query(ancestor=owner_key(check_lock_id(owner)))
+    query = DeletionRow.query(ancestor=owners.owner_key(check_lock_id(owner)))
     rows = query.fetch(use_cache=False, use_global_cache=False)
     kept = [_deletion_in(row) for row in rows if not row.has_expired]
     return sorted(kept, key=lambda each: each.id, reverse=True)[:most]
@@ -385,9 +377,8 @@ def deletions_of(owner: str, most: int = 100) -> list[Deletion]:
 
 def unfinished() -> Iterator[Deletion]:
     """Give the deletions of all owners and namespaces that are not finished. In an ndb context."""
-    for namespace in namespaces():
-        for shard in range(SHARDS):
-            yield from map(
-                _deletion_in,
-                shard_query(DeletionRow.unfinished, DeletionRow, "", shard, namespace=namespace),
-            )
+    index = DeletionRow.unfinished
+    for namespace in owners.namespaces():
+        for shard in range(owners.SHARDS):
+            rows = owners.shard_query(index, DeletionRow, "", shard, namespace=namespace)
+            yield from map(_deletion_in, rows)

@@ -18,17 +18,11 @@ from userlock.ndb.patches import kind_of, path_of
 
 
 class Step(NamedTuple):
-    """One entity on the way from the root to an entity.
-
-    Attributes:
-        key: its key.
-        attribute: its property that names the parent; None if it is under a key path.
-        parent: the key of that parent.
-    """
+    """One entity on the way from the root to an entity."""
 
     key: Any
-    attribute: str | None = None
-    parent: Any = None
+    attribute: str | None = None  # its property that names the parent; None: it is under a key path
+    parent: Any = None  # the key of that parent
 
     def is_left(self, entity: Any) -> bool:
         """Return whether the entity now names another parent. `entity`: None if it is gone."""

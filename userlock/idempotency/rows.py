@@ -21,17 +21,8 @@ from google.cloud import ndb
 from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStorable
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id
+from userlock.ndb import owners
 from userlock.ndb.model import WriteIdProperty
-from userlock.ndb.owners import (
-    SHARDS,
-    key_below,
-    micros_of,
-    name_of,
-    namespaces,
-    owner_key,
-    shard_index,
-    shard_query,
-)
 from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 
@@ -105,7 +96,7 @@ class RequestRow(PackedModel):
     def has_expired(self, now: int) -> bool:
         """Return whether its answer is no longer kept. Datastore's own expiry may be a day late."""
         expire_at = self.expire_at
-        return expire_at is not None and micros_of(expire_at) <= now
+        return expire_at is not None and owners.micros_of(expire_at) <= now
 
     @classmethod
     def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
@@ -134,8 +125,8 @@ def complete_after(attempts: int) -> int:
 
 def _standing_of(row: Any) -> str:
     if row.expire_at is None:
-        return shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
-    return shard_index(DONE, row.key, micros_of(row.expire_at))
+        return owners.shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
+    return owners.shard_index(DONE, row.key, owners.micros_of(row.expire_at))
 
 
 def requests_before(standing: str, micros: int | None = None) -> Iterator[Any]:
@@ -145,9 +136,9 @@ def requests_before(standing: str, micros: int | None = None) -> Iterator[Any]:
     """
     shards = [
         oldest(namespace, standing, shard, before=micros).iter(projection=[RequestRow.standing])
-        for namespace in namespaces()
+        for namespace in owners.namespaces()
         if _query(namespace, standing).get(keys_only=True) is not None
-        for shard in range(SHARDS)
+        for shard in range(owners.SHARDS)
     ]
     for row in heapq.merge(*shards, key=lambda row: row.standing.rpartition("|")[2]):
         yield row.key
@@ -164,18 +155,18 @@ def newest(namespace: str, standing: str, shard: int) -> Any:
 
 def _query(namespace: str, standing: str, shard: int | None = None, **options: Any) -> Any:
     index = RequestRow.standing
-    return shard_query(index, RequestRow, standing, shard, namespace=namespace, **options)
+    return owners.shard_query(index, RequestRow, standing, shard, namespace=namespace, **options)
 
 
 def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
     """Return the keys of a user's requests, in the namespace of the running code."""
-    query = RequestRow.query(ancestor=owner_key(user_id))
+    query = RequestRow.query(ancestor=owners.owner_key(user_id))
     return list(query.fetch(most, keys_only=True))
 
 
 def request_key(user_id: str, key: str) -> Any:
     """Return the key of a user's request, in the namespace of the running code."""
-    return key_below(user_id, RequestRow, name_of(key))
+    return owners.key_below(user_id, RequestRow, owners.name_of(key))
 
 
 def points_in(encoded: str) -> list[dict[str, Any]]:

@@ -55,12 +55,9 @@ _MOST_BYTES = 200_000
 
 
 class Refused(Exception):
-    """A request is refused.
+    """A request is refused; the reason is for the log, not for the caller.
 
-    Attributes:
-        status: 401 without a valid credential, 403 if another one is needed, 503 if the credential
-            cannot be checked for now.
-        reason: for the log, not for the caller.
+    With 401 without a valid credential, 403 if another one is needed, 503 if it cannot be checked.
     """
 
     def __init__(self, status: int, reason: str) -> None:

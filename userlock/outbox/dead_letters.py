@@ -68,8 +68,7 @@ class Letter(NamedTuple):
     key: str
     outbox: str
     namespace: str
-    #: Empty: it has none.
-    owner: str
+    owner: str  # empty: it has none
     job: str
     arguments: bytes
     tier: str
@@ -85,12 +84,9 @@ class Letter(NamedTuple):
     last_error: str
     last_error_at: float
     running: bool
-    #: Whether, dead, it holds up its owner's later jobs.
-    blocks: bool
-    #: Another one after each write of the row.
-    stamp: int
-    #: Its place among its owner's jobs.
-    rank: tuple[int, int]
+    blocks: bool  # whether, dead, it holds up its owner's later jobs
+    stamp: int  # another one after each write of the row
+    rank: tuple[int, int]  # its place among its owner's jobs
 
     @property
     def dead(self) -> bool:
@@ -170,12 +166,10 @@ class DeadLetters:
 
         Args:
             key: of its row.
-            wait_timeout: the longest wait for a busy owner; by default that of batch work.
+            wait_timeout: the longest wait for a busy owner, before LockTimeout; by default that of
+                batch work.
             stamp: only as it is in that letter. None: whatever has happened to it.
             died_by: only if it has died by then, in seconds since 1970.
-
-        Raises:
-            LockTimeout: its owner is busy.
         """
         row = key.get(use_cache=False, use_global_cache=False)
         if not _is_meant(row, stamp, died_by):
@@ -204,13 +198,10 @@ class DeadLetters:
 
         Args:
             cause: as in `list`; empty: all dead letters.
-            rate: how many a second at most, on average.
+            rate: how many a second at most, on average. Above 0.
             stopped: asked before each batch, and in pauses.
             busy_seconds: the longest wait for one owner.
             most: how many at most; None: all.
-
-        Raises:
-            ValueError: the rate is not above 0.
         """
         if not rate > 0:
             raise ValueError(f"the rate must be above 0, not {rate!r}")
@@ -319,13 +310,10 @@ class DeadLetters:
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
-        """Delete dead letters for good; yield the key of each.
+        """Delete dead letters of a cause for good, or all; yield the key of each.
 
-        A redriven one stays, and so does one whose row is malformed, which the log names.
-
-        Args:
-            cause: as in `list`; empty: all.
-            died_by: only those that had died by then, in seconds since 1970; by default by now.
+        Only those that had died by then, in seconds since 1970; by default by now. A redriven one
+        stays, and so does one whose row is malformed, which the log names.
         """
         died_by = self._clock.wall() if died_by is None else died_by
         for _, keys in itertools.groupby(self._each(cause), key=lambda key: key.root()):

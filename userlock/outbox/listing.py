@@ -44,28 +44,17 @@ class Cause(NamedTuple):
 
 
 class Status(NamedTuple):
-    """An outbox at one moment, in seconds since 1970.
-
-    Attributes:
-        due: the jobs that wait and might run.
-        later: those that wait for their time, or for their next attempt.
-        running: those that a worker has claimed.
-        blocked: those of `due` and `later` whose owner has a dead job that holds them up.
-        causes: the causes of the dead ones.
-        oldest: the job that has been due for the longest time.
-        due_since: since when.
-        notes: what is not complete.
-    """
+    """An outbox at one moment, in seconds since 1970."""
 
     wall: float
-    due: int
-    later: int
-    running: int
-    blocked: int
-    causes: list[Cause]
-    oldest: Letter | None
+    due: int  # the jobs that wait and might run
+    later: int  # those that wait for their time, or for their next attempt
+    running: int  # those that a worker has claimed
+    blocked: int  # those of `due` and `later` whose owner has a dead job that holds them up
+    causes: list[Cause]  # of the dead ones
+    oldest: Letter | None  # the job that has been due for the longest time
     due_since: float | None
-    notes: list[str]
+    notes: list[str]  # what is not complete
 
     @property
     def dead(self) -> int:

@@ -63,6 +63,11 @@ class Outbox:
         claim_seconds: longer than any job runs. A worker that dies without the lock holds its
             job up for so long; with the lock, for its lease.
         clock: for all times.
+
+    Attributes:
+        name: as it was given.
+        engines: the engines, each once.
+        dead: the dead letters.
     """
 
     def __init__(
@@ -86,7 +91,6 @@ class Outbox:
             if not isinstance(tier, str) or not tier.isidentifier():
                 raise ValueError(f"a tier's name is a word, not {tier!r:.80}")
             engines[tier] = open_engine(each)
-        #: The name, as in the rows.
         self.name = name
         self._jobs: dict[str, Job[..., Any]] = {}
         self._chores: list[Callable[[], None]] = []
@@ -95,11 +99,9 @@ class Outbox:
         self._clock = clock
         service = None if service is None else check_service(service)
         self._waker = Waker(engines, clock)
-        #: The engines, each once.
         self.engines: list[Engine] = self._waker.engines
         claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
         self._worker = Worker(name, self._jobs, self._waker, clock, service, claim_seconds)
-        #: The dead letters.
         self.dead = DeadLetters(name, self._waker, clock, service)
         self.each_minute(self._stage_periodic)
         apps.note_made(self)

@@ -60,17 +60,11 @@ _FRESH: Any = {"use_cache": False, "use_global_cache": False}
 
 
 class Relayed(NamedTuple):
-    """The work of one round of a relay.
+    """The work of one round of a relay."""
 
-    Attributes:
-        woken: the jobs that an engine has taken.
-        refused: those that it has not; they stay due.
-        shards: the shards whose lease it got.
-    """
-
-    woken: int = 0
-    refused: int = 0
-    shards: int = 0
+    woken: int = 0  # the jobs that an engine has taken
+    refused: int = 0  # those that it has not; they stay due
+    shards: int = 0  # the shards whose lease it got
 
 
 class _LeaseLost(Exception):
@@ -100,11 +94,7 @@ class Relay:
         self._token = secrets.token_hex(12)
 
     def run_once(self, *, seconds: float = 50.0, shards: Sequence[int] = range(SHARDS)) -> Relayed:
-        """Look through all namespaces and shards once, in an ndb context; end after that time.
-
-        Raises:
-            GoogleAPIError: Datastore does not answer.
-        """
+        """Look through all namespaces and shards once, in an ndb context; end after that time."""
         ends = self.clock.now() + seconds
         self._asked.clear()
         woken = refused = 0

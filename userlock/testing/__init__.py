@@ -4,13 +4,8 @@ For applications: a pytest plugin (`userlock.testing.plugin`), which pytest find
 the fixtures `userlock_service`, `held_lock`, `allow_unlocked` and `userlock_faults`. The second and
 third can be imported from here as well.
 
-For stores: a clock driven by hand, and the contract that every lease store keeps, a class of pytest
-tests. `userlock.testing.contract` lists what it needs. `EngineContract` is the same for engines of
-the outbox.
-
-    class TestMyStore(LeaseStoreContract):
-        @pytest.fixture
-        def store(self): return MyStore(…)
+For stores: a clock driven by hand, and the contract that every lease store keeps, as tests
+(`userlock.testing.contract`). `EngineContract` is the same for engines of the outbox.
 """
 
 from __future__ import annotations

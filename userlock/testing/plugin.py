@@ -55,13 +55,8 @@ class TestCode:
     """Recognises test code by its file. Its puts only arrange data, and so are not checked.
 
     Test code are test modules (files in which pytest has found a test function; doctests do not
-    count), files named conftest.py, and the files listed. Puts of the application that a test calls
-    are checked: the call site of the put decides.
-
-    Args:
-        root: the project's folder.
-        listed: folders and files below the root; or patterns with `*`, for names from the root
-            and for full names.
+    count), files named conftest.py, and the files `listed`: folders and files below the `root`; or
+    patterns with `*`, for names from the root and for full names. The call site of a put decides.
     """
 
     __test__ = False  # not a test, in spite of its name

@@ -1,16 +1,7 @@
 """The contract of every engine of the outbox, as tests to subclass.
 
-    class TestMyEngine(EngineContract):
-        @pytest.fixture
-        def engine(self, backend) -> Iterator[MyEngine]:
-            engine = MyEngine(…)
-            yield engine
-            engine.close()
-
-        def delivered(self, engine: MyEngine) -> list[str]:
-            return …          # the keys that have reached the worker until now, in any order
-
-`EngineForkContract` stands apart, as `ForkContract` does: it needs a process that survives a fork.
+The subclass gives a fixture `engine`, and `delivered`. `EngineForkContract` stands apart: it needs
+a process that survives a fork.
 """
 
 from __future__ import annotations
