@@ -15,12 +15,4 @@ from userlock.constraints.folds import caseless, image_name
 from userlock.constraints.quota import Quota, QuotaCheck, QuotaState
 from userlock.constraints.unique import Unique
 
-__all__ = [
-    "Quota",
-    "QuotaCheck",
-    "QuotaState",
-    "Unique",
-    "caseless",
-    "image_name",
-    "put_as_copy",
-]
+__all__ = ["Quota", "QuotaCheck", "QuotaState", "Unique", "caseless", "image_name", "put_as_copy"]

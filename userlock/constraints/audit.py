@@ -29,16 +29,11 @@ _BATCH = 100
 _MOST_REMEMBERED = 200_000
 _MOST_ERROR = 300
 
-#: The entity has a value without a row of its own.
-UNCLAIMED = "unclaimed"
-#: It lists a value that it no longer has.
-OUTDATED = "outdated"
-#: Another entity has its value.
-DUPLICATE = "duplicate"
-#: The row's entity is gone, or has another value.
-VOID = "void"
-#: The check or the repair raised an error.
-FAILED = "failed"
+UNCLAIMED = "unclaimed"  # the entity has a value without a row of its own
+OUTDATED = "outdated"  # it lists a value that it no longer has
+DUPLICATE = "duplicate"  # another entity has its value
+VOID = "void"  # the row's entity is gone, or has another value
+FAILED = "failed"  # the check or the repair raised an error
 
 
 class Problem(NamedTuple):
@@ -110,8 +105,6 @@ class Audit:
             if keys:
                 yield keys
 
-    # --- entities ---------------------------------------------------------------------------
-
     def _of_entity(self, entity: Any) -> Iterator[Problem]:
         try:
             repaired = self._look_again(entity)
@@ -178,8 +171,6 @@ class Audit:
             else:
                 self.all_remembered = False
         return None
-
-    # --- rows -------------------------------------------------------------------------------
 
     def _of_rows(self, keys: list[Any]) -> Iterator[Problem]:
         rows = [row for row in _get(keys) if row is not None]

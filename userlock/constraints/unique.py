@@ -119,8 +119,6 @@ class Unique:
     def __repr__(self) -> str:
         return f"Unique({', '.join(map(repr, self.properties))}, per={self.per!r})"
 
-    # --- at the definition of a model -------------------------------------------------------
-
     def check(self, cls: Any) -> None:
         """Raise `ConfigurationError` if it does not fit a model that is being defined."""
         problem = self._problem_with(cls)
@@ -168,8 +166,6 @@ class Unique:
                 "per='all'"
             )
         return ""
-
-    # --- the claim of an entity -------------------------------------------------------------
 
     def claim_of(self, entity: Any, lock_id: str | None) -> Claim | None:
         """Return the claim of an entity by its present values; None if it has none.

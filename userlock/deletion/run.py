@@ -198,8 +198,6 @@ class Run:
         if batch:
             yield batch
 
-    # --- one batch --------------------------------------------------------------------------
-
     def _delete(self, batch: list[Found]) -> tuple[int, list[Found]]:
         """Delete entities; return how many, and those that are left if assets take long."""
         entities = self._read_all(batch)
@@ -360,8 +358,6 @@ class Run:
             self._error = legible(text, _MOST_ERROR)
             log.warning("a deletion leaves %s", self._error, exc_info=error)
         self._kept.update(step.key for step in found.way)
-
-    # --- the row ----------------------------------------------------------------------------
 
     def _row(self) -> Any:
         return self._key.get(use_cache=False, use_global_cache=False)

@@ -24,12 +24,7 @@ from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
 from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.rows import (
-    Request,
-    RequestRow,
-    check_same,
-    complete_after,
-)
+from userlock.idempotency.rows import Request, RequestRow, check_same, complete_after
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import written
 from userlock.lock.held_lock import HeldLock, was_contended
@@ -201,8 +196,6 @@ class Run:
         now = micros_now(self.clock)
         row.claimed_until = now + round(self.claim_seconds * 1e6)
         row.complete_at = now + complete_after(row.attempts)
-
-    # --- answers ----------------------------------------------------------------------------
 
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))

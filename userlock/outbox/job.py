@@ -223,8 +223,6 @@ class Job(Generic[_P, _R]):
     def __repr__(self) -> str:
         return f"<job {self.name}>"
 
-    # --- staging ----------------------------------------------------------------------------
-
     def stage(
         self,
         *args: Any,

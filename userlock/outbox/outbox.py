@@ -108,8 +108,6 @@ class Outbox:
         for each in self._waker.engines:
             each.connect(self.run)
 
-    # --- jobs -------------------------------------------------------------------------------
-
     @overload
     def job(self, function: Callable[_P, _R]) -> Job[_P, _R]: ...
 
@@ -174,8 +172,6 @@ class Outbox:
     def each_minute(self, chore: Callable[[], None]) -> None:
         """Let relays, perhaps several at once, call a function each minute, in an ndb context."""
         self._chores.append(chore)
-
-    # --- what engines and operators call ----------------------------------------------------
 
     def run(self, key: str) -> Outcome:
         """Run the due jobs of an owner up to that of a message, and for some seconds later ones.

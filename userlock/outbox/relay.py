@@ -163,8 +163,6 @@ class Relay:
             except Exception:
                 log.exception("a chore of the relay failed")
 
-    # --- a shard ----------------------------------------------------------------------------
-
     def _batch(self, jobs: Any, lease: Any, turn: _Turn) -> _Turn:
         """Wake for a batch, and push it back; return the turn with it."""
         start = turn.cursor
@@ -183,9 +181,7 @@ class Relay:
         elif rows and len(self.waker.engines) == 1:
             more = False  # it takes none now
         return _Turn(
-            turn.woken + len(woken),
-            turn.refused + len(rows) - len(woken),
-            cursor if more else None,
+            turn.woken + len(woken), turn.refused + len(rows) - len(woken), cursor if more else None
         )
 
     def _has_share(self, key: Any) -> bool:
@@ -210,8 +206,6 @@ class Relay:
         renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or is about to, is not
         if not renewed:
             raise _LeaseLost
-
-    # --- the lease --------------------------------------------------------------------------
 
     def _take(self, shard: int) -> Any:
         """Return the row of a shard's lease, which this relay has now; None: another one has it."""

@@ -52,14 +52,7 @@ from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
-from userlock.outbox.rows import (
-    MOST_CAUSE,
-    MOST_ERROR,
-    JobRow,
-    decoded,
-    is_ordered,
-    queued_jobs,
-)
+from userlock.outbox.rows import MOST_CAUSE, MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.words import legible
 
@@ -90,13 +83,13 @@ _UNKNOWN_FOR = 3 * 86_400.0
 
 
 class Outcome(enum.Enum):
-    """The outcome of a message."""
+    """The outcome of a message: `RAN`: at least one job has run. `NOTHING`: there was none to run:
+    it is done, or not due, or an earlier one holds it up. `BUSY`: another request has the owner's
+    lock; the job is asked for again, and no attempt was spent.
+    """
 
-    #: At least one job has run.
     RAN = "ran"
-    #: There was no job to run: it is done, it is not due, or an earlier one holds it up.
     NOTHING = "nothing"
-    #: Another request has the owner's lock. The job is asked for again; no attempt was spent.
     BUSY = "busy"
 
 
@@ -260,8 +253,6 @@ class Worker:
         key.delete()
         return True
 
-    # --- claim ------------------------------------------------------------------------------
-
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | None:
         """Claim a job by compare-and-swap, unless another worker has it, or it was done or put off.
 
@@ -318,8 +309,6 @@ class Worker:
         named = None if name is None else name.get()
         if named is not None and named.job_key == row.key:
             name.delete()
-
-    # --- run --------------------------------------------------------------------------------
 
     def _run(self, claim: _Claim, opened: LockScope) -> str:
         row, attempt = claim.row, claim.row.attempts
@@ -396,8 +385,6 @@ class Worker:
                 self.clock.sleep(pause * random.uniform(0.5, 1))
                 pause = min(2 * pause, _MOST_PAUSE)
             row = claim.current()
-
-    # --- failures ---------------------------------------------------------------------------
 
     def _failed(self, claim: _Claim, error: BaseException | None) -> tuple[str, str]:
         job, attempts = self.jobs.get(claim.row.job), claim.row.attempts

@@ -55,8 +55,6 @@ class BaselineRun:
         self._new: list[tuple[Site, WriteViolation]] = []
         self._lines: list[str] = []
 
-    # --- violations -------------------------------------------------------------------------
-
     def tolerates(self, violation: WriteViolation) -> bool:
         site, _ = self._site_of(violation)
         return self.active and site.is_mistake and self._is_known(site)
@@ -83,8 +81,6 @@ class BaselineRun:
             if place is not None:
                 place["file"] = self._project.name_of(place["file"])
         return site, facts
-
-    # --- tests ------------------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -125,8 +121,6 @@ class BaselineRun:
             return False
         file = traceback.tb_frame.f_code.co_filename
         return self.is_test_code(file) or any(tool in file for tool in _TEST_TOOLS)
-
-    # --- the run ----------------------------------------------------------------------------
 
     def pytest_report_header(self) -> str:
         if self.path is None:

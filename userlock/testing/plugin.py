@@ -179,9 +179,6 @@ def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | N
     return BaselineRun(config, test_code, baseline, path, writing, report_path)
 
 
-# --- tests --------------------------------------------------------------------------------------
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     if isinstance(item, pytest.Function):
         item.config.stash[_SETTING].test_code.add_module(str(item.path))

@@ -172,9 +172,6 @@ def connect_to_service() -> Any:
     return CloudTasksGrpcTransport(channel=channel)
 
 
-# --- URLs ---------------------------------------------------------------------------------------
-
-
 def open_url(url: str) -> CloudTasksEngine:
     return CloudTasksEngine(parse(url))
 

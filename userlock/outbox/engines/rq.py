@@ -140,9 +140,6 @@ class RQEngine(BoundedEngine):
         client.connection.close()
 
 
-# --- workers ------------------------------------------------------------------------------------
-
-
 class Job(rq.job.Job):
     """A message, as our workers read it: whatever Redis says, one function with one key."""
 
@@ -185,9 +182,6 @@ class Worker(_OurJobs, rq.worker.Worker):
 
 class SimpleWorker(_OurJobs, rq.worker.SimpleWorker):
     """Runs jobs in its own process: the app is imported once."""
-
-
-# --- URLs ---------------------------------------------------------------------------------------
 
 
 def open_url(url: str) -> RQEngine:
