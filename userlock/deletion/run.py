@@ -10,6 +10,7 @@ Each batch is one transaction. It looks again, so that it holds without the lock
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,16 +18,9 @@ from typing import Any, NamedTuple
 from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 
+from userlock import errors
 from userlock.clock import Clock
 from userlock.deletion.walk import Found, Walk
-from userlock.errors import (
-    DeletionIncomplete,
-    LeaseRanOut,
-    LeaseWasLost,
-    LockNotHeld,
-    LockServiceUnavailable,
-    LockTimeout,
-)
 from userlock.ids import show_key
 from userlock.lock.api import global_lock
 from userlock.ndb.client import DATASTORE_ERRORS
@@ -89,18 +83,26 @@ class _Over(Exception):
 
 
 #: The lock is not held any more: the next run goes on.
-_LOCK_GONE = (LockTimeout, LockServiceUnavailable, LockNotHeld, LeaseRanOut, LeaseWasLost)
+_LOCK_GONE = (
+    errors.LockTimeout,
+    errors.LockServiceUnavailable,
+    errors.LockNotHeld,
+    errors.LeaseRanOut,
+    errors.LeaseWasLost,
+)
 
 
+@dataclasses.dataclass
 class Run:
     """One run. `key`: of the deletion's row."""
 
-    def __init__(self, plan: Plan, job: Job[..., Any], owner: str, key: Any) -> None:
-        self._plan = plan
-        self._job = job
-        self._owner = owner
-        self._key = key
-        self._walk = Walk(plan.children, plan.batch, self._checkpoint)
+    _plan: Plan
+    _job: Job[..., Any]
+    _owner: str
+    _key: Any
+
+    def __post_init__(self) -> None:
+        self._walk = Walk(self._plan.children, self._plan.batch, self._checkpoint)
         self._deleted = 0
         #: Whether this run has deleted something.
         self._fruitful = False
@@ -113,7 +115,7 @@ class Run:
         self._error = ""
         self._root: Any = None
         self._root_version = 0
-        now = plan.clock.now()
+        now = self._plan.clock.now()
         self._ends = now + FRUITLESS_SECONDS
         self._reported = self._yielded = now
 
@@ -137,7 +139,7 @@ class Run:
                 self._error = self._error or f"nothing was deleted in {FRUITLESS_SECONDS:.0f} s"
             if self._error and (pause is None or self._keeps_too_many or not self._fruitful):
                 self._report()
-                raise DeletionIncomplete(
+                raise errors.DeletionIncomplete(
                     f"{len(self._kept):,} entities of the deletion of {show_key(self._root)} have "
                     f"to stay: {self._error}",
                     job=self._job.name,
@@ -213,7 +215,7 @@ class Run:
             if remove is not None and number and self._plan.clock.now() >= ends:
                 return self._delete_all(ready), batch[number:]
             if remove is not None and (self._tenure.lost or not self._tenure.expires_in):
-                raise LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
+                raise errors.LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
             try:
                 if remove is not None:
                     remove(entity)

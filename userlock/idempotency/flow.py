@@ -21,15 +21,9 @@ from typing import Any, NoReturn
 
 from google.cloud import ndb
 
+from userlock import errors
 from userlock.bounded_calls import BoundedCalls
 from userlock.clock import Clock
-from userlock.errors import (
-    ExternalUnavailable,
-    FlowChanged,
-    FlowTakenOver,
-    NotStorable,
-    StaleWriteError,
-)
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.rows import MOST_BYTES, Request, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
@@ -250,7 +244,7 @@ class Flow:
                 yield end
                 if end.answer is None:
                     raise self._request.error(
-                        NotStorable,
+                        errors.NotStorable,
                         "the last block of the request gives no answer. To fix it: call "
                         "end.respond() in it",
                     )
@@ -318,7 +312,7 @@ class Flow:
                     raise
                 if attempts <= 0:
                     raise self._request.error(
-                        ExternalUnavailable,
+                        errors.ExternalUnavailable,
                         f"the call {name} has failed for now ({type(error).__name__})",
                         retry_after=_RETRY_AFTER,
                     ) from error
@@ -353,7 +347,7 @@ class Flow:
     def _changed(self, what: str) -> NoReturn:
         stored = self._points[len(self._passed)]["name"]
         raise self._request.error(
-            FlowChanged,
+            errors.FlowChanged,
             f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "
             f"give phases and calls their old names, in their old order, until all unfinished "
             f"requests are complete",
@@ -364,7 +358,7 @@ class Flow:
             check(value, "it")
         except ValueError as error:
             raise self._request.error(
-                NotStorable,
+                errors.NotStorable,
                 f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
                 f"numbers, lists and dicts (of an entity its id)",
             ) from None
@@ -427,7 +421,7 @@ class Flow:
         encoded = written(points)
         if len(encoded) > MOST_BYTES:
             raise self._request.error(
-                NotStorable,
+                errors.NotStorable,
                 f"the outputs of the request have {len(encoded):,} bytes as JSON; the most is "
                 f"{MOST_BYTES:,}. To fix it: store data in entities, and return their ids",
             )
@@ -438,7 +432,7 @@ class Flow:
     def _put_answer(self, row: Any, answer: Answer) -> None:
         if len(answer.body) > MOST_BYTES:
             raise self._request.error(
-                NotStorable,
+                errors.NotStorable,
                 f"the answer has {len(answer.body):,} bytes; the most is {MOST_BYTES:,}",
             )
         now = micros_now(self._clock)
@@ -474,12 +468,12 @@ class Flow:
         """Raise the error of a transaction: `FlowTakenOver`, if it is the row's."""
         self._row = None
         self._surely_new = False
-        if isinstance(error, StaleWriteError) and error.key == self._row_key:
+        if isinstance(error, errors.StaleWriteError) and error.key == self._row_key:
             raise self._taken_over() from error
         raise error
 
-    def _taken_over(self) -> FlowTakenOver:
+    def _taken_over(self) -> errors.FlowTakenOver:
         return self._request.error(
-            FlowTakenOver,
+            errors.FlowTakenOver,
             "another attempt has taken this request over; this one has committed nothing since",
         )

@@ -23,20 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from google.cloud import ndb
 
+from userlock import errors
 from userlock.apps import note_made
 from userlock.callsite import raised_at
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import (
-    ConfigurationError,
-    FlowTakenOver,
-    IdempotencyKeyRefused,
-    IdempotencyKeyReused,
-    LockTimeout,
-    RequestRunning,
-    TooManyWaiting,
-    UserLockError,
-    WriteViolation,
-)
 from userlock.events import LISTENERS, RequestServed
 from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
@@ -72,12 +62,12 @@ _MOST_OF_ONE = 20
 
 #: Of requests that have got an error, in `RequestServed`.
 _OUTCOMES: dict[type[Exception], str] = {
-    IdempotencyKeyRefused: "malformed",
-    IdempotencyKeyReused: "reused",
-    RequestRunning: "running",
-    LockTimeout: "running",
-    TooManyWaiting: "running",
-    FlowTakenOver: "taken over",
+    errors.IdempotencyKeyRefused: "malformed",
+    errors.IdempotencyKeyReused: "reused",
+    errors.RequestRunning: "running",
+    errors.LockTimeout: "running",
+    errors.TooManyWaiting: "running",
+    errors.FlowTakenOver: "taken over",
 }
 
 
@@ -163,7 +153,9 @@ class Flows:
         if keep_hours is not None:
             check_keep_hours(keep_hours)
         if name in self._registered:
-            raise ConfigurationError(f"two flows have the name {name}. To fix it: give name=")
+            raise errors.ConfigurationError(
+                f"two flows have the name {name}. To fix it: give name="
+            )
         self._registered[name] = function, keep_hours
 
     def is_registered(self, name: str) -> bool:
@@ -308,7 +300,7 @@ class Flows:
         """
         if function is None:
             if request.flow not in self._registered:
-                raise ConfigurationError(
+                raise errors.ConfigurationError(
                     f"no flow has the name {request.flow!r:.80}. To fix it: register its function"
                 )
             function, registered_hours = self._registered[request.flow]
@@ -360,9 +352,9 @@ class Flows:
 
 def _shown(error: Exception) -> str:
     """Return an error for the log: of the app's own without the text, which may have secrets."""
-    if isinstance(error, WriteViolation):  # its text has been logged
+    if isinstance(error, errors.WriteViolation):  # its text has been logged
         return type(error).__name__
-    if isinstance(error, UserLockError):
+    if isinstance(error, errors.UserLockError):
         return f"{type(error).__name__}: {error}"
     return f"{type(error).__name__} at {raised_at(error)}"
 
@@ -375,7 +367,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 def check_function(name: str, function: Callable[..., Any]) -> None:
     """Refuse a function whose answers cannot be stored: a coroutine or a generator."""
     if runs_later(function):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
             f"make it a plain function"
         )

@@ -28,15 +28,8 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock import errors
 from userlock.clock import Clock
-from userlock.errors import (
-    ClaimLost,
-    DeadlockDetected,
-    LockServiceUnavailable,
-    LockTimeout,
-    StaleWriteError,
-    UnknownJob,
-)
 from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
@@ -109,7 +102,7 @@ class _Claim:
         without a token, has been run.
         """
         if row is None or not _is_mine(row, self):
-            raise ClaimLost(
+            raise errors.ClaimLost(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
                 job=self.row.job,
             )
@@ -198,7 +191,11 @@ class Worker:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure, None if contended else few)
                     return self._run_alone(key, None if contended else row, opened, tenure)
-            except (LockTimeout, LockServiceUnavailable, DeadlockDetected) as error:
+            except (
+                errors.LockTimeout,
+                errors.LockServiceUnavailable,
+                errors.DeadlockDetected,
+            ) as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
@@ -281,7 +278,7 @@ class Worker:
                     ndb.transaction(functools.partial(self._put_and_free, row, row.name_key))
                 elif not unseen and not swap([row])[0]:
                     row = None
-            except StaleWriteError:
+            except errors.StaleWriteError:
                 row = None
             if row is not None:
                 return _Claim(row)
@@ -330,7 +327,7 @@ class Worker:
             row = claim.row
             job = self.jobs.get(row.job)
             if job is None:
-                raise UnknownJob(
+                raise errors.UnknownJob(
                     f"no job {row.job} is registered in this process: it may belong to another "
                     f"version of the app, or its module was not imported",
                     job=row.job,
@@ -347,7 +344,7 @@ class Worker:
                 job.function(*args, **kwargs)
                 opened.finish_writes()
                 transactions.finish_writes()
-        except ClaimLost:
+        except errors.ClaimLost:
             return "lost", ""
         except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
             return self._failed(claim, error)
@@ -365,7 +362,7 @@ class Worker:
     def _remove(self, claim: _Claim) -> tuple[str, str]:
         try:
             self._insist(lambda row: swap([row], delete=True)[0], claim)
-        except ClaimLost:
+        except errors.ClaimLost:
             return "lost", ""
         return "done", ""
 
@@ -413,7 +410,7 @@ class Worker:
 
         try:
             row = self._insist(note, claim)
-        except ClaimLost:
+        except errors.ClaimLost:
             return "lost", text
         if row.dead is not None:
             return "dead", text
