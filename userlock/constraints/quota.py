@@ -41,8 +41,6 @@ _BATCH = 20
 _NAME = re.compile(r"[\w.-]{1,60}")
 #: A job that was staged no longer ago may still run by itself. In seconds.
 _PATIENCE = 300.0
-#: Of `ndb.transaction`: a transaction of its own, within another one.
-_INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
 
 
 class QuotaRow(Model):
@@ -178,8 +176,6 @@ class Quota:
         self._job = outbox.job(name=f"userlock.quota:{name}")(recount)
         note_made(self)
 
-    # --- changes ----------------------------------------------------------------------------
-
     def stamp(self, owner: str) -> None:
         """Note a change of an owner (a lock id), in the running transaction, and stage the job.
 
@@ -204,9 +200,8 @@ class Quota:
 
     def stamp_now(self, owner: str) -> None:
         """Note a change in a commit of its own, such as one of the owner's plan."""
-        ndb.transaction(lambda: self.stamp(owner), propagation=_INDEPENDENT)
-
-    # --- the job ----------------------------------------------------------------------------
+        apart = ndb.TransactionOptions.INDEPENDENT
+        ndb.transaction(lambda: self.stamp(owner), propagation=apart)
 
     def recount(self, owner: str) -> int:
         """Write the flags that differ, if a change was noted. Returns how many.
@@ -284,8 +279,6 @@ class Quota:
                 row.put()
 
         ndb.transaction(clear)
-
-    # --- checks -----------------------------------------------------------------------------
 
     def state(self, owner: str) -> QuotaState:
         """Return an owner's quota, and the entities whose flag is wrong. In an ndb context."""

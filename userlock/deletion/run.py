@@ -347,14 +347,12 @@ class Run:
         return staying
 
     def _check_root(self) -> Any:
-        """Return the root; None if it is gone, as it should be."""
         root = self._root.get()
         if root is not None and version_of(root) > self._root_version:
             raise _Superseded
         return root
 
     def _keep(self, found: Found, error: Exception) -> None:
-        """Note that an entity has to stay, and those on the way to it."""
         if not self._error:
             text = f"{show_key(found.key)}: {type(error).__name__}: {error}"
             self._error = legible(text, _MOST_ERROR)

@@ -51,14 +51,7 @@ _trees: dict[str, list[weakref.ref[Tree]]] = {}
 
 
 class DeletionRow(Model):
-    """A deletion. Attributes: see `Deletion`; times are in microseconds since 1970.
-
-    Attributes:
-        root_version: of the root that was deleted; 0 if it was gone already.
-        ended_at: 0 while it is not finished.
-        expire_at: when a TTL policy of Datastore may remove it. Only of a finished one.
-        unfinished: the shard and `asked_at`; None once it is finished.
-    """
+    """A deletion: see `Deletion`. Times are in microseconds since 1970."""
 
     _write_policy = WritePolicy.IN_TRANSACTION
     write_id = WriteIdProperty()
@@ -66,13 +59,14 @@ class DeletionRow(Model):
     owner = ndb.JsonProperty(indexed=False)
     tree = ndb.TextProperty()
     root = ndb.KeyProperty(indexed=False)
-    root_version = ndb.IntegerProperty(indexed=False, default=0)
+    root_version = ndb.IntegerProperty(indexed=False, default=0)  # 0: it was gone already
     superseded = ndb.BooleanProperty(indexed=False, default=False)
     asked_at = ndb.IntegerProperty(indexed=False)
     note = ndb.TextProperty(default="")
     deleted = ndb.IntegerProperty(indexed=False, default=0)
     error = ndb.TextProperty(default="")
-    ended_at = ndb.IntegerProperty(indexed=False, default=0)
+    ended_at = ndb.IntegerProperty(indexed=False, default=0)  # 0 while it is not finished
+    #: When a TTL policy of Datastore may remove it. Only of a finished one.
     expire_at = ndb.DateTimeProperty(indexed=False)
     unfinished = ndb.ComputedProperty(
         lambda row: None if row.ended_at else owners.shard_index("", row.key, row.asked_at)
@@ -198,12 +192,22 @@ class Tree:
             raise ConfigurationError(f"on_delete is a function, not {on_delete!r:.80}")
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
-        _check_other_trees(model)
-        below, own = _declared(children or {}), _removers(assets or {})
-        self._plan = Plan(below, own, batch, keep_days, clock)
-        self.name = name or model._get_kind()
-        self._model = model
+        kind = model._get_kind()
+        other = _tree_of(kind)  # `delete_tree` knows the tree by the kind of a key
         self._of = model.__module__, model.__qualname__
+        if other is not None and other._of != self._of:
+            raise ConfigurationError(
+                f"the kind {kind} has a tree of another model already. To fix it: make one Tree, "
+                f"of the root of the PolyModel hierarchy"
+            )
+        assets = {} if assets is None else assets
+        if not isinstance(assets, Mapping) or not all(
+            _is_model(each) and callable(remove) for each, remove in assets.items()
+        ):
+            raise ConfigurationError(f"assets is {{Model: function}}, not {assets!r:.200}")
+        self._plan = Plan(_declared(children or {}), dict(assets), batch, keep_days, clock)
+        self.name = name or kind
+        self._model = model
         self._on_delete = on_delete
         self._clock = clock
 
@@ -212,7 +216,7 @@ class Tree:
 
         job = outbox.job(name=f"userlock.deletion:{self.name}", ordered=False, retry=_RETRY)
         self._job = job(delete)
-        _trees.setdefault(model._get_kind(), []).append(weakref.ref(self))
+        _trees.setdefault(kind, []).append(weakref.ref(self))
 
     def delete(self, root: Any, owner: str | None = None, note: str = "") -> Deletion:
         """Delete a root and all that is below it: see `delete_tree`."""
@@ -268,16 +272,6 @@ class Tree:
         return _deletion_in(row)
 
 
-def _check_other_trees(model: Any) -> None:
-    """Refuse a second model of one kind: `delete_tree` knows the tree by the kind of a key."""
-    other = _tree_of(model._get_kind())
-    if other is not None and other._of != (model.__module__, model.__qualname__):
-        raise ConfigurationError(
-            f"the kind {model._get_kind()} has a tree of another model already. To fix it: make "
-            f"one Tree, of the root of the PolyModel hierarchy"
-        )
-
-
 def _declared(children: Any) -> dict[str, list[tuple[Any, str]]]:
     declared: dict[str, list[tuple[Any, str]]] = {}
     if not isinstance(children, Mapping):
@@ -289,14 +283,6 @@ def _declared(children: Any) -> dict[str, list[tuple[Any, str]]]:
             (child, _checked(child, each)) for child, each in of.items()
         )
     return declared
-
-
-def _removers(assets: Any) -> dict[Any, Callable[[Any], object]]:
-    if not isinstance(assets, Mapping) or not all(
-        _is_model(model) and callable(remove) for model, remove in assets.items()
-    ):
-        raise ConfigurationError(f"assets is {{Model: function}}, not {assets!r:.200}")
-    return dict(assets)
 
 
 def _is_model(found: Any) -> bool:

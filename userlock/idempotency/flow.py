@@ -120,8 +120,6 @@ class Flow:
     def __repr__(self) -> str:
         return f"<flow, attempt {self.attempt}>"
 
-    # --- what it does -----------------------------------------------------------------------
-
     def phase(self, name: str, function: Callable[[], Any]) -> Any:
         """Run a function in a transaction, once per request, and return its output.
 
@@ -283,8 +281,6 @@ class Flow:
         self._passed.clear()
         self._failed_step = ""
 
-    # --- calls ------------------------------------------------------------------------------
-
     def _call(
         self,
         name: str,
@@ -323,8 +319,6 @@ class Flow:
         """Return the key of a call: the same in each attempt, and in no other request."""
         parts = written([self.user_id, self.key, self._begun_at, name])
         return hashlib.sha256(parts).hexdigest()[:48]
-
-    # --- points -----------------------------------------------------------------------------
 
     def _reached(self, name: str, kind: str) -> dict[str, Any] | None:
         """Return the stored point of that name, which must be the next one; None: there is none."""
@@ -397,8 +391,6 @@ class Flow:
             raise RuntimeError(
                 f"{name!r:.80} is a transaction of its own, and there is one already"
             )
-
-    # --- the row ----------------------------------------------------------------------------
 
     def _read(self) -> Callable[[], Any]:
         """Begin to read the row, with the first look-up of the transaction; return a function that

@@ -104,8 +104,6 @@ class Flows:
         self._registered: dict[str, tuple[Callable[[Flow], Any], float | None]] = {}
         note_made(self)
 
-    # --- plain functions --------------------------------------------------------------------
-
     def function(
         self,
         function: Callable[..., Any] | None = None,
@@ -161,8 +159,6 @@ class Flows:
     def is_registered(self, name: str) -> bool:
         """Return whether the server can call the function of a flow itself, in this process."""
         return name in self._registered
-
-    # --- what is left -----------------------------------------------------------------------
 
     def reap(self, *, stopped: Callable[[], bool] = lambda: False) -> int:
         """Remove the answers that are no longer kept; return how many. In an ndb context.
@@ -269,8 +265,6 @@ class Flows:
     def context(self, *, own: bool = False) -> contextlib.AbstractContextManager[None]:
         """Open an ndb context where none is open; an own one in any case for a request."""
         return self._client.context("the flows are", own=own)
-
-    # --- a request --------------------------------------------------------------------------
 
     def run(
         self,

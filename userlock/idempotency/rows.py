@@ -34,24 +34,7 @@ _KEY = re.compile(r"[!-~]{1,255}")
 
 
 class RequestRow(PackedModel):
-    """A request. Times are in microseconds since 1970.
-
-    Attributes:
-        params: the parameters, and the arguments of the route, as JSON; None if the server cannot
-            complete the request.
-        attempts: how many have begun.
-        token: of the attempt that may write; empty for none.
-        claimed_until: when others may take it over without the lock.
-        claimed_locked: whether that attempt has the user's lock for certain. Then another one
-            that has it may take it over before.
-        calling: whether it may be within a call of another service, without the user's lock. Then
-            `claimed_locked` is about the call's lock.
-        complete_at: when the server may complete it.
-        points: what has been done so far, as JSON: see `points_in`.
-        status: of the answer; None: there is none yet.
-        expire_at: when it may be removed, also by Datastore's own expiry. Only of a finished one.
-        standing: unfinished, the shard, and `complete_at`; or finished, and when it may be removed.
-    """
+    """A request. Times are in microseconds since 1970."""
 
     _write_policy = WritePolicy.unsafe(
         "each write is fenced, or in a transaction that has read the row; attempts have tokens"
@@ -62,7 +45,9 @@ class RequestRow(PackedModel):
     write_id = WriteIdProperty()
 
     data = ndb.BlobProperty(compressed=True)
+    #: When it may be removed, also by Datastore's own expiry. Only of a finished one.
     expire_at = ndb.DateTimeProperty(indexed=False)
+    #: Unfinished, the shard, and `complete_at`; or finished, and when it may be removed.
     standing = ndb.ComputedProperty(lambda row: _standing_of(row))
 
     user = Field()
@@ -71,16 +56,18 @@ class RequestRow(PackedModel):
     method = Field("")
     path = Field("")
     digest = Field()
-    params = Field()
+    params = Field()  # and the route's arguments, as JSON; None: the server cannot complete it
     begun_at = Field()
-    attempts = Field(0)
-    token = Field("")
-    claimed_until = Field(0)
+    attempts = Field(0)  # how many have begun
+    token = Field("")  # of the attempt that may write; empty for none
+    claimed_until = Field(0)  # when others may take it over without the lock
+    #: Whether that attempt has the user's lock for certain, or in a call the call's lock. Then
+    #: another one that has it may take the request over before.
     claimed_locked = Field(False)
-    calling = Field(False)
-    complete_at = Field(0)
-    points = Field("[]")
-    status = Field()
+    calling = Field(False)  # whether it may be in a call of another service, without the user's lock
+    complete_at = Field(0)  # when the server may complete it
+    points = Field("[]")  # what has been done so far, as JSON: see `points_in`
+    status = Field()  # of the answer; None: there is none yet
     headers = Field()
     body = Field()
     finished_at = Field(0)

@@ -79,7 +79,6 @@ class Run:
                 raise
 
     def _run(self, seen: dict[str, Any] | None, lock: UserLock) -> Answer:
-        """Begin or resume it, under the user's lock."""
         if was_contended(lock.held):
             seen = self._look_up()  # the same request may have had the lock
             if seen is not None and seen["status"] is not None:

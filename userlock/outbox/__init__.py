@@ -1,15 +1,10 @@
 """Jobs that are never lost: staged in the caller's transaction, run after it.
 
-outbox.py        the app's outbox
-job.py           what an app declares and stages; when a failed job runs again
-rows.py          the rows in Datastore, and their keys
-waking.py        asks engines, bounded and behind a breaker
-worker.py        claims, runs and removes
-context.py       the job that the running code belongs to
-relay.py         asks again for rows that are still there
-dead_letters.py  lists, redrives, purges;  listing.py: for operators
-engines/         Cloud Tasks, RQ, threads of this process
-authentication.py  who may call the web endpoints
+outbox.py  the app's outbox;  job.py: what it declares and stages;  rows.py: in Datastore
+worker.py  claims, runs and removes;  context.py: the job that the running code belongs to
+relay.py   asks again for rows that are still there;  waking.py: asks engines, behind a breaker
+engines/   Cloud Tasks, RQ, threads of this process;  authentication.py: who may call endpoints
+dead_letters.py lists, redrives, purges;  listing.py: for operators
 """
 
 from __future__ import annotations

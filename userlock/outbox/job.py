@@ -306,9 +306,8 @@ class Job(Generic[_P, _R]):
 
         The caller's transaction may still be rolled back: the job runs then all the same.
         """
-        staged: StagedJob = ndb.transaction(
-            lambda: self.stage(*args, **options), propagation=_INDEPENDENT
-        )
+        apart = ndb.TransactionOptions.INDEPENDENT
+        staged: StagedJob = ndb.transaction(lambda: self.stage(*args, **options), propagation=apart)
         return staged
 
     def _delay(self, delay: float | datetime.timedelta | None, at: datetime.datetime | None) -> int:
@@ -338,7 +337,3 @@ class Job(Generic[_P, _R]):
             return known.job_key
         NameRow(key=row.name_key, job_key=row.key).put()
         return None
-
-
-#: Of `ndb.transaction`: a transaction of its own, within another one.
-_INDEPENDENT = ndb.TransactionOptions.INDEPENDENT

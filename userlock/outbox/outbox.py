@@ -67,6 +67,7 @@ class Outbox:
     Attributes:
         name: as it was given.
         engines: the engines, each once.
+        jobs: the registered jobs by name.
         dead: the dead letters.
     """
 
@@ -92,7 +93,7 @@ class Outbox:
                 raise ValueError(f"a tier's name is a word, not {tier!r:.80}")
             engines[tier] = open_engine(each)
         self.name = name
-        self._jobs: dict[str, Job[..., Any]] = {}
+        self.jobs: dict[str, Job[..., Any]] = {}
         self._chores: list[Callable[[], None]] = []
         self._client = ClientOfProcess(client)
         self._retry = Retry() if retry is None else retry
@@ -101,7 +102,7 @@ class Outbox:
         self._waker = Waker(engines, clock)
         self.engines: list[Engine] = self._waker.engines
         claim_seconds = check_seconds("claim_seconds", claim_seconds, most=86_400)
-        self._worker = Worker(name, self._jobs, self._waker, clock, service, claim_seconds)
+        self._worker = Worker(name, self.jobs, self._waker, clock, service, claim_seconds)
         self.dead = DeadLetters(name, self._waker, clock, service)
         self.each_minute(self._stage_periodic)
         apps.note_made(self)
@@ -146,19 +147,14 @@ class Outbox:
         def register(function: Callable[..., Any]) -> Job[..., Any]:
             own = self._waker, self._clock, self._client, self.name, self._retry
             job = Job(function, *own, **options)
-            if job.name in self._jobs:
+            if job.name in self.jobs:
                 raise ConfigurationError(
                     f"two jobs have the name {job.name}. To fix it: give name="
                 )
-            self._jobs[job.name] = job
+            self.jobs[job.name] = job
             return job
 
         return register if function is None else register(function)
-
-    @property
-    def jobs(self) -> Mapping[str, Job[..., Any]]:
-        """Return the registered jobs by name."""
-        return self._jobs
 
     @property
     def refused_messages(self) -> int:
@@ -219,7 +215,7 @@ class Outbox:
 
     def _stage_periodic(self) -> None:
         """Stage the jobs whose period has begun. A new one runs first when the next one begins."""
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             if job.every is None:
                 continue
             period = int(self._clock.wall() // job.every)

@@ -93,7 +93,7 @@ class Relay:
         self._asked = collections.Counter[Any]()
         self._token = secrets.token_hex(12)
 
-    def run_once(self, *, seconds: float = 50.0, shards: Sequence[int] = range(SHARDS)) -> Relayed:
+    def run_once(self, *, seconds: float = 50.0) -> Relayed:
         """Look through all namespaces and shards once, in an ndb context; end after that time."""
         ends = self.clock.now() + seconds
         self._asked.clear()
@@ -109,7 +109,7 @@ class Relay:
             with in_namespace(namespace):
                 if shard is None:
                     if has_jobs(self.outbox):
-                        own = random.sample(list(shards), len(shards))
+                        own = random.sample(range(SHARDS), SHARDS)
                         turns.extendleft((namespace, each, None) for each in own)
                     continue
                 turn = self._run_shard(due_jobs(self.outbox, shard, now), shard, cursor, ends)

@@ -45,30 +45,7 @@ WAITING, RUNNING = "waiting", "running"
 
 
 class JobRow(PackedModel):
-    """A job. Times are in microseconds since 1970.
-
-    Attributes:
-        owner: the lock id; None: it has none, and is an entity group by itself.
-        arguments: as `encoded` writes them.
-        ready_at: when it is due, by the clock of who wrote that.
-        delayed: whether it is not run before `ready_at`. Otherwise its commit makes it due.
-        due: outbox and shard, and when the relay looks after it; None if it is dead.
-        queued: the outbox while it counts in its owner's order.
-        standing: waiting or running, outbox and shard, and since or until when; None if it is dead.
-            `due` does not tell: the relay pushes it back while a job waits.
-        ordered: whether it waits for the owner's earlier jobs.
-        place: the version of the commit that staged it; 0 until its next put.
-        index: its number in that commit.
-        name: the id of its `NameRow`, if it has one.
-        attempts: the runs that have begun.
-        tries: how often it was asked for again since it was last claimed, for the pauses.
-        claim: the token of the worker that runs it; empty for none.
-        claimed_until: when others may take it over.
-        claimed_locked: whether that worker has the owner's lock for certain. Then another one that
-            has it may take it over before.
-        dead: outbox and cause, for a dead letter.
-        redriven: how often it was.
-    """
+    """A job. Times are in microseconds since 1970."""
 
     _write_policy = WritePolicy.unsafe(
         "each write is fenced, or in a transaction that has read the row; workers have tokens"
@@ -78,30 +55,34 @@ class JobRow(PackedModel):
     write_id = WriteIdProperty()
 
     data = ndb.BlobProperty()
-    due = ndb.StringProperty()
+    due = ndb.StringProperty()  # outbox, shard, and when the relay looks after it; None if dead
+    #: Waiting or running, outbox, shard, and since or until when; None if it is dead. `due` does
+    #: not tell: the relay pushes it back while a job waits.
     standing = ndb.ComputedProperty(lambda row: _standing_of(row))
-    queued = ndb.StringProperty()
-    dead = ndb.StringProperty()
+    queued = ndb.StringProperty()  # the outbox while it counts in its owner's order
+    dead = ndb.StringProperty()  # outbox and cause, of a dead letter
 
     outbox = Field("")
-    owner = Field()
+    owner = Field()  # the lock id; None: it has none, and is an entity group by itself
     job = Field()
-    arguments = Field()
-    ready_at = Field()
-    delayed = Field(False)
-    ordered = Field(True)
-    place = Field(0)
-    index = Field(0)
+    arguments = Field()  # as `encoded` writes them
+    ready_at = Field()  # when it is due, by the clock of who wrote that
+    delayed = Field(False)  # whether it is not run before; otherwise its commit makes it due
+    ordered = Field(True)  # whether it waits for the owner's earlier jobs
+    place = Field(0)  # the version of the commit that staged it; 0 until its next put
+    index = Field(0)  # its number in that commit
     tier = Field("")
-    name = Field()
+    name = Field()  # the id of its `NameRow`, if it has one
     staged_at = Field()
-    attempts = Field(0)
-    tries = Field(0)
-    claim = Field("")
-    claimed_until = Field(0)
+    attempts = Field(0)  # the runs that have begun
+    tries = Field(0)  # how often it was asked for again since the last claim, for the pauses
+    claim = Field("")  # the token of the worker that runs it; empty for none
+    claimed_until = Field(0)  # when others may take it over
+    #: Whether that worker has the owner's lock for certain. Then another one that has it may take
+    #: the job over before.
     claimed_locked = Field(False)
     died_at = Field(0)
-    redriven = Field(0)
+    redriven = Field(0)  # how often it was
     first_error = Field()
     first_error_at = Field(0)
     last_error = Field()

@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -35,21 +35,25 @@ LOCK_IDS = {
 PATIENCE = 30.0
 
 
-class StoreContract:
+class Timed:
+    """Tests that wait for time to pass. Override both if it is moved by hand."""
+
+    def now(self, subject: Any) -> float:
+        """Return the time of the clock that `wait` waits on, in seconds."""
+        return time.monotonic()
+
+    def wait(self, subject: Any, seconds: float) -> None:
+        """Let that much time pass, between two polls."""
+        time.sleep(seconds)
+
+
+class StoreContract(Timed):
     """Base of the contract's parts. Their subclasses provide a `store` fixture."""
 
     #: Whether the store knows the remaining life of a record, and so reports `lapsed`.
     tells_lapsed = True
     #: The longest delay with which a record may lapse or disappear, in seconds.
     late_seconds = 3.0
-
-    def now(self, store: LeaseStore) -> float:
-        """Return the time of the clock that `wait` waits on, in seconds. Override both."""
-        return time.monotonic()
-
-    def wait(self, store: LeaseStore, seconds: float) -> None:
-        """Let that much time pass, between two polls. Override it if time is moved by hand."""
-        time.sleep(seconds)
 
     def eventually(
         self, store: LeaseStore, what: str, condition: Callable[[], bool], *, within: float

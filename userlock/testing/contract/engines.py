@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +16,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from userlock.outbox.engines import Engine, EngineError, Wake
-from userlock.testing.contract.base import Race, exit_code, fork
+from userlock.testing.contract.base import Race, Timed, exit_code, fork
 
 #: The fast path's time, which delays a request. In seconds.
 _FAST_SECONDS = 0.3
@@ -32,7 +31,7 @@ _EACH = 10
 _KEYS = ["a", "aGVsbG8", "-_-" * 3, "0123456789", "x" * 2500]
 
 
-class EngineBase:
+class EngineBase(Timed):
     """Base of the contract's parts. Their subclasses provide an `engine` fixture."""
 
     #: Whether the engine takes a name once, while it remembers it.
@@ -51,14 +50,6 @@ class EngineBase:
     def stopped(self, engine: Engine) -> AbstractContextManager[object] | None:
         """Return a context in which the backend does not answer; None if it has none."""
         return None
-
-    def now(self, engine: Engine) -> float:
-        """Return the time of the clock that `wait` waits on, in seconds. Override both."""
-        return time.monotonic()
-
-    def wait(self, engine: Engine, seconds: float) -> None:
-        """Let that much time pass. Override it if time is moved by hand."""
-        time.sleep(seconds)
 
     def eventually(self, engine: Engine, *keys: str) -> Sequence[str]:
         """Wait until all these have been delivered; return all that were."""
