@@ -64,7 +64,7 @@ class RequestRow(PackedModel):
     #: Whether that attempt has the user's lock for certain, or in a call the call's lock. Then
     #: another one that has it may take the request over before.
     claimed_locked = Field(False)
-    calling = Field(False)  # whether it may be in a call of another service, without the user's lock
+    calling = Field(False)  # whether it may be in a call, without the user's lock
     complete_at = Field(0)  # when the server may complete it
     points = Field("[]")  # what has been done so far, as JSON: see `points_in`
     status = Field()  # of the answer; None: there is none yet
