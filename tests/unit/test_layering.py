@@ -60,6 +60,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
         "userlock.outbox.authentication",
         "userlock.stores.redis.google_tokens",
     ),
+    "cryptography": ("userlock.outbox.authentication",),
     "redis": ("userlock.stores.redis", "userlock.outbox.engines.rq"),
     "rq": ("userlock.outbox.engines.rq",),
     "flask": (

@@ -83,7 +83,7 @@ class Run:
             seen = self._look_up()  # the same request may have had the lock
             if seen is not None and seen["status"] is not None:
                 return _replay(seen)
-        # Stored before it has done anything, the server can complete it, and the same is refused.
+        # If it is stored first, the server can complete it, and the same again is refused at once.
         stored = self.request.completable or self.refuse
         begun = self._begin(lock.held, stored=stored) if seen is None else None
         if begun is None:
