@@ -71,7 +71,7 @@ def new_nonce() -> int:
 
 def expected_keys(pairs: Iterable[Pair]) -> Iterator[Any]:
     """Give the (raw) keys that `settle` needs, as far as they are known before the look-up."""
-    for _, mutation, write in pairs:
+    for _, mutation, write, _ in pairs:
         if write.rows is not None:
             yield key_of(mutation)
             yield from write.rows.known
@@ -86,7 +86,7 @@ def look_further(request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
     """
     seen = looked.found.keys() | looked.missing.keys()
     keys: list[Any] = []
-    for _, mutation, write in pairs:
+    for _, mutation, write, _ in pairs:
         keys += listed_by(looked, name_of(key_of(mutation))).values()
         for claim in write.rows.wanted:
             holder = _holder_of(looked, name_of(claim.key))

@@ -1,8 +1,7 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
 A plan is a generator. It yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`. `plain_commits` and
-`transaction_commits` have the plans; this file has their parts.
+`Wait`), is sent the answers, and returns a `Result`.
 
 A commit whose reply is lost is sent again, and may meet its own write. A write
 id, a value that no other write has, recognises that:
@@ -15,7 +14,7 @@ id, a value that no other write has, recognises that:
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -39,8 +38,6 @@ RESEND_DELAYS = (0.1, 0.4, 1.6)
 _MAX_LOOKUP_KEYS = 1000
 _LOOKUP_ATTEMPTS = 3
 
-_CommitRequest: Any = datastore_types.CommitRequest
-_CommitResponse: Any = datastore_types.CommitResponse
 _LookupRequest: Any = datastore_types.LookupRequest
 _RollbackRequest: Any = datastore_types.RollbackRequest
 
@@ -56,7 +53,7 @@ class Write(Protocol):
     doubtful: bool  # an earlier attempt of the write may have been applied
     stays: bool  # its entity is not deleted while a copy of its commit may be under way
     rows: Any  # the rows that change with it, for `further`; None if there are none
-    further: Any  # looks after them: a `further.Further`
+    further: Any  # looks after them: a `Further`
 
     @property
     def guarded(self) -> bool:
@@ -64,14 +61,11 @@ class Write(Protocol):
 
 
 class Call(NamedTuple):
-    """One RPC: its name in snake case, and the (raw) request.
-
-    `lands_once`: of a commit, whether Datastore refuses a second copy of it.
-    """
+    """One RPC: its name in snake case, and the (raw) request."""
 
     rpc: str
     request: Any
-    lands_once: bool = False
+    lands_once: bool = False  # of a commit: Datastore refuses a second copy of it
 
 
 class Wait(NamedTuple):
@@ -94,14 +88,10 @@ Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
 
 
 class Landed(NamedTuple):
-    """The write is in Datastore, as this version.
-
-    `overtaken`: its reply was lost, and its version is not known, because the entity has been
-    changed since.
-    """
+    """The write is in Datastore."""
 
     version: int
-    overtaken: bool = False
+    overtaken: bool = False  # its reply was lost, and the entity has been changed since
 
 
 class Refused(NamedTuple):
@@ -157,43 +147,6 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
-# --- further mutations ----------------------------------------------------------------------
-
-
-class Pair(NamedTuple):
-    """A mutation, whose key is complete, and its write."""
-
-    position: int
-    mutation: Any
-    write: Write
-
-
-class Further(Protocol):
-    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
-
-    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
-    (`userlock.constraints.claims`). It gives each write its rows, and this.
-    """
-
-    def new_nonce(self) -> int:
-        """Return a number for the rows of one commit, by which it is recognised."""
-
-    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
-        """Return the (raw) keys to look up first."""
-
-    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
-        """Look the keys up that only the first look-up tells."""
-
-    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
-        """Return the outcomes of the mutations that must not be committed, by position."""
-
-    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
-        """Return the mutations of rows that belong to mutations of which none is refused."""
-
-    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
-        """Return whether a commit with that nonce has given the mutation's entity a row."""
-
-
 # --- mutations ------------------------------------------------------------------------------
 
 
@@ -207,12 +160,6 @@ def key_of(mutation: Any) -> Any:
     operation = mutation.WhichOneof("operation")
     found = getattr(mutation, operation)
     return found if operation == "delete" else found.key
-
-
-def kind_of(key: Any) -> str:
-    """Return the kind of a (raw) key; empty if it has no path."""
-    path = key.path
-    return path[-1].kind if path else ""
 
 
 def path_of(key: Any) -> tuple[Any, ...]:
@@ -246,27 +193,6 @@ def name_of(key: Any) -> Name:
     return key.partition_id.namespace_id, *path_of(key)
 
 
-def build_on(mutation: Any, write: Write) -> None:
-    """Write into a mutation the version that it builds on."""
-    if write.base_version:
-        mutation.base_version = write.base_version
-
-
-def turn_into_insert(mutation: Any) -> None:
-    """Turn an upsert into an insert."""
-    if mutation.HasField("upsert"):
-        copy = type(mutation.upsert)()
-        copy.CopyFrom(mutation.upsert)
-        mutation.insert.CopyFrom(copy)
-
-
-def put_write_id(mutation: Any, write: Write) -> None:
-    """Write the write id into the entity of a put."""
-    if write.write_id is not None and not deletes(mutation):
-        name, value = write.write_id
-        entity_of(mutation).properties[name].integer_value = value
-
-
 # --- look-ups -------------------------------------------------------------------------------
 
 
@@ -290,8 +216,7 @@ def look_up(
     left = list({name_of(key): key for key in keys}.values())
     attempts = 0
     while left:
-        lookup = _LookupRequest.pb(_LookupRequest())
-        lookup.project_id, lookup.database_id = request.project_id, request.database_id
+        lookup = request_like(request, _LookupRequest)
         lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
         if transaction:
             lookup.read_options.transaction = transaction
@@ -321,70 +246,58 @@ def look_up(
 def roll_back(request: Any, transaction: bytes) -> Steps:
     """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
-        rollback = _RollbackRequest.pb(_RollbackRequest())
-        rollback.project_id, rollback.database_id = request.project_id, request.database_id
+        rollback = request_like(request, _RollbackRequest)
         rollback.transaction = transaction
         yield [Call("rollback", rollback)]
 
 
-class Resent(NamedTuple):
-    """The outcome of a transaction's commit that was sent again.
-
-    `over`: Datastore does not know the transaction any longer: it was applied, or given up.
-    Otherwise, without a response, the first request may still be on its way.
-    """
-
-    response: Any
-    over: bool
+def request_like(request: Any, kind: Any) -> Any:
+    """Return a (raw) request of another kind, for the same database."""
+    made = kind.pb(kind())
+    made.project_id, made.database_id = request.project_id, request.database_id
+    return made
 
 
-def send_again(commit: Call, writes: Iterable[Write] = ()) -> Steps:
-    """Commit a transaction again: Datastore commits it at most once. Returns `Resent`.
-
-    It is not sent again if one of these writes is no longer guarded.
-    """
+def pauses() -> Iterator[Wait]:
+    """Yield the pauses before a transaction's commit is sent again."""
     for delay in RESEND_DELAYS:
         yield Wait(delay * random.uniform(0.5, 1))
-        if not all(write.guarded for write in writes):
-            break
-        ((response, error),) = yield [commit]
-        if error is None:
-            return Resent(response, over=False)
-        if not may_have_landed(error):
-            return Resent(None, over=True)
-    return Resent(None, over=False)
 
 
-def has_write_id(write: Write | None, entity: Any) -> bool:
-    """Return whether this write has stored a (raw) entity."""
-    if write is None or write.write_id is None:
-        return False
-    name, value = write.write_id
-    return name in entity.properties and entity.properties[name].integer_value == value
+# --- further mutations ----------------------------------------------------------------------
 
 
-def is_same(entity: Any, other: Any) -> bool:
-    """Return whether two (raw) entities have the same properties."""
-    mine, others = entity.properties, other.properties
-    return len(mine) == len(others) and all(
-        name in others and mine[name] == others[name] for name in mine
-    )
+class Pair(NamedTuple):
+    """A watched mutation, its position in the request, and the name of its key."""
+
+    position: int
+    mutation: Any
+    write: Write
+    name: Name
 
 
-def version_if_same(result: Any, mutation: Any) -> int:
-    """Return the version of a stored entity, 0 if it has changed since this put."""
-    return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
+class Further(Protocol):
+    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
 
+    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
+    (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
+    mutations are complete.
+    """
 
-def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
-    """Return one answer for so many mutations; blank for those without a result."""
-    response = _CommitResponse.pb(_CommitResponse())
-    for answer in answers:
-        response.index_updates += answer.index_updates
-        if answer.HasField("commit_time"):
-            response.commit_time.CopyFrom(answer.commit_time)
-    for index in range(count):
-        response.mutation_results.add()
-        if index in results:
-            response.mutation_results[index].CopyFrom(results[index])
-    return response
+    def new_nonce(self) -> int:
+        """Return a number for the rows of one commit, by which it is recognised."""
+
+    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
+        """Return the (raw) keys to look up first."""
+
+    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
+        """Look the keys up that only the first look-up tells."""
+
+    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
+        """Return the outcomes of the mutations that must not be committed, by position."""
+
+    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
+        """Return the mutations of rows that belong to mutations of which none is refused."""
+
+    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
+        """Return whether a commit with that nonce has given the mutation's entity a row."""

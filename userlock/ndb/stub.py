@@ -34,7 +34,6 @@ from userlock.ndb.commits import (
     deletes,
     is_transient,
     key_of,
-    kind_of,
 )
 from userlock.ndb.context import (
     Attempt,
@@ -46,11 +45,10 @@ from userlock.ndb.context import (
 from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
-from userlock.ndb.plain_commits import PlainCommit
+from userlock.ndb.plans import PlainCommit, TransactionCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
 from userlock.ndb.running import Running, WrappedCall
-from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
 from userlock.ndb.writes import Write, redeem
@@ -194,7 +192,7 @@ class _RunQuery(_Method):
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
     results = raw(response).batch.entity_results
-    if any(is_watched(kind_of(result.entity.key)) for result in results):
+    if any(is_watched(result.entity.key.path[-1].kind) for result in results):
         batch = response.batch
         whole = batch.entity_result_type == query_types.EntityResult.ResultType.FULL
         batch.__dict__["entity_results"] = [
@@ -486,7 +484,7 @@ def _refusal(
 ) -> WriteNotFenced | WriteViolation | None:
     """Return the error of a watched mutation that must not be sent; None if it may be sent."""
     if ticket is None:
-        others = (each for each in classes_of(kind_of(key)) if not issubclass(each, Stamped))
+        others = (each for each in classes_of(key.path[-1].kind) if not issubclass(each, Stamped))
         return WriteNotFenced.without_ticket(
             key=ndb_key_of(key),
             put_at=here(),
