@@ -62,9 +62,8 @@ def _turn_into_insert(mutation: Any) -> None:
         mutation.insert.CopyFrom(copy)
 
 
-def _put_write_id(mutation: Any, write: Write) -> None:
-    if write.write_id is not None and not deletes(mutation):
-        name, value = write.write_id
+def _put_write_id(mutation: Any, name: str, value: int) -> None:
+    if not deletes(mutation):
         entity_of(mutation).properties[name].integer_value = value
 
 
@@ -217,7 +216,8 @@ class TransactionCommit:
 
     def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
-            _put_write_id(each.mutation, each.write)
+            if each.write.write_id is not None:
+                _put_write_id(each.mutation, *each.write.write_id)
             if each.write.must_be_new and self._firsts.get(each.name) is each:
                 _turn_into_insert(each.mutation)
         if self._further is not None:
@@ -404,45 +404,44 @@ class PlainCommit:
         self._request = request
         self._mutations = request.mutations
         self._writes = writes
+        self._skipped = skipped
         self._outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
-        self._changes: list[int] = []
-        self._creations: list[int] = []
-        self._claiming: list[int] = []
         self._nonce = 0
         #: The mutations whose keys were allocated here.
         self._allocated: set[int] = set()
-        for index, (mutation, write) in enumerate(zip(self._mutations, writes, strict=True)):
-            group = self._changes
-            if index in skipped:
-                continue
-            if write is not None:
-                _put_write_id(mutation, write)
-                if write.rows is not None:
-                    group = self._claiming
-                    self._nonce = self._nonce or write.further.new_nonce()
-                elif write.must_be_new:
-                    group = self._creations
-            group.append(index)
+        for mutation, write in zip(self._mutations, writes, strict=True):
+            if write is not None and write.write_id is not None:
+                _put_write_id(mutation, *write.write_id)
 
     def steps(self) -> Steps:
         """Send the mutations that are not settled yet, once. Returns a `Result`."""
-        for index in (*self._changes, *self._creations, *self._claiming):
-            write = self._writes[index]
-            if write is not None and index not in self._outcomes and not write.guarded:
+        changes: list[int] = []
+        creations: list[int] = []
+        claiming: list[int] = []
+        for index, write in enumerate(self._writes):
+            if index in self._outcomes or index in self._results or index in self._skipped:
+                continue
+            if write is None:
+                changes.append(index)
+            elif not write.guarded:
                 self._outcomes[index] = Unguarded(write.doubtful)
+            elif write.rows is not None:
+                claiming.append(index)
+                self._nonce = self._nonce or write.further.new_nonce()
+            else:
+                (creations if write.must_be_new else changes).append(index)
         failed: dict[int, Exception] = {}
-        todo = [self._left(self._changes), self._left(self._creations)]
-        while todo := [group for group in todo if group]:
-            answers = yield [Call("commit", self._request_for(group)) for group in todo]
+        todo = [group for group in (changes, creations) if group]
+        while todo:
+            answers = yield list(map(self._call_for, todo))
             groups, todo = todo, []
             for group, (response, error) in zip(groups, answers, strict=True):
                 if error is None:
                     yield from self._take_answer(group, response)
                 else:
                     todo += yield from self._take_error(group, error, failed)
-        claiming = self._left(self._claiming)
         for begin in range(0, len(claiming), _MOST_CLAIMING):
             yield from self._claim(claiming[begin : begin + _MOST_CLAIMING], failed)
         # Preferably one for which ndb sends the request again.
@@ -458,21 +457,22 @@ class PlainCommit:
         write = self._writes[group[0]]
         return write is not None and write.must_be_new
 
-    def _request_for(self, group: list[int]) -> Any:
-        """Return the (raw) request of a group's commit."""
+    def _call_for(self, group: list[int]) -> Call:
+        """Return the commit of a group."""
         whole = len(group) == len(self._mutations)
         request = self._request if whole else self._copied(group)
-        creates = self._creates(group)
-        if creates:
-            request.mode = _CommitRequest.Mode.TRANSACTIONAL
-            request.single_use_transaction.read_write.SetInParent()
+        inserts = False
         for index, mutation in zip(group, request.mutations, strict=True):
             write = self._writes[index]
             if write is not None:
                 build_on(mutation, write)
-                if creates:
+                if write.must_be_new:
+                    inserts = True
                     _turn_into_insert(mutation)
-        return request
+        if inserts:
+            request.mode = _CommitRequest.Mode.TRANSACTIONAL
+            request.single_use_transaction.read_write.SetInParent()
+        return Call("commit", request)
 
     def _copied(self, group: list[int]) -> Any:
         request = request_like(self._request, _CommitRequest)
