@@ -2,7 +2,7 @@
 
 Notes live as long as the objects that have them.
 
-- `Attempt`: of one attempt of a transaction, whose id (`late_begin.LateId`) has it.
+- `Attempt`: of one attempt of a transaction, whose id (`calls.LateId`) has it.
 - `RequestNotes`: of the outermost context, normally a request's.
 - `Books`: of a tenure, an attempt or a request: its writes on their way, and their errors.
 """
@@ -78,9 +78,10 @@ class Attempt:
         #: Numbers for entities whose order in the commit counts.
         self.numbers = itertools.count()
 
-    def end(self) -> None:
+    def end(self, answer: Any = None) -> Any:
         """Note that it has been committed or rolled back."""
         self.over = True
+        return answer
 
 
 def current_attempt() -> Attempt:

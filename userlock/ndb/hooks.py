@@ -18,14 +18,14 @@ from userlock.callsite import here
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
 from userlock.lock.scope import current_scope
+from userlock.ndb.calls import begin_late
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, request_notes, uses_datastore
-from userlock.ndb.late_begin import begin_late
 from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
-from userlock.ndb.stub import Gate, GatedStub, gated, settling, stamped_message
+from userlock.ndb.stub import Gate, GatedStub, gated, settle, stamped_message
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import (
@@ -55,7 +55,7 @@ def _gated_stub(stub: Any) -> Any:
     return gated_stub
 
 
-around("_datastore_api:_process_commit")(settling)
+around("_datastore_api:_process_commit")(lambda _: settle)
 
 # --- reads ----------------------------------------------------------------------------------
 

@@ -6,9 +6,6 @@
 - AllocateIds: a key that gets an id keeps its ticket.
 - Rollback: its error does not hide the reason for it.
 - The other reads pass unchanged. An RPC that is not known is refused.
-
-ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`. The synchronous
-form is gated as well.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from google.api_core import exceptions as core_exceptions
@@ -27,6 +24,7 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
+from userlock.ndb.calls import Running, WrappedCall, begin_call
 from userlock.ndb.commits import (
     Call,
     Landed,
@@ -36,19 +34,16 @@ from userlock.ndb.commits import (
     key_of,
 )
 from userlock.ndb.context import (
-    Attempt,
     current_attempt,
     current_context,
     in_transaction,
     request_notes,
 )
-from userlock.ndb.late_begin import begin_call
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plans import PlainCommit, TransactionCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
-from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
 from userlock.ndb.writes import Write, redeem
@@ -95,13 +90,12 @@ class GatedStub:
     def __get__(self, client: Any, owner: Any = None) -> Any:
         if client is None:
             return self
-        try:
-            stub = vars(client)["stub"]
-        except KeyError:
-            raise AttributeError("this ndb.Client has no stub yet") from None
-        if type(stub) is not Gate:
-            stub = vars(client)["stub"] = Gate(stub)
-        return stub
+        attributes = vars(client)
+        if "stub" not in attributes:
+            raise AttributeError("this ndb.Client has no stub yet")
+        if type(attributes["stub"]) is not Gate:
+            attributes["stub"] = Gate(attributes["stub"])
+        return attributes["stub"]
 
     def __set__(self, client: Any, stub: Any) -> None:
         vars(client)["stub"] = gated(stub)
@@ -142,8 +136,7 @@ class _TakenCall(WrappedCall):
     """A call whose answer is changed when it is taken."""
 
     def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
-        self._call = call
-        self._take = take
+        self._call, self._take = call, take
 
     def result(self, *args: Any, **kwargs: Any) -> Any:
         return self._take(self._call.result(*args, **kwargs))
@@ -169,7 +162,7 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
         if is_watched(result.entity.key.path[-1].kind):
             if result.version:
                 put_number(result.entity, result.version)  # for the global cache
-            found.append(_Result(result, asked, None))
+            found.append(_Result(result, result.version, asked, None))
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
@@ -196,7 +189,7 @@ def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
         batch = response.batch
         whole = batch.entity_result_type == query_types.EntityResult.ResultType.FULL
         batch.__dict__["entity_results"] = [
-            _Result(each, asked, place, whole=whole) for each in results
+            _Result(each, each.version if whole else PARTIAL, asked, place) for each in results
         ]
         response.__dict__["batch"] = batch
     return response
@@ -210,23 +203,16 @@ def stamped_message(entity: Any, stamp: tuple[int, Origin, CallSite | None]) -> 
 
 
 class _Result:
-    """One result of a look-up or query, for ndb. Its entity is made on demand."""
+    """One result of a look-up or query, for ndb. Its entity, with its stamp, is made on demand."""
 
-    __slots__ = ("_asked", "_place", "_raw", "_whole")
+    __slots__ = ("_raw", "_stamp")
 
-    def __init__(
-        self, result: Any, asked: Origin, place: CallSite | None, *, whole: bool = True
-    ) -> None:
-        self._whole = whole
-        self._raw = result
-        self._asked = asked
-        self._place = place
+    def __init__(self, result: Any, version: int, asked: Origin, place: CallSite | None) -> None:
+        self._raw, self._stamp = result, (version, asked, place)
 
     @property
     def entity(self) -> Any:
-        """Return the Entity message of google-cloud-datastore's, with its stamp."""
-        version = self._raw.version if self._whole else PARTIAL
-        return stamped_message(self._raw.entity, (version, self._asked, self._place))
+        return stamped_message(self._raw.entity, self._stamp)
 
     @property
     def cursor(self) -> Any:
@@ -265,9 +251,6 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
 class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        return self.future(request, *args, **options).result()
-
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         return _QuietCall(begin_call(self._stub, self._name, request, args, options))
 
@@ -297,9 +280,10 @@ _REQUESTS: dict[str, Any] = {
 
 class _Commit(_Method):
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        if self._plan_of(request) is None:
+        plan = self._plan_of(request)
+        if plan is None:
             return super().__call__(request, *args, **options)
-        return self.future(request, *args, **options).result()
+        return plan.run(functools.partial(self._send, type(request), args, options)).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         plan = self._plan_of(request)
@@ -309,7 +293,7 @@ class _Commit(_Method):
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         if raw(request).transaction and in_transaction():
-            return request, functools.partial(_note_committed, current_attempt())
+            return request, current_attempt().end
         return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
@@ -368,11 +352,6 @@ class _InterruptedCall:
 
     def cancel(self) -> bool:
         return False
-
-
-def _note_committed(attempt: Attempt, response: Any) -> Any:
-    attempt.over = True
-    return response
 
 
 class _Plan:
@@ -440,8 +419,8 @@ class _Plan:
         response = datastore_types.CommitResponse.wrap(result.response)
         error = result.error or first
         if error is not None:
-            answer = CommitAnswer(response, errors, result.errors)
-            error._userlock_answer = answer  # type: ignore[attr-defined]
+            answers = response, errors, result.errors
+            error._userlock_answer = answers  # type: ignore[attr-defined]  # for `settle`
         return response, error
 
 
@@ -512,20 +491,8 @@ _GATED: dict[str, type[_Method]] = {
 # --- answers of commits ---------------------------------------------------------------------
 
 
-class CommitAnswer(NamedTuple):
-    """The results of a commit's mutations, if they differ. Goes along with its error."""
-
-    response: Any  # Datastore's answer, put together
-    errors: dict[int, Exception]  # of each mutation that has one of its own, by index
-    failed: dict[int, Exception]  # of each mutation whose commit has failed
-
-
-def settling(_: Callable[..., None]) -> Callable[..., None]:
-    """Return what gives each future of a commit its own result, in place of ndb's function."""
-    return _settle
-
-
-def _settle(rpc: Any, futures: list[Any]) -> None:
+def settle(rpc: Any, futures: list[Any]) -> None:
+    """Give each future of a commit its own result, in place of ndb's function."""
     error, errors = rpc.exception(), {}
     if error is None:
         response = rpc.result()
@@ -542,10 +509,10 @@ def _settle(rpc: Any, futures: list[Any]) -> None:
                 if not future.done():
                     future.set_exception(last)
             return
-        response, errors = answer.response, answer.failed | answer.errors
-        for index, each in answer.failed.items() if given_up else ():
-            if is_transient(each) and index not in answer.errors:
-                errors[index] = last
+        response, settled, unsettled = answer
+        if given_up:  # which of them ndb has sent again
+            unsettled = {n: last if is_transient(e) else e for n, e in unsettled.items()}
+        errors = unsettled | settled
     # As ndb does, but without a wrapper around each result, which takes longer than all else.
     for index, result in enumerate(response._pb.mutation_results):
         if futures[index].done():
