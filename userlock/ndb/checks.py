@@ -37,21 +37,11 @@ from userlock.ids import quoted, show_request
 from userlock.lock.held_lock import HeldLock, held_seconds_of, lease_seconds_of
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import (
-    current_attempt,
-    current_transaction,
-    in_transaction,
-    request_notes,
-)
+from userlock.ndb.context import current_attempt, current_transaction, in_transaction, request_notes
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import (
-    OVERTAKEN,
-    PARTIAL,
-    Stamp,
-    stamp_of,
-)
+from userlock.ndb.provenance import OVERTAKEN, PARTIAL, Stamp, stamp_of
 
 #: The class of a violation, and the details of this case.
 Finding = tuple[type[WriteViolation], str]

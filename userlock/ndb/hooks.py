@@ -28,12 +28,7 @@ from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, ord
 from userlock.ndb.stub import Gate, GatedStub, gated, settle, stamped_message
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
-from userlock.ndb.writes import (
-    Delete,
-    results_of,
-    together,
-    writing,
-)
+from userlock.ndb.writes import Delete, results_of, together, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")

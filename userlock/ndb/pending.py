@@ -183,11 +183,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def note_failure(
-    error: BaseException,
-    key: Any,
-    tenures: Iterable[HeldLock],
-    notes: RequestNotes,
-    *more: Books,
+    error: BaseException, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes, *more: Books
 ) -> Failure:
     """Note the error of a write. It is unseen as soon as it lies in a future."""
     tenures = tuple(tenures)

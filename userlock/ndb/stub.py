@@ -25,20 +25,8 @@ from google.cloud.ndb import tasklets
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
 from userlock.ndb.calls import Running, WrappedCall, begin_call
-from userlock.ndb.commits import (
-    Call,
-    Landed,
-    Result,
-    deletes,
-    is_transient,
-    key_of,
-)
-from userlock.ndb.context import (
-    current_attempt,
-    current_context,
-    in_transaction,
-    request_notes,
-)
+from userlock.ndb.commits import Call, Landed, Result, deletes, is_transient, key_of
+from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.plans import PlainCommit, TransactionCommit
@@ -358,11 +346,7 @@ class _Plan:
     """A commit request, its tickets, and their outcomes so far: ndb may send it again."""
 
     def __init__(
-        self,
-        request: Any,
-        tickets: list[Write | None],
-        refused: dict[int, Exception],
-        asked: bytes,
+        self, request: Any, tickets: list[Write | None], refused: dict[int, Exception], asked: bytes
     ) -> None:
         #: The caller's request, serialised. A changed one needs another plan.
         self.asked = asked
@@ -465,10 +449,7 @@ def _refusal(
     if ticket is None:
         others = (each for each in classes_of(key.path[-1].kind) if not issubclass(each, Stamped))
         return WriteNotFenced.without_ticket(
-            key=ndb_key_of(key),
-            put_at=here(),
-            deleting=deletes(mutation),
-            rival=next(others, None),
+            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation), rival=next(others, None)
         )
     try:
         ticket.check_commit()

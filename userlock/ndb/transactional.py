@@ -84,9 +84,5 @@ def transactional(
 
 def runs_later(function: object) -> bool:
     """Return whether a call of a function only makes a coroutine or a generator."""
-    kinds = (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-    )
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     return any(kind(function) for kind in kinds)

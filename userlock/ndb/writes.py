@@ -60,18 +60,8 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.patches import (
-    is_complete,
-    name_of,
-    path_of,
-)
-from userlock.ndb.pending import (
-    PendingWrite,
-    books_of,
-    note_failure,
-    wait_for_all,
-    wait_for_key,
-)
+from userlock.ndb.patches import is_complete, name_of, path_of
+from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     DELETED,
