@@ -176,7 +176,7 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
             put = notes.ledger.later_put(stamp)
     if put is None or (tenure is not None and put.held.get(tenure.lock_id) is not tenure):
         return None
-    return StaleObjectPut, f"the newer object was put at {put.at or 'a place not captured'}"
+    return StaleObjectPut, f"the newer object was put at {put.place or 'a place not captured'}"
 
 
 def check_whole(write: Any) -> None:

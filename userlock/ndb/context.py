@@ -16,7 +16,7 @@ from typing import Any
 
 from google.cloud.ndb import context
 
-from userlock.ndb.ledger import Ledger
+from userlock.ndb.provenance import Ledger
 
 #: Returns the ndb context of the running code, or None.
 current_context: Callable[[], Any] = functools.partial(context.get_context, False)

@@ -19,7 +19,6 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.context import current_context
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of

@@ -130,7 +130,7 @@ class Write(PendingWrite, abc.ABC):
         self,
         model: Any,
         key: Any,
-        at: CallSite | None,
+        place: CallSite | None,
         context: Any,
         unguarded: str | None = None,
         *,
@@ -144,7 +144,7 @@ class Write(PendingWrite, abc.ABC):
                 )
             self._unguarded = unguarded
         super().__init__(context)
-        self.at = at
+        self.place = place
         self.entity = entity
         self._model = model
         self.stays: bool = model._userlock_stays
@@ -189,7 +189,7 @@ class Write(PendingWrite, abc.ABC):
         scope = current_scope()
         self.held = NO_LOCKS if scope is None else scope.held
         self._settings = settings = defaults.settings if scope is None else scope.settings
-        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.at)
+        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.place)
         self.fenced = self._model._userlock_always_fenced or (settings.fencing and not arranges)
         self.enforced = (
             settings.enforcement is not Enforcement.OFF
@@ -385,7 +385,7 @@ class Write(PendingWrite, abc.ABC):
         elif isinstance(outcome, InDoubt):
             cause = outcome.cause
         else:
-            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.at)
+            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.place)
         error = CommitInDoubt(**self._facts, kind=self._model._get_kind())
         error.__cause__ = cause
         return error
@@ -437,7 +437,7 @@ class Write(PendingWrite, abc.ABC):
         return {
             "key": self._key,
             "lock_id": self._lock_id,
-            "put_at": self.at,
+            "put_at": self.place,
             "deleting": self.deleting,
         }
 
@@ -572,7 +572,7 @@ class Put(Write):
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
-        place = last.at or "a place that is not known"
+        place = last.place or "a place that is not known"
         error.add_note(
             f"This transaction itself has put another object of it, at {place}. To fix it: read "
             f"the entity once in a transaction, and put that object."
@@ -623,7 +623,9 @@ class Put(Write):
         key = None if self.new_id and not is_complete(self._key) else self._key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = Stamp(key, version, self.at, self._lock_id, self.held, None, next(orders), claims)
+        stamp = Stamp(
+            key, version, self.place, self._lock_id, self.held, None, next(orders), claims
+        )
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp

@@ -24,8 +24,7 @@ from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOu
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
-from userlock.ndb.transactional import runs_later
-from userlock.ndb.transactions import after_commit
+from userlock.ndb.transactions import after_commit, runs_later
 from userlock.numbers import check_seconds
 from userlock.outbox import arguments
 from userlock.outbox.context import MOST_DELAY
