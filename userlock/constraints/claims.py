@@ -153,7 +153,4 @@ def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
     if not in_transaction():
         return {}
     tickets = current_attempt().tickets
-    return {
-        each.entity_key if is_complete(each.entity_key) else each.number: each.claimed
-        for each in tickets
-    }
+    return {each.key if is_complete(each.key) else each.number: each.claimed for each in tickets}

@@ -7,6 +7,7 @@ replaces first.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,7 @@ from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, ord
 from userlock.ndb.stub import Gate, GatedStub, gated, settle, stamped_message
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
-from userlock.ndb.writes import Delete, results_of, together, writing
+from userlock.ndb.writes import Delete, begin_together, results_of, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")
@@ -239,8 +240,10 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
         future.result()
 
 
-around("model:put_multi_async", ":put_multi_async")(together)
-around("model:delete_multi_async", ":delete_multi_async")(together)
+@around("model:put_multi_async", ":put_multi_async")
+@around("model:delete_multi_async", ":delete_multi_async")
+def _begin_together(begin_all: Any) -> Any:
+    return functools.partial(begin_together, begin_all)
 
 
 @around("model:put_multi", ":put_multi")

@@ -226,7 +226,7 @@ class PendingWrite:
     sent_by: Any = None
     #: The request's writes under way, by key; it may be among them, by its own.
     _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
-    _key: Any = None
+    key: Any = None
 
     def __init__(self, context: Any, books: Iterable[Books] = ()) -> None:
         self.books = list(books)
@@ -245,8 +245,8 @@ class PendingWrite:
         """Leave the books."""
         for books in self.books:
             books.writes.pop(self.number, None)
-        if self._flying and self._flying.get(self._key) is self:
-            del self._flying[self._key]
+        if self._flying and self._flying.get(self.key) is self:
+            del self._flying[self.key]
         self.future = None
 
     def _over(self, future: Any) -> None:

@@ -11,19 +11,15 @@ write that its lock failed to protect:
     put, base_version 7 ────▶ conflict: v8 stays
     StaleWriteError
 
-A new object with a key of its own is sent as an insert, where ndb would send an
-upsert. The number of the write travels with the key to the Commit request (`wire`).
-There the gate (`stub`) exchanges it for the version that the write builds on.
-
-All that belongs to a write is in its `Write`. So puts of one object within each other, at
-once, or from two threads do not meet.
+A new object with a key of its own is sent as an insert. The number of the write travels
+with the key to the Commit request (`wire`). There the gate (`stub`) exchanges it for the
+version that the write builds on. All that belongs to a write is in its `Write`, so puts of
+one object within each other, at once, or from two threads do not meet.
 """
 
 from __future__ import annotations
 
-import abc
 import contextvars
-import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -81,6 +77,8 @@ from userlock.settings import Enforcement, Reaction, Settings
 #: them.
 _open: weakref.WeakValueDictionary[int, Write] = weakref.WeakValueDictionary()
 
+_ABOUT_TO_BE_SENT = "it was about to be sent"
+
 
 def redeem(key: Any) -> Write | None:
     """Return the write whose number is in a (raw) key, once, if it is for the entity of that."""
@@ -90,7 +88,7 @@ def redeem(key: Any) -> Write | None:
     return None
 
 
-class Write(PendingWrite, abc.ABC):
+class Write(PendingWrite):
     """One put or delete. Implements `commits.Write`.
 
     It is in a context variable during the call of ndb that begins it. That call may begin other
@@ -118,7 +116,6 @@ class Write(PendingWrite, abc.ABC):
     fenced = enforced = True
     _path: tuple[Any, ...]
     tenures: tuple[HeldLock, ...] = ()
-    _unguarded = ""
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
@@ -137,18 +134,15 @@ class Write(PendingWrite, abc.ABC):
         entity: Any = None,
         inserts: bool = False,
     ) -> None:
-        if unguarded is not None:
-            if not isinstance(unguarded, str) or not unguarded.strip():
-                raise ValueError(
-                    "unguarded= needs a reason: say why writing without the lock is right"
-                )
-            self._unguarded = unguarded
+        if unguarded is not None and (not isinstance(unguarded, str) or not unguarded.strip()):
+            raise ValueError("unguarded= needs a reason: say why writing without the lock is right")
         super().__init__(context)
         self.place = place
         self.entity = entity
         self._model = model
         self.stays: bool = model._userlock_stays
-        self._key = key
+        self.key = key
+        self._unguarded = unguarded
         self._inserts = inserts
         self._notes = request_notes()
         self._ledger = self._notes.ledger
@@ -169,7 +163,7 @@ class Write(PendingWrite, abc.ABC):
                 if self.attempt is not None:
                     self._begun(self.attempt, future)
                 elif not self.new_id:
-                    self._flying[self._key] = self
+                    self._flying[self.key] = self
                 self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
                     group.writes.append(self)
@@ -204,7 +198,7 @@ class Write(PendingWrite, abc.ABC):
         stamp, context = self.stamp, self.begun_in
         transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
-        self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
+        self._path = (self._model._get_kind(),) if self.key is None else path_of(self.key)
         self.new_id = len(self._path) % 2 == 1
         self.books = books = list(map(books_of, self.tenures))
         if transaction is not None:
@@ -218,9 +212,9 @@ class Write(PendingWrite, abc.ABC):
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
             if self.fenced and not self._read_here:
-                self.base_version = stamp.version
-                if stamp.version <= 0:
-                    self.base_version = self._version_to_build_on(stamp)
+                self.base_version = self.read_version
+                if not self.base_version:
+                    self._check_without_version(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
@@ -238,11 +232,9 @@ class Write(PendingWrite, abc.ABC):
         """Return whether the entity must be new."""
         return False
 
-    def _version_to_build_on(self, stamp: Stamp) -> int:
-        if stamp.version == DELETED:
-            return 0
-        if not uses_datastore(self.begun_in, self._key, self._options):
-            return 0  # it lives in the global cache only
+    def _check_without_version(self, stamp: Stamp) -> None:
+        if stamp.version == DELETED or not uses_datastore(self.begun_in, self.key, self._options):
+            return  # it is created again, or lives in the global cache only
         if stamp.version == OVERTAKEN:
             raise self.refused(0)
         raise self._not_fenced(
@@ -256,9 +248,8 @@ class Write(PendingWrite, abc.ABC):
 
         `content`: what ndb has made of the entity; None for a delete.
         """
-        if not self.checked or self._key_sent:
-            return ds_key
-        if not self.is_for(ds_key.flat_path, ds_key.namespace):
+        is_mine = self.checked and not self._key_sent
+        if not is_mine or not self.is_for(ds_key.flat_path, ds_key.namespace):
             return ds_key
         self._key_sent = True
         if content is not None and self.attempt is not None:
@@ -269,8 +260,8 @@ class Write(PendingWrite, abc.ABC):
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         """Note it in its transaction as the latest write of its entity."""
-        self._put_before = attempt.puts.get(self._key)
-        attempt.puts[self._key] = None if self.deleting else self
+        self._put_before = attempt.puts.get(self.key)
+        attempt.puts[self.key] = None if self.deleting else self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -279,24 +270,26 @@ class Write(PendingWrite, abc.ABC):
             return  # it has another error than the write's own, and `wait_for` goes on
         self.forget()
         error: BaseException | None = tasklets.Future.exception(future)  # without asking it
-        self._ended(error is not None)
+        if error is not None:
+            self._undo_note()
+        elif self.new_id:
+            # An id has been allocated, and the application has not changed the key again yet.
+            self.key = self.entity._userlock_key
+            stamp = stamp_of(self.entity)  # which learns the key as well
+            if stamp is not None:
+                self._ledger.saw(stamp, put=True)
+            if self.attempt is not None:
+                self.attempt.puts[self.key] = self
+                self._ledger.allocated(self.key)
         if error is None or self.withdrawn:
             return
         if self.attempt is not None and self.attempt.sent:
             return  # the transaction has the error
-        failure = note_failure(error, self.entity_key, self.tenures, self._notes, *self.books)
+        failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
 
     def sends(self, content: Any) -> None:
         """Take what ndb has made of the entity, and is about to send in a transaction."""
-
-    def _ended(self, failed: bool) -> None:
-        """Take the first part of the outcome: whether ndb's future has failed."""
-
-    @property
-    def entity_key(self) -> Any:
-        """Return the entity's key, as far as it is known by now."""
-        return self._key
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
@@ -307,28 +300,25 @@ class Write(PendingWrite, abc.ABC):
     def _undo_note(self) -> None:
         if self.attempt is not None:
             latest = None if self.deleting else self
-            if self.attempt.puts.get(self._key, ...) is latest:
-                self.attempt.puts[self._key] = self._put_before
+            if self.attempt.puts.get(self.key, ...) is latest:
+                self.attempt.puts[self.key] = self._put_before
             if self.deleting:
-                self.attempt.deleted.discard(self._key)
+                self.attempt.deleted.discard(self.key)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
-        return path == self._path and (namespace or None) == (self._key.namespace() or None)
+        return path == self._path and (namespace or None) == (self.key.namespace() or None)
 
     def check_commit(self) -> None:
-        """Check that its locks have been held until the commit.
+        """Check that its locks have been held until the commit. Raises a `WriteViolation` if not.
 
-        Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
-        again: the error is not transient.
+        ndb rolls back then, and does not run the transaction again: the error is not transient.
         """
-        when = "its transaction was about to commit"
-        if self.attempt is None:
-            when = "it was about to be sent"
-        for kind, detail in self._lapses(when):
-            report(self._violation(kind, detail))
+        to_commit = "its transaction was about to commit"
+        for lapse in self._lapses(_ABOUT_TO_BE_SENT if self.attempt is None else to_commit):
+            report(self._violation(*lapse))
 
     def trying_again(self) -> None:
         """Check the leases of the locks around its transaction, before another attempt of it.
@@ -341,10 +331,7 @@ class Write(PendingWrite, abc.ABC):
 
     @property
     def guarded(self) -> bool:
-        """Return whether Datastore, or a lock that is still held, protects it.
-
-        Plans ask in gRPC's threads.
-        """
+        """Return whether Datastore, or a lock that is still held, protects it. For any thread."""
         if not self.relies_on_its_locks or self._settings.enforcement is not Enforcement.RAISE:
             return True
         return next(self._lapses(""), None) is None
@@ -366,31 +353,28 @@ class Write(PendingWrite, abc.ABC):
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             for failure in tuple(self._notes.books.failures.values()):
-                failure.forget(self.entity_key)
+                failure.forget(self.key)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
-            return self.refused(
-                outcome.found_version,
-                others_landed=others_landed,
-                may_have_landed=outcome.may_have_landed,
-            )
+            found, maybe = outcome
+            return self.refused(found, others_landed=others_landed, may_have_landed=maybe)
         self._outdate_objects()
+        kind = self._model._get_kind()
         cause: Exception
-        if isinstance(outcome, Unguarded):
-            when = "it was about to be sent"
-            cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
+        if isinstance(outcome, InDoubt):
+            cause = outcome.cause
+        elif isinstance(outcome, Unguarded):
+            unknown = LeaseRanOut, _ABOUT_TO_BE_SENT
+            cause = self._violation(*next(self._lapses(_ABOUT_TO_BE_SENT), unknown))
             if not outcome.may_have_landed:
                 return cause
-        elif isinstance(outcome, InDoubt):
-            cause = outcome.cause
         else:
-            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.place)
-        error = CommitInDoubt(**self._facts, kind=self._model._get_kind())
+            return outcome.error(key=self.key, kind=kind, put_at=self.place)
+        error = CommitInDoubt(**self._facts, kind=kind)
         error.__cause__ = cause
         return error
 
-    @abc.abstractmethod
     def landed(self, outcome: Landed) -> None:
         """Note that it is in Datastore."""
 
@@ -405,7 +389,7 @@ class Write(PendingWrite, abc.ABC):
             read_at=None if self.stamp is None else self.stamp.place,
             locked=self._model._write_policy is WritePolicy.USER_LOCK,
         )
-        seen = self._ledger.last(self._key) if version else None
+        seen = self._ledger.last(self.key) if version else None
         if seen is not None and seen.version == version:
             place = seen.place or "a place that is not known"
             error.add_note(
@@ -419,27 +403,21 @@ class Write(PendingWrite, abc.ABC):
 
     def _outdate_objects(self) -> None:
         """Have the next read ask Datastore, and not a context cache."""
-        if is_complete(self._key):
-            self._ledger.refused(self._key, self.read_version)
+        if is_complete(self.key):
+            self._ledger.refused(self.key, self.read_version)
 
     def withdrawn_error(self) -> Exception:
         """Return the error of a write that its caller has withdrawn."""
-        return self._not_fenced(
-            "another write that was begun with it was refused, so it was not sent",
-            "see the error of that write",
-        )
+        why = "another write that was begun with it was refused, so it was not sent"
+        return self._not_fenced(why, "see the error of that write")
 
     # --- its errors -------------------------------------------------------------------------
 
     @property
     def _facts(self) -> dict[str, Any]:
         """Return the facts that each error about this write has."""
-        return {
-            "key": self._key,
-            "lock_id": self._lock_id,
-            "put_at": self.place,
-            "deleting": self.deleting,
-        }
+        facts = {"key": self.key, "lock_id": self._lock_id, "put_at": self.place}
+        return {**facts, "deleting": self.deleting}
 
     def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
         kind = self._model._get_kind()
@@ -491,7 +469,7 @@ class Put(Write):
         `prepare`: ndb's function that computes properties.
         """
         entity, group = self.entity, _group.get()
-        self._key = entity._userlock_key
+        self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == PARTIAL:
             self._look_around()
@@ -513,7 +491,7 @@ class Put(Write):
             stamp = self.stamp = stamp._replace(version=DELETED)
         self._check_in()
         if self.attempt is not None:
-            self._check_other_object()
+            self._check_other_object(self.attempt.puts)
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -523,14 +501,10 @@ class Put(Write):
     def _check(self) -> Stamp | None:
         """Check it as things are now. Returns the stamp."""
         self._look_around()
-        self._key = self.entity._userlock_key
+        self.key = self.entity._userlock_key
         self.stamp = stamp_of(self.entity)
         self._lock_id, self.tenures = check_put(self)
         return self.stamp
-
-    @property
-    def entity_key(self) -> Any:
-        return self.entity._userlock_key
 
     def _creates(self) -> bool:
         if not self.fenced:
@@ -540,34 +514,26 @@ class Put(Write):
             return self.attempt is not None
         if self.stamp is not None and self.stamp.version != DELETED:
             return False
-        reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
-            or self._ledger.was_allocated(self._key)
+            or self._ledger.was_allocated(self.key)
         ):
-            reaction = Reaction.RAISE
-        return reaction is Reaction.RAISE
+            return True
+        return not self._model._overwrites and self._settings.blind_overwrites is Reaction.RAISE
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
-        known: tuple[Any, ...] | None = None
-        stamp = self.stamp
-        if stamp is not None and (self.base_version or self._read_here):
-            known = stamp.claims
-        elif self.new_id or self.must_be_new:
-            known = ()
-        if self.attempt is not None and self._key in self.attempt.deleted:
-            known = None  # the stored entity may have any
-        return known
+        if self.attempt is not None and self.key in self.attempt.deleted:
+            return None  # the stored entity may have any
+        if self.stamp is not None and (self.base_version or self._read_here):
+            return self.stamp.claims
+        return () if self.new_id or self.must_be_new else None
 
-    def _check_other_object(self) -> None:
+    def _check_other_object(self, puts: dict[Any, Any]) -> None:
         """Refuse a second object of an entity in one transaction: it would undo the first put."""
-        assert self.attempt is not None
-        if not self.fenced or self.new_id:
-            return
-        last = self.attempt.puts.get(self._key)
-        if last is None or last.entity is self.entity:
+        last = puts.get(self.key)
+        if not self.fenced or self.new_id or last is None or last.entity is self.entity:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
@@ -589,7 +555,13 @@ class Put(Write):
         nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
         if nth >= len(before) or before[nth].stamp is not self.stamp:
             return
-        changed = _changed_since(before[nth].content, content, self.write_id)
+        # A put may set times, and its write id.
+        own, old = self.write_id[0] if self.write_id else None, before[nth].content
+        changed = [
+            name
+            for name, value in content.items()
+            if name != own and not hasattr(value, "utctimetuple") and old.get(name) != value
+        ]
         if changed:
             self._error = self._violation(
                 WrongTransaction,
@@ -604,23 +576,10 @@ class Put(Write):
         if not self.new_id and not (future.done() and tasklets.Future.exception(future)):
             super()._begun(attempt, future)
 
-    def _ended(self, failed: bool) -> None:
-        if failed:
-            self._undo_note()
-        elif self.new_id:
-            # An id has been allocated, and the application has not changed the key again yet.
-            self._key = self.entity._userlock_key
-            stamp = stamp_of(self.entity)  # which learns the key as well
-            if stamp is not None:
-                self._ledger.saw(stamp, put=True)
-            if self.attempt is not None:
-                self.attempt.puts[self._key] = self
-                self._ledger.allocated(self._key)
-
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
         entity = self.entity
-        key = None if self.new_id and not is_complete(self._key) else self._key
+        key = None if self.new_id and not is_complete(self.key) else self.key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
         stamp = Stamp(
@@ -642,16 +601,6 @@ def _write_through(entity: Any) -> None:
         setattr(entity, name, value)
 
 
-def _changed_since(before: Any, content: Any, write_id: tuple[str, int] | None) -> list[str]:
-    """Return the names of the properties that differ. A put may set times and its write id."""
-    own = None if write_id is None else write_id[0]
-    return [
-        name
-        for name, value in content.items()
-        if name != own and not hasattr(value, "utctimetuple") and before.get(name) != value
-    ]
-
-
 # --- deletes --------------------------------------------------------------------------------
 
 
@@ -671,7 +620,7 @@ class Delete(Write):
 
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
-        key = self._key
+        key = self.key
         if self._flying and self.begun_in.transaction is None:
             wait_for_key(key, self._flying)
         self._look_around()
@@ -687,11 +636,11 @@ class Delete(Write):
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         super()._begun(attempt, future)
-        attempt.deleted.add(self._key)
+        attempt.deleted.add(self.key)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
-        self._ledger.deleted(self._key, self.read_version)
+        self._ledger.deleted(self.key, self.read_version)
 
 
 # --- the write that begins ------------------------------------------------------------------
@@ -712,28 +661,21 @@ class _Group(NamedTuple):
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
-_group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
-    "userlock_group", default=None
-)
-
+_group: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_group", default=None)
 
 #: Returns the write that begins here, or None.
 writing = _writing.get
 
 
-def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Return what begins several writes: all, or none if one of them is refused."""
-    return lambda *args, **kwargs: _begin(functools.partial(begin_all, *args, **kwargs))
-
-
-def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
+def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
+    """Begin several writes: all, or none if one of them is refused."""
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
     group = _Group([], {}, _writing.get())
     token = _group.set(group)
     try:
-        return begin_all()
+        return begin_all(*args, **kwargs)
     except Exception:
         for write in reversed(group.writes):
             write.withdraw()
