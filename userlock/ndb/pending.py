@@ -5,10 +5,10 @@ An error travels as one object, from the write to the code that catches it:
     write ──▶ future of the put ──▶ tasklet ──▶ future of the tasklet ──▶ application
               set_exception         exception   set_exception             result
 
-It is *unseen* while it lies in a future and nobody has asked that future for it. A
-tasklet that asks and does not catch it puts it into its own future, where it is unseen
-again. So it does not matter whose future was dropped. A lock or a context that is
-left raises the first unseen error of its writes.
+It is *unseen* while it lies in a future that nobody has asked for it. A tasklet that asks
+and does not catch it puts it into its own future, where it is unseen again. So it does
+not matter whose future was dropped. A lock or a context that is left raises the first
+unseen error of its writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
@@ -45,10 +46,9 @@ _MOST_TURNS = 100
 
 def books_of(tenure: HeldLock) -> Books:
     """Return the books of a tenure."""
-    books = notes_of(tenure).get("books")
-    if books is None:
-        books = notes_of(tenure).setdefault("books", Books())
-    return books  # type: ignore[return-value]
+    notes: Any = notes_of(tenure)
+    found: Books = notes.get("books") or notes.setdefault("books", Books())
+    return found
 
 
 def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
@@ -105,12 +105,9 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
 
 
 class Failure:
-    """The error of writes of one request, in books for as long as anybody has it.
+    """The error of writes of one request, in books for as long as anybody has it."""
 
-    Attributes:
-        moves: how often such errors have been put into futures, or taken out, in this process.
-    """
-
+    #: How often such errors have been put into futures, or taken out, in this process.
     moves = 0
 
     def __init__(self, error: BaseException) -> None:
@@ -177,9 +174,7 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure | None:
     """Return the notes about an error of a write of this request; None if it is another one's."""
-    if current_context() is None:
-        return None
-    return request_notes().books.failures.get(id(error))
+    return request_notes().books.failures.get(id(error)) if current_context() else None
 
 
 def note_failure(
@@ -320,14 +315,6 @@ def _wait_for_reply(write: PendingWrite) -> bool:
     return True
 
 
-class _Bell:
-    """Wakes an event loop, which takes it for an RPC that has ended."""
-
-    def add_done_callback(self, wake: Callable[[Any], object]) -> None:
-        """Call the loop's function at once."""
-        wake(self)
-
-
 def _run_until_done(future: Any, eventloop: Any) -> bool:
     """Run an event loop until a future is done, for a limited time. Returns whether it never will
     be: an exception has gone through ndb's code between sending a write and waiting for it."""
@@ -336,7 +323,9 @@ def _run_until_done(future: Any, eventloop: Any) -> bool:
 
     def give_up() -> None:
         late.set_result(None)
-        eventloop.queue_rpc(_Bell(), lambda _: None)
+        bell: Future[None] = Future()
+        bell.set_result(None)
+        eventloop.queue_rpc(bell, lambda _: None)  # an RPC that has ended wakes the loop
 
     timer = threading.Timer(_PATIENCE, give_up)
     timer.daemon = True
@@ -353,12 +342,9 @@ def _run_until_done(future: Any, eventloop: Any) -> bool:
 
 
 def _wait_for_thread(future: Any) -> bool:
-    done = threading.Event()
-    future.add_done_callback(lambda _: done.set())
     ends = time.monotonic() + _PATIENCE_WITH_THREADS
-    # The future may be done before it has the callback, so poll as well.
     while not future.done() and time.monotonic() < ends:
-        done.wait(0.05)
+        time.sleep(0.01)  # a callback of the future could come too late: it is not thread-safe
     landed: bool = future.done()
     return landed
 
