@@ -36,16 +36,11 @@ _RPC_SECONDS = 60.0
 #: the time for all, in seconds. Its keyword has changed from `deadline` to `timeout`.
 again = Retry(is_transient, 0.05, 1.0, 2.0, 5.0)
 
-#: The name of the `WriteIdProperty` of such a row.
-_WRITE_ID = "write_id"
-
 
 def ask(rpc: str, argument: Any, namespace: str | None = None) -> Any:
     """Return the answer to an RPC of `Endpoint`, of the current context's client.
 
-    Raises:
-        GoogleAPICallError: Datastore refuses it.
-        RetryError: Datastore does not answer, nor when it is asked again.
+    Raises GoogleAPICallError, or RetryError if Datastore does not answer when it is asked again.
     """
     client, commits = current_context().client, rpc == "send_commit"
     # What is read needs no stamp.
@@ -69,16 +64,14 @@ def swap(rows: Sequence[Any], *, delete: bool = False) -> list[bool]:
     texts, bytes and integers; indexed are those of a `StringProperty`, and computed ones. A write
     that meets itself has landed: its reply was lost. So has a delete of a row that is gone.
 
-    Raises:
-        GoogleAPICallError, RetryError: of `ask`. Which rows are written is not known.
-        WriteNotFenced: the server takes no notice of versions.
+    Raises WriteNotFenced: the server takes no notice of versions. After an error of `ask` it is
+    not known which rows are written.
     """
     client = current_context().client
     honoured = honours_base_version(client)
     if not honoured:
-        reason, remedy = why_not_fenced(client, honoured)
         raise WriteNotFenced(
-            key=rows[0].key, put_at=here(), deleting=delete, reason=reason, remedy=remedy
+            key=rows[0].key, put_at=here(), deleting=delete, **why_not_fenced(client, honoured)
         )
     request = _CommitRequest(mode=_CommitRequest.NON_TRANSACTIONAL)
     for row in rows:
@@ -106,7 +99,7 @@ def _landed_before(refused: Sequence[Any]) -> dict[Any, Any]:
             landed[name] = missing.get(name)
         elif name in found:
             own, stored = each.upsert, found[name]
-            if stored.entity.properties[_WRITE_ID] == own.properties[_WRITE_ID]:
+            if stored.entity.properties["write_id"] == own.properties["write_id"]:
                 landed[name] = stored
     return landed
 

@@ -1,7 +1,6 @@
 """Rows in which what no query needs is packed into one property.
 
-ndb makes some 70 calls for each property of an entity that it writes. A row of twenty
-fields has most of its cost in them.
+ndb makes some 70 calls for each property of an entity that it writes.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 class Field:
     """A field of a `PackedModel`: an attribute with a JSON value, which is no property of ndb.
 
-    Of a row that was read, they are decoded when the first one is asked for. From then on they
-    are plain attributes.
+    Those of a row that was read are decoded when the first one is asked for.
     """
 
     def __init__(self, default: Any = None) -> None:
@@ -102,15 +100,15 @@ class PackedModel(Model):
     @classmethod
     def all_below(cls, root: Any, name: str, value: str, most: int) -> list[Any] | None:
         """Return the rows of a group by a property, in one RPC past ndb; None if there are more."""
-        query = Query(limit={"value": most + 1})
-        query.kind.add(name=cls._get_kind())
-        both = query.filter.composite_filter
-        both.op = _AND
-        group, equal = both.filters.add().property_filter, both.filters.add().property_filter
-        group.property.name, group.op = "__key__", _HAS_ANCESTOR
-        group.value.key_value.CopyFrom(raw_key_of(root))
-        equal.property.name, equal.op = name, _EQUAL
-        equal.value.string_value = value
+        below = {"property": {"name": "__key__"}, "op": _HAS_ANCESTOR}
+        below["value"] = {"key_value": raw_key_of(root)}
+        equal = {"property": {"name": name}, "op": _EQUAL, "value": {"string_value": value}}
+        both = {"op": _AND, "filters": [{"property_filter": each} for each in (below, equal)]}
+        query = Query(
+            kind=[{"name": cls._get_kind()}],
+            limit={"value": most + 1},
+            filter={"composite_filter": both},
+        )
         asked = origin(None)
         batch = ask("run_query", query, root.namespace() or "")
         found = batch.entity_results
@@ -120,7 +118,7 @@ class PackedModel(Model):
         return list(map(ndb_model._entity_from_protobuf, messages))
 
     def before_put(self) -> None:
-        """Change fields of the row before it is put."""
+        """Change fields before the put."""
 
     def _prepare_for_put(self) -> None:
         self.before_put()

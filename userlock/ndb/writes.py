@@ -220,7 +220,7 @@ class Write(PendingWrite):
         elif self.base_version:
             honoured = honours_base_version(context.client)
             if not honoured:
-                raise self._not_fenced(*why_not_fenced(context.client, honoured))
+                raise self._not_fenced(**why_not_fenced(context.client, honoured))
         if not self.base_version and not self._read_here:
             self.must_be_new = self._creates()
             if self.tenures and not (self.must_be_new or self.new_id):
