@@ -160,7 +160,6 @@ class Running:
 
 
 def _answer_of(call: Any) -> Answer:
-    """Return the outcome of a gRPC call, with its error as one of google.api_core."""
     try:
         error = call.exception()
     except grpc.FutureCancelledError:
@@ -211,11 +210,9 @@ class _Transaction:
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether nothing has begun it, nor begins it now."""
         return self.call is None and not self.id and not self.over
 
     def put_options(self, options: Any) -> None:
-        """Write into (raw) TransactionOptions what kind of transaction it is."""
         (options.read_only if self.read_only else options.read_write).SetInParent()
 
     def begin(self, stub: Any, sent: Any, options: Any) -> Any:

@@ -1,8 +1,4 @@
-"""Checks of puts and deletes: the stamp of the read against the locks that are held now.
-
-First the checks under the user's lock, then those of the other write policies.
-At the end: the answers that the caches may give.
-"""
+"""Checks of puts and deletes: the stamp of the read against the locks that are held now."""
 
 from __future__ import annotations
 
@@ -48,10 +44,10 @@ Finding = tuple[type[WriteViolation], str]
 
 
 def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under.
+    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under:
+    of that lock, and of the entity's lock at its read, if that was another one.
 
-    Those are of that lock, and of the entity's lock at its read, if that was another one. No lock
-    while Datastore is still to allocate the id that names it: nobody else can know that id.
+    No lock while Datastore is still to allocate the id that names it: nobody else can know it.
     """
     entity, stamp, held = write.entity, write.stamp, write.held
     if entity._userlock_rule is None:
@@ -197,8 +193,7 @@ def check_delete(
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
     """Check a `writes.Delete`. Returns the lock of the entity, and the tenure that it runs under.
 
-    If neither the key tells the lock, nor the stamp of the version that the request has `seen`
-    last, any lock is enough.
+    If neither the key tells the lock, nor the version `seen` last, any lock is enough.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
         lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
@@ -212,7 +207,6 @@ def check_delete(
 def _finding_of_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, held: Mapping[str, HeldLock]
 ) -> tuple[str | None, HeldLock | None, Finding | None]:
-    """Return the lock of a deleted entity, its tenure, and the violation."""
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except LockIdError as error:
@@ -256,7 +250,6 @@ def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
 
 
 def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
-    """Return the violation of a put or delete."""
     if policy == WritePolicy.IN_TRANSACTION:
         return None if in_transaction() else (NotInTransaction, "")
     if policy == WritePolicy.BATCH_ONLY:
@@ -284,10 +277,8 @@ def _not_from_batch() -> Finding | None:
 
 
 def cached_is_good(entity: Any) -> bool:
-    """Return whether the context cache may answer with an entity.
-
-    Under a lock, only an entity that was read or put under the same tenure is fresh.
-    """
+    """Return whether the context cache may answer with an entity: under a lock, with one that was
+    read or put under the same tenure."""
     stamp, ledger = stamp_of(entity), request_notes().ledger
     if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
@@ -340,10 +331,8 @@ def _is_of_running_transaction(entity: Any) -> bool:
 
 
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
-    """Return whether the context cache may answer that there is no such entity.
-
-    Under its lock a missing entity is looked up again: it may exist by now.
-    """
+    """Return whether the context cache may answer that there is no such entity: not under its lock,
+    as it may exist by now."""
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True

@@ -1,10 +1,8 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
-A plan is a generator. It yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`.
-
-A commit whose reply is lost is sent again, and may meet its own write. A write
-id, a value that no other write has, recognises that:
+A plan is a generator. It yields the `Call`s that are to be made at once (or a `Wait`), is
+sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and may
+meet its own write. A write id, a value that no other write has, recognises that:
 
     first attempt    base_version 7 ──▶ v8      the reply is lost
     second attempt   base_version 7 ──▶ conflict: there is v8
@@ -56,8 +54,7 @@ class Write(Protocol):
     further: Any  # looks after them: a `Further`
 
     @property
-    def guarded(self) -> bool:
-        """Return whether Datastore, or a lock that is still held, protects it."""
+    def guarded(self) -> bool: ...  # whether Datastore, or a lock that is still held, protects it
 
 
 class Call(NamedTuple):
@@ -114,10 +111,9 @@ class Unguarded(NamedTuple):
 
 
 class Taken(Protocol):
-    """A row is another entity's."""
+    """A row is another entity's. It makes the error of the write."""
 
-    def error(self, **facts: Any) -> Exception:
-        """Return the error of the write."""
+    def error(self, **facts: Any) -> Exception: ...
 
 
 Outcome = Landed | Refused | InDoubt | Unguarded | Taken
@@ -156,7 +152,6 @@ def entity_of(mutation: Any) -> Any:
 
 
 def key_of(mutation: Any) -> Any:
-    """Return the (raw) key of a (raw) mutation."""
     operation = mutation.WhichOneof("operation")
     found = getattr(mutation, operation)
     return found if operation == "delete" else found.key
@@ -174,13 +169,11 @@ def path_of(key: Any) -> tuple[Any, ...]:
 
 
 def deletes(mutation: Any) -> bool:
-    """Return whether a mutation is a delete."""
     found: bool = mutation.HasField("delete")
     return found
 
 
 def is_complete(key: Any) -> bool:
-    """Return whether a (raw) key has an id or a name."""
     return bool(key.path) and key.path[-1].WhichOneof("id_type") is not None
 
 
@@ -189,7 +182,6 @@ Name = tuple[Any, ...]
 
 
 def name_of(key: Any) -> Name:
-    """Return the name of the entity with a (raw) key."""
     return key.partition_id.namespace_id, *path_of(key)
 
 
@@ -207,10 +199,9 @@ class Looked(NamedTuple):
 def look_up(
     request: Any, keys: Iterable[Any], transaction: bytes = b"", *, begin: bool = False
 ) -> Steps:
-    """Look entities up, in the project and database that a request is for. Returns `Looked`.
+    """Look entities up, in the database that a request is for. Returns `Looked`.
 
-    `begin`: in a new transaction, which the result names. Without an answer, it is rolled back,
-    and GoogleAPIError raised. A look-up in an aborted transaction is not repeated.
+    `begin`: in a new transaction, which is rolled back before an error (GoogleAPIError) is raised.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
@@ -281,23 +272,16 @@ class Further(Protocol):
 
     An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
     (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
-    mutations are complete.
+    mutations are complete. The nonce is a number in the rows of one commit.
     """
 
-    def new_nonce(self) -> int:
-        """Return a number for the rows of one commit, by which it is recognised."""
-
-    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
-        """Return the (raw) keys to look up first."""
-
-    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
-        """Look the keys up that only the first look-up tells."""
-
-    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
-        """Return the outcomes of the mutations that must not be committed, by position."""
-
-    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
-        """Return the mutations of rows that belong to mutations of which none is refused."""
-
-    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
-        """Return whether a commit with that nonce has given the mutation's entity a row."""
+    def new_nonce(self) -> int: ...
+    # The (raw) keys to look up first; then those that only this look-up tells:
+    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]: ...
+    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps: ...
+    # The outcomes of the mutations that must not be committed, by position:
+    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]: ...
+    # The mutations of rows, if none of those is refused:
+    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]: ...
+    # Whether a commit with that nonce has given the mutation's entity a row:
+    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool: ...

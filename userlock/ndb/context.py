@@ -1,10 +1,6 @@
 """The ndb context and transaction of the running code, and notes about each.
 
-Notes live as long as the objects that have them.
-
-- `Attempt`: of one attempt of a transaction, whose id (`calls.LateId`) has it.
-- `RequestNotes`: of the outermost context, normally a request's.
-- `Books`: of a tenure, an attempt or a request: its writes on their way, and their errors.
+Notes live as long as the objects that have them: a tenure, a transaction's id, a context.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ def current_transaction() -> bytes | None:
 
 
 def in_transaction() -> bool:
-    """Return whether the running code is in a transaction."""
     current = context.get_context(False)
     return current is not None and current.transaction is not None
 
@@ -53,11 +48,8 @@ class Books:
         self.failures: dict[int, Any] = {}
 
 
-# --- one attempt of a transaction -----------------------------------------------------------
-
-
 class Attempt:
-    """Notes of one attempt of a transaction."""
+    """Notes of one attempt of a transaction, whose id (`calls.LateId`) has them."""
 
     def __init__(self) -> None:
         self.books = Books()
@@ -85,7 +77,6 @@ class Attempt:
 
 
 def current_attempt() -> Attempt:
-    """Return the notes of the running transaction."""
     transaction = context.get_context().transaction
     attempt: Attempt | None = getattr(transaction, "attempt", None)
     if attempt is None:  # the application has begun it itself, through the client's stub
@@ -93,11 +84,8 @@ def current_attempt() -> Attempt:
     return attempt
 
 
-# --- a request ------------------------------------------------------------------------------
-
-
 class RequestNotes:
-    """Notes of the outermost ndb context."""
+    """Notes of the outermost ndb context, normally a request's."""
 
     def __init__(self) -> None:
         #: Of the writes that belong to no lock and no transaction, and the errors of all.
@@ -111,13 +99,11 @@ class RequestNotes:
 
 
 def known_notes() -> RequestNotes | None:
-    """Return the notes of the outermost context, if there are any."""
     outermost = context.get_toplevel_context(False) or context.get_context(False)
     return getattr(outermost, "_userlock_notes", None)
 
 
 def request_notes() -> RequestNotes:
-    """Return the notes of the outermost context."""
     outermost = context.get_toplevel_context(False) or context.get_context()
     notes: RequestNotes | None = getattr(outermost, "_userlock_notes", None)
     if notes is None:

@@ -1,8 +1,4 @@
-"""The functions of ndb that userlock replaces, and its part in the release of locks.
-
-`model` imports this file for its effect. Each function gets the one that it
-replaces first.
-"""
+"""The functions of ndb that userlock replaces, and its part in the release of locks."""
 
 from __future__ import annotations
 
@@ -129,9 +125,7 @@ def _past_the_global_cache(options: Any) -> Any:
 
 
 def _has_version(message: Any) -> bool:
-    """Return whether an entity in the global cache has its version, without which no put of it
-    could be fenced: a process without userlock may have cached it."""
-    return number_in(message._pb) > 0
+    return number_in(message._pb) > 0  # else a process without userlock has cached it
 
 
 def _held_since(asked: Origin, sent: Origin) -> Origin:

@@ -36,7 +36,6 @@ class LockRule(NamedTuple):
 
 
 def lock_rule_of(cls: Any) -> LockRule:
-    """Return the rule of a class under the user's lock that is being defined."""
     rule = cls._lock_id
     if isinstance(rule, str):
         prop = getattr(cls, rule, None)
@@ -92,15 +91,13 @@ def lock_id_of(entity: Any) -> str:
 
 
 def lock_id_for_put(entity: Any) -> str | None:
-    """Return the lock id of an entity under the user's lock, or raise LockIdError.
-
-    None while Datastore is still to allocate the id that names the lock.
-    """
+    """Return the lock id of an entity under the user's lock, or raise LockIdError; None while
+    Datastore is still to allocate the id that names the lock."""
     rule: LockRule = entity._userlock_rule
     try:
         value = rule.read(entity)
     except Exception as error:
-        raise _failed(_what(entity), rule.source, error) from error
+        raise _no_lock_id(_what(entity), rule.source, error) from error
     if type(value) is str and value:
         return value
     if value is None and rule.by_key and not is_complete(key_of(entity)):
@@ -115,7 +112,7 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
     try:
         value = cls._lock_id_from_key(key)
     except Exception as error:
-        raise _failed(show_key(key), _key_rule(cls), error) from error
+        raise _no_lock_id(show_key(key), _key_rule(cls), error) from error
     if value is None or (type(value) is str and value):
         return value
     return _checked(value, show_key(key), _key_rule(cls))
@@ -130,11 +127,8 @@ def names_lock(key: Any) -> bool:
 
 
 def _what(entity: Any) -> str:
-    return (
-        show_key(entity._userlock_key)
-        if entity._userlock_key is not None
-        else f"a new {type(entity)._get_kind()}"
-    )
+    key = entity._userlock_key
+    return f"a new {type(entity)._get_kind()}" if key is None else show_key(key)
 
 
 def _checked(value: object, what: str, source: str) -> str:
@@ -148,11 +142,9 @@ def _checked(value: object, what: str, source: str) -> str:
         raise _no_lock_id(what, gives) from None
 
 
-def _failed(what: str, source: str, error: Exception) -> LockIdError:
-    return _no_lock_id(what, f"{source} failed ({type(error).__name__}: {error})")
-
-
-def _no_lock_id(what: str, reason: str) -> LockIdError:
+def _no_lock_id(what: str, reason: str, failed: Exception | None = None) -> LockIdError:
+    if failed is not None:
+        reason = f"{reason} failed ({type(failed).__name__}: {failed})"
     error = LockIdError(f"{what} has no lock id: {reason}")
     error.reason = reason
     return error

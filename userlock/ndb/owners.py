@@ -1,8 +1,7 @@
 """One entity group for each owner, a lock id in a namespace: the root key of its rows.
 
-A transaction pays one group more, however many of these rows it writes. The root
-has no entity. A tenant is a namespace: its rows are in it, and nothing of one tenant is
-found in another.
+A transaction pays one group more, however many of these rows it writes. A tenant is a
+namespace: its rows are in it, and nothing of one tenant is found in another.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ SHARDS = 16
 _MOST_NAME_BYTES = 1400
 #: The roots of long names, and those of no owner.
 _OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
-
 
 _ROOT = "UserLockOwner"
 
@@ -97,13 +95,11 @@ def owner_of(root: Any) -> str | None:
 
 
 def current_namespace() -> str:
-    """Return the namespace of the running code."""
     return current_context().get_namespace() or ""
 
 
 @contextlib.contextmanager
 def in_namespace(namespace: str) -> Iterator[None]:
-    """Run a block in a namespace."""
     if current_namespace() == namespace:
         yield
     else:

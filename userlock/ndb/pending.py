@@ -45,17 +45,13 @@ _MOST_TURNS = 100
 
 
 def books_of(tenure: HeldLock) -> Books:
-    """Return the books of a tenure."""
     notes: Any = notes_of(tenure)
     found: Books = notes.get("books") or notes.setdefault("books", Books())
     return found
 
 
 def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
-    """Wait for the writes, then `raise_unseen`.
-
-    `wait`: otherwise it is left open which of them have landed.
-    """
+    """Wait for the writes, then `raise_unseen`. Without `wait`, it stays open which have landed."""
     given: set[int] = set()
     # A write that ends may begin another one, in a hook or a tasklet.
     while left := [write for number, write in tuple(books.writes.items()) if number not in given]:
@@ -84,10 +80,8 @@ def _let_errors_arrive() -> None:
 
 
 def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
-    """Raise the first unseen error of a write, and log the others.
-
-    `under_locks`: also those of which a lock is held, whose end would raise them.
-    """
+    """Raise the first unseen error of a write, and log the others; with `under_locks` also those of
+    which a lock is held, whose end would raise them."""
     errors = []
     for failure in tuple(books.failures.values()):
         if under_locks or not failure.is_under_lock:
@@ -141,7 +135,6 @@ class Failure:
 
     @property
     def is_under_lock(self) -> bool:
-        """Return whether a lock of one of its writes is held."""
         return any(tenure.held for _, tenures in self.writes for tenure in tenures)
 
     def lies_in(self, future: Any, error: BaseException) -> None:
@@ -350,20 +343,16 @@ def _wait_for_thread(future: Any) -> bool:
 
 
 def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
-    """Wait for the writes of an entity that are `flying`: a second put builds on the first.
-
-    ndb sends the writes of one turn in one commit, which must not change an entity twice.
-    """
+    """Wait for the writes of an entity that are `flying`: a second put builds on the first, and ndb
+    sends the writes of one turn in one commit, which must not change an entity twice."""
     while (write := flying.get(ndb_key)) is not None and wait_for(write):
         if flying.get(ndb_key) is write:  # another one may have begun meanwhile
             del flying[ndb_key]
 
 
 def wait_for_all(context: Any) -> None:
-    """Wait for the writes that this thread has under way on the event loop of a context.
-
-    Those of other threads may need this one to go on. Fencing keeps the two apart.
-    """
+    """Wait for the writes that this thread has under way on the event loop of a context. Those of
+    other threads may need this one to go on; fencing keeps the two apart."""
     for write in tuple(request_notes().flying.values()):
         mine = write.begun_by == threading.get_ident()
         if mine and write.begun_in.eventloop is context.eventloop:

@@ -50,7 +50,6 @@ _CommitResponse: Any = datastore_types.CommitResponse
 
 
 def build_on(mutation: Any, write: Write) -> None:
-    """Write into a mutation the version that it builds on."""
     if write.base_version:
         mutation.base_version = write.base_version
 
@@ -68,7 +67,6 @@ def _put_write_id(mutation: Any, name: str, value: int) -> None:
 
 
 def _has_write_id(write: Write | None, entity: Any) -> bool:
-    """Return whether this write has stored a (raw) entity."""
     if write is None or write.write_id is None:
         return False
     name, value = write.write_id
@@ -76,7 +74,6 @@ def _has_write_id(write: Write | None, entity: Any) -> bool:
 
 
 def _is_same(entity: Any, other: Any) -> bool:
-    """Return whether two (raw) entities have the same properties."""
     mine, others = entity.properties, other.properties
     return len(mine) == len(others) and all(
         name in others and mine[name] == others[name] for name in mine
@@ -253,9 +250,7 @@ class TransactionCommit:
 
     def _find_refused(self, looked: Looked) -> dict[int, Outcome]:
         """Find mutations that are refused: their reads are outdated, or others have their values.
-
-        One of them, unless each may be refused by itself.
-        """
+        One of them, unless each may be refused by itself."""
         refused: dict[int, Outcome] = {}
         for each in self._watched:
             if each.write.base_version or self._separately:
@@ -300,10 +295,8 @@ class TransactionCommit:
     # --- lost replies -----------------------------------------------------------------------
 
     def _resend(self, commit: Call) -> Steps:
-        """Commit again: Datastore commits a transaction at most once.
-
-        Returns the response, if it was applied, and whether it is in doubt.
-        """
+        """Commit again: Datastore commits a transaction at most once. Returns the response, if it
+        was applied, and whether it is in doubt."""
         for pause in pauses():
             yield pause
             if not all(each.write.guarded for each in self._watched):
@@ -327,10 +320,8 @@ class TransactionCommit:
         return response, response is None and not unchanged
 
     def _applied(self, looked: Looked) -> Any:
-        """Return the response of a commit that look-ups prove to have been applied, or None.
-
-        It has the versions of the entities, as far as they are known.
-        """
+        """Return the response of a commit that look-ups prove to have been applied, or None. It has
+        the versions of the entities, as far as they are known."""
         lasts = self._lasts.values()
         proofs = [self._version_proving(each, looked) for each in lasts]
         versions = [version for version in proofs if version is not None]
@@ -458,7 +449,6 @@ class PlainCommit:
         return write is not None and write.must_be_new
 
     def _call_for(self, group: list[int]) -> Call:
-        """Return the commit of a group."""
         whole = len(group) == len(self._mutations)
         request = self._request if whole else self._copied(group)
         inserts = False
@@ -514,10 +504,8 @@ class PlainCommit:
         return []
 
     def _refuse(self, conflicts: dict[int, int]) -> Steps:
-        """Settle mutations that were refused because of these versions in Datastore.
-
-        A write that has met itself has landed. So has a delete of an entity that is gone.
-        """
+        """Settle mutations that were refused because of these versions in Datastore. A write that
+        has met itself has landed. So has a delete of an entity that is gone."""
         looked = Looked({}, {})
         keys = [
             key_of(self._mutations[index])
@@ -542,10 +530,8 @@ class PlainCommit:
     # --- claims -----------------------------------------------------------------------------
 
     def _claim(self, group: list[int], failed: dict[int, Exception]) -> Steps:
-        """Send mutations in one transaction with the rows of their claims.
-
-        Datastore decides: what another one writes between the look-up and the commit aborts it.
-        """
+        """Send mutations in one transaction with the rows of their claims. Datastore decides: what
+        another one writes between the look-up and the commit aborts it."""
         error: Exception | None = yield from self._allocate(group)
         for pause in (*_CLAIM_PAUSES, None) if error is None else ():
             error = yield from self._try_to_claim(group)

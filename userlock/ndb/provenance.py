@@ -68,7 +68,6 @@ class Stamped:
 
 
 def current_settings() -> Settings:
-    """Return the settings of the current scope, or the process's defaults."""
     scope = current_scope()
     return defaults.settings if scope is None else scope.settings
 
@@ -178,7 +177,6 @@ class Ledger:
             _note(self.deletions, name, max(version, self.deletions.get(name, 0)))
 
     def missing(self, name: Any) -> None:
-        """Note that an entity was looked up, and is not there."""
         self._seen.pop(name, None)
 
     def has_deleted(self, stamp: Stamp) -> bool:

@@ -68,7 +68,6 @@ class Gate:
 
 
 def gated(stub: Any) -> Any:
-    """Return the gate before a stub; the stub itself if it is a gate."""
     return stub if type(stub) is Gate else Gate(stub)
 
 
@@ -322,8 +321,8 @@ class _Commit(_Method):
 class _InterruptedCall:
     """A commit that another exception, as of a signal, has interrupted while it was begun.
 
-    It may have been sent, so it counts as one whose reply is lost. The exception is raised on the
-    next turn of the event loop, out of the wait for the write.
+    It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
+    the event loop, out of the wait for the write.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -409,10 +408,8 @@ class _Plan:
 
 
 def _plan(request: Any) -> _Plan | None:
-    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
-
-    If it is applied as a whole, the error of a mutation that must not be sent is raised.
-    """
+    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched. If it is applied
+    as a whole, the error of a mutation that must not be sent is raised."""
     if request.transaction and in_transaction():
         attempt = current_attempt()
         if attempt.books.failures:

@@ -62,10 +62,8 @@ class DatastoreParticipant:
         return current_transaction() is not None
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Release when this attempt of the transaction is over.
-
-        First, writes land that were begun under the lock outside of the transaction meanwhile.
-        """
+        """Release when this attempt of the transaction is over, and the writes have landed that
+        were begun under the lock outside of the transaction meanwhile."""
 
         def release_quietly() -> None:
             try:
@@ -133,8 +131,7 @@ def after_commit(callback: Callable[[], object]) -> None:
     """Call a function after the running transaction, when its scope holds no lock any more.
 
     Not after a rollback, and not if it is unknown whether the transaction was committed. Unlike
-    in ndb's `call_on_commit`, where an error runs a committed transaction again, the transaction
-    is over by then. The function must not raise.
+    in ndb's `call_on_commit`, the transaction is over by then. The function must not raise.
     """
     current_attempt().afterwards.append((current_scope(), callback))
 
@@ -195,11 +192,8 @@ def is_conflict(error: BaseException) -> bool:
 def open_transaction() -> Iterator[None]:
     """Run a block in a transaction, which is committed at its end and rolled back by an error.
 
-    ndb's own take a function, which it may run again. The block runs once: a conflict with
-    another transaction is raised (`Aborted`), and the caller decides whether to run all again.
-
-    Raises:
-        RuntimeError: there is a transaction already.
+    The block runs once: a conflict with another transaction is raised (`Aborted`), and the caller
+    decides whether to run all again. Raises RuntimeError: there is a transaction already.
     """
     if in_transaction():
         raise RuntimeError("a transaction is open already, and transactions do not nest")

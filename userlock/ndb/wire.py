@@ -1,9 +1,8 @@
 """Numbers of ours in Datastore's messages: versions in entities, tickets in keys.
 
-Each is a field that Datastore's schema does not have. protobuf keeps unknown
-fields when it copies, parses and serialises, and ndb ignores them. So a version
-stays with an entity through the global cache. A ticket is taken out of its key
-before the key leaves the process.
+Each is a field that Datastore's schema does not have. protobuf keeps such a field when it
+copies, parses and serialises, and ndb ignores it. So a version stays with an entity through
+the global cache. A ticket is taken out of its key before the key leaves the process.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ PASSED = secrets.randbits(63) | 1
 
 
 def note_passed(request: Any) -> None:
-    """Note in a (raw) request that it has passed a gate."""
     put_number(request, PASSED)
 
 
@@ -62,7 +60,6 @@ class QuickKey(Key):
 
     @classmethod
     def like(cls, key: Any) -> Self:
-        """Return a copy of a key."""
         copy = cls.__new__(cls)
         vars(copy).update(vars(key))
         return copy
@@ -98,7 +95,6 @@ class TicketedKey(QuickKey):
 
     @classmethod
     def of(cls, key: Any, number: int) -> Self:
-        """Return a copy of a key, with a number."""
         copy = cls.__new__(cls)
         vars(copy).update(vars(key), number=number, plain=PlainKey(message_of(key)))
         return copy

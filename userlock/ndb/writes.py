@@ -245,9 +245,7 @@ class Write(PendingWrite):
 
     def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         """Return the key for its message, with its number once; unchanged if it is another's.
-
-        `content`: what ndb has made of the entity; None for a delete.
-        """
+        `content` is what ndb has made of the entity; None for a delete."""
         is_mine = self.checked and not self._key_sent
         if not is_mine or not self.is_for(ds_key.flat_path, ds_key.namespace):
             return ds_key
@@ -312,19 +310,15 @@ class Write(PendingWrite):
         return path == self._path and (namespace or None) == (self.key.namespace() or None)
 
     def check_commit(self) -> None:
-        """Check that its locks have been held until the commit. Raises a `WriteViolation` if not.
-
-        ndb rolls back then, and does not run the transaction again: the error is not transient.
-        """
+        """Check that its locks have been held until the commit. ndb rolls back if not, and does not
+        run the transaction again: the `WriteViolation` is not transient."""
         to_commit = "its transaction was about to commit"
         for lapse in self._lapses(_ABOUT_TO_BE_SENT if self.attempt is None else to_commit):
             report(self._violation(*lapse))
 
     def trying_again(self) -> None:
-        """Check the leases of the locks around its transaction, before another attempt of it.
-
-        Locks that were taken inside the transaction are taken again.
-        """
+        """Check the leases of the locks around its transaction, before another attempt of it. Locks
+        that were taken inside are taken again."""
         for kind, detail in self._lapses("its transaction was about to be run again"):
             if kind is not PutAfterRelease:
                 report(self._violation(kind, detail))
@@ -464,10 +458,8 @@ class Put(Write):
     content: Any = None
 
     def check(self, prepare: Callable[[], None]) -> None:
-        """Check it, as the last step before ndb reads the properties, after the hooks.
-
-        `prepare`: ndb's function that computes properties.
-        """
+        """Check it, as the last step before ndb reads the properties, after the hooks. `prepare` is
+        ndb's function that computes properties."""
         entity, group = self.entity, _group.get()
         self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
