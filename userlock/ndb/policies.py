@@ -1,8 +1,7 @@
 """Write policies: the conditions under which the entities of a model are written.
 
-Each class has exactly one. A class with none, or with two, is refused when it is
-defined. Kinds of classes with a policy are *watched*: their writes pass the gate
-only with a ticket (`stub`).
+Each class has exactly one. Kinds of classes with a policy are *watched*: their writes pass
+the gate only with a ticket (`stub`).
 """
 
 from __future__ import annotations
@@ -81,13 +80,10 @@ _CHOICES = (
 
 
 def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
-    """Return the one policy of a class that is being defined.
+    """Return the one policy of a class that is being defined, or raise ConfigurationError.
 
-    Its own `_write_policy` or lock rule counts (a rule implies the user's lock),
-    then the policy of its bases, then the default.
-
-    Raises:
-        ConfigurationError: it has none, or two.
+    Its own `_write_policy` or lock rule counts (a rule implies the user's lock), then the policy
+    of its bases, then the default.
     """
     own = _named_by(cls)
     if len(own) > 1:

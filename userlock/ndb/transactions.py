@@ -259,26 +259,17 @@ def transactional(
     function again, and a lock taken inside is held until the transaction is over.
 
     Args:
-        function: what runs in the transaction; not a coroutine function or a generator, which
-            would run after it.
+        function: what runs in the transaction.
         retries: how often ndb runs it again after a transient error.
         read_only: whether the transaction only reads.
-        join: whether a call inside a transaction joins it; otherwise it raises
-            `NotImplementedError`.
+        join: whether a call inside a transaction joins it; else it raises `NotImplementedError`.
         xg: accepted as in ndb, which ignores it.
         propagation: an element of `ndb.TransactionOptions`, in place of `join`.
 
     Raises:
-        TypeError: at the definition: the function would run after its transaction.
+        TypeError: at the definition: a coroutine function or a generator would run after its
+            transaction.
     """
-
-    options = {
-        "retries": retries,
-        "read_only": read_only,
-        "join": join,
-        "xg": xg,
-        "propagation": propagation,
-    }
 
     def decorated(function: Callable[..., Any]) -> Any:
         if runs_later(function):
@@ -287,7 +278,10 @@ def transactional(
                 f"{function.__qualname__} is one: it would run after its transaction. To fix it: "
                 f"decorate a plain function, and call it from a coroutine by asyncio.to_thread"
             )
-        return ndb.transactional(**options)(function)
+        make = ndb.transactional(
+            retries=retries, read_only=read_only, join=join, xg=xg, propagation=propagation
+        )
+        return make(function)
 
     return decorated if function is None else decorated(function)
 
