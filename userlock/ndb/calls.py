@@ -34,8 +34,6 @@ from userlock.ndb.commits import Answer, Call, Result, Steps, Wait, note_unsent
 from userlock.ndb.context import Attempt
 from userlock.ndb.wire import raw
 
-# --- futures ----------------------------------------------------------------------------------
-
 
 class WrappedCall:
     """A gRPC future in front of another one."""
@@ -170,8 +168,6 @@ def _answer_of(call: Any) -> Answer:
         error = errors.from_grpc_error(error)
     return Answer(None, error)
 
-
-# --- transactions -----------------------------------------------------------------------------
 
 _BeginRequest: Any = datastore_types.BeginTransactionRequest
 

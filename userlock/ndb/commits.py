@@ -81,9 +81,6 @@ class Answer(NamedTuple):
 Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
 
 
-# --- outcomes -------------------------------------------------------------------------------
-
-
 class Landed(NamedTuple):
     """The write is in Datastore."""
 
@@ -143,9 +140,6 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
-# --- mutations ------------------------------------------------------------------------------
-
-
 def entity_of(mutation: Any) -> Any:
     """Return the entity in a (raw) mutation, or the key in a delete."""
     return getattr(mutation, mutation.WhichOneof("operation"))
@@ -183,9 +177,6 @@ Name = tuple[Any, ...]
 
 def name_of(key: Any) -> Name:
     return key.partition_id.namespace_id, *path_of(key)
-
-
-# --- look-ups -------------------------------------------------------------------------------
 
 
 class Looked(NamedTuple):
@@ -253,9 +244,6 @@ def pauses() -> Iterator[Wait]:
     """Yield the pauses before a transaction's commit is sent again."""
     for delay in RESEND_DELAYS:
         yield Wait(delay * random.uniform(0.5, 1))
-
-
-# --- further mutations ----------------------------------------------------------------------
 
 
 class Pair(NamedTuple):

@@ -33,8 +33,6 @@ ndb_model._userlock_installed = True
 
 register_participant(DatastoreParticipant())
 
-# --- the gate -------------------------------------------------------------------------------
-
 ndb.Client.stub = GatedStub()
 
 
@@ -248,9 +246,6 @@ def _put_multi(_: Any) -> Any:
 @around("model:delete_multi", ":delete_multi")
 def _delete_multi(_: Any) -> Any:
     return lambda *args, **kwargs: results_of(ndb_model.delete_multi_async(*args, **kwargs))
-
-
-# --- errors, transactions and contexts ------------------------------------------------------
 
 
 around("tasklets:Future.set_exception")(setting)

@@ -91,9 +91,6 @@ def owner_of(root: Any) -> str | None:
     return name[1:] if isinstance(name, str) and name.startswith("=") else None
 
 
-# --- namespaces ---------------------------------------------------------------------------------
-
-
 def current_namespace() -> str:
     return current_context().get_namespace() or ""
 
@@ -115,9 +112,6 @@ def in_namespace_of(key: Any) -> contextlib.AbstractContextManager[None]:
 def namespaces() -> list[str]:
     """Return the namespaces that have entities. Datastore may leave one out for some seconds."""
     return [name or "" for name in metadata.get_namespaces()]
-
-
-# --- shards -------------------------------------------------------------------------------------
 
 
 def shard_of(key: Any) -> int:

@@ -60,8 +60,6 @@ if missing := missing_points():
 
 _KEY: Any = ndb_package.Model.key
 
-# --- reading ndb's objects ------------------------------------------------------------------
-
 
 def key_of(entity: Any) -> Any:
     """Return the key of an entity, whatever properties an application has."""
@@ -131,9 +129,6 @@ def classes_of(kind: str) -> Iterator[Any]:
         below = bases.pop().__subclasses__()
         bases += below
         yield from (each for each in below if each._get_kind() == kind)
-
-
-# --- replacing ndb's functions --------------------------------------------------------------
 
 
 def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -41,9 +41,6 @@ _PATIENCE = 70.0
 _MOST_TURNS = 100
 
 
-# --- books ----------------------------------------------------------------------------------
-
-
 def books_of(tenure: HeldLock) -> Books:
     notes: Any = notes_of(tenure)
     found: Books = notes.get("books") or notes.setdefault("books", Books())
@@ -196,9 +193,6 @@ def setting(set_exception: Any) -> Any:
         set_exception(future, exception)
 
     return set_exception_unseen
-
-
-# --- writes on their way --------------------------------------------------------------------
 
 
 #: Of the writes of this process.

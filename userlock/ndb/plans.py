@@ -292,8 +292,6 @@ class TransactionCommit:
                 new = [each for each in new if each.name in looked.found] or new
         return new[0].position if new else None
 
-    # --- lost replies -----------------------------------------------------------------------
-
     def _resend(self, commit: Call) -> Steps:
         """Commit again: Datastore commits a transaction at most once. Returns the response, if it
         was applied, and whether it is in doubt."""
@@ -526,8 +524,6 @@ class PlainCommit:
                 self._outcomes[index] = Landed(found, overtaken=not found)
             else:
                 self._outcomes[index] = Refused(version, write.doubtful)
-
-    # --- claims -----------------------------------------------------------------------------
 
     def _claim(self, group: list[int], failed: dict[int, Exception]) -> Steps:
         """Send mutations in one transaction with the rows of their claims. Datastore decides: what

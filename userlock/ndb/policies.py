@@ -142,8 +142,6 @@ def _inherited_by(cls: type) -> dict[WritePolicy, str]:
     return inherited
 
 
-# --- watched kinds --------------------------------------------------------------------------
-
 #: The living classes of each watched kind, the latest last.
 _classes: dict[str, list[weakref.ref[Any]]] = {}
 

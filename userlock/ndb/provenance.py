@@ -123,9 +123,6 @@ def version_of(entity: Any) -> int:
     return 0 if stamp is None else max(stamp.version, 0)
 
 
-# --- the ledger -----------------------------------------------------------------------------
-
-
 class Ledger:
     """The versions that one request has seen, by the names of the entities.
 

@@ -466,9 +466,6 @@ _GATED: dict[str, type[_Method]] = {
 }
 
 
-# --- answers of commits ---------------------------------------------------------------------
-
-
 def settle(rpc: Any, futures: list[Any]) -> None:
     """Give each future of a commit its own result, in place of ndb's function."""
     error, errors = rpc.exception(), {}

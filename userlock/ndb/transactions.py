@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-# --- leaving a lock or a context ------------------------------------------------------------
-
 
 class DatastoreParticipant:
     """The model layer's part in the release of locks. Implements `scope.Participant`."""
@@ -95,9 +93,6 @@ def leave_context(outermost: Any) -> None:
     notes = getattr(outermost, "_userlock_notes", None)
     if notes is not None:
         raise_unseen(notes.books, "this context", under_locks=False)
-
-
-# --- transactions ---------------------------------------------------------------------------
 
 
 class _Attempts:
@@ -185,9 +180,6 @@ def is_conflict(error: BaseException) -> bool:
     return isinstance(error, Aborted)
 
 
-# --- a transaction around a `with` block -----------------------------------------------------
-
-
 @contextlib.contextmanager
 def open_transaction() -> Iterator[None]:
     """Run a block in a transaction, which is committed at its end and rolled back by an error.
@@ -219,9 +211,6 @@ def open_transaction() -> Iterator[None]:
         raise
     over.set_result(None)
     committed.check_success()
-
-
-# --- the decorator ---------------------------------------------------------------------------
 
 
 @overload

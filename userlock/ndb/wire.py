@@ -52,9 +52,6 @@ def note_passed(request: Any) -> None:
     put_number(request, PASSED)
 
 
-# --- keys ------------------------------------------------------------------------------------
-
-
 class QuickKey(Key):
     """A Datastore key that makes its message and names its kind in a tenth of the usual time."""
 

@@ -27,20 +27,9 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 from google.cloud.ndb import tasklets
 
+from userlock import errors
 from userlock.callsite import CallSite
-from userlock.errors import (
-    CommitInDoubt,
-    EntityExistsError,
-    LeaseRanOut,
-    LeaseWasLost,
-    PutAfterRelease,
-    StaleWriteError,
-    UserLockError,
-    WriteAfterCommit,
-    WriteNotFenced,
-    WriteViolation,
-    WrongTransaction,
-)
+from userlock.errors import WriteViolation
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
@@ -122,6 +111,10 @@ class Write(PendingWrite):
     #: The latest put of the entity before this write of it, in their transaction.
     _put_before: Any = None
     attempt: Attempt | None = None
+    #: Takes what ndb has made of the entity, and is about to send in a transaction.
+    sends: Callable[[Any], None]
+    #: Notes that it is in Datastore.
+    landed: Callable[[Landed], None]
 
     def __init__(
         self,
@@ -148,8 +141,6 @@ class Write(PendingWrite):
         self._ledger = self._notes.ledger
         self._flying = self._notes.flying
 
-    # --- its beginning ----------------------------------------------------------------------
-
     def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Begin the write by this call of ndb. Returns its future."""
         self._options = options
@@ -169,7 +160,7 @@ class Write(PendingWrite):
                     group.writes.append(self)
         except BaseException as error:
             self.withdraw()
-            if isinstance(error, UserLockError):
+            if isinstance(error, errors.UserLockError):
                 scope = current_scope()
                 tenures = () if scope is None else scope.held.values()
                 note_failure(error, getattr(error, "key", None), tenures, self._notes)
@@ -204,7 +195,7 @@ class Write(PendingWrite):
         if transaction is not None:
             self.attempt = current_attempt()
             if self.attempt.over:
-                raise self._violation(WriteAfterCommit)
+                raise self._violation(errors.WriteAfterCommit)
             books.append(self.attempt.books)
         elif not books:
             books.append(self._notes.books)
@@ -229,7 +220,6 @@ class Write(PendingWrite):
         self.checked = True
 
     def _creates(self) -> bool:
-        """Return whether the entity must be new."""
         return False
 
     def _check_without_version(self, stamp: Stamp) -> None:
@@ -253,8 +243,6 @@ class Write(PendingWrite):
         if content is not None and self.attempt is not None:
             self.sends(content)
         return TicketedKey.of(ds_key, self.number)
-
-    # --- on its way -------------------------------------------------------------------------
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         """Note it in its transaction as the latest write of its entity."""
@@ -285,9 +273,6 @@ class Write(PendingWrite):
             return  # the transaction has the error
         failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
-
-    def sends(self, content: Any) -> None:
-        """Take what ndb has made of the entity, and is about to send in a transaction."""
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
@@ -320,7 +305,7 @@ class Write(PendingWrite):
         """Check the leases of the locks around its transaction, before another attempt of it. Locks
         that were taken inside are taken again."""
         for kind, detail in self._lapses("its transaction was about to be run again"):
-            if kind is not PutAfterRelease:
+            if kind is not errors.PutAfterRelease:
                 report(self._violation(kind, detail))
 
     @property
@@ -334,14 +319,12 @@ class Write(PendingWrite):
         """Yield the violation and the details of each lock that is not held any more."""
         for tenure in self.tenures if self.enforced else ():
             if not tenure.held:
-                yield PutAfterRelease, when
+                yield errors.PutAfterRelease, when
             elif tenure.lost:
-                yield LeaseWasLost, tenure.lost
+                yield errors.LeaseWasLost, tenure.lost
             elif not tenure.expires_in:
                 held = f"{held_seconds_of(tenure):.3g} s after the lock was taken"
-                yield LeaseRanOut, f"{when} {held}"
-
-    # --- its outcome ------------------------------------------------------------------------
+                yield errors.LeaseRanOut, f"{when} {held}"
 
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
@@ -359,22 +342,19 @@ class Write(PendingWrite):
         if isinstance(outcome, InDoubt):
             cause = outcome.cause
         elif isinstance(outcome, Unguarded):
-            unknown = LeaseRanOut, _ABOUT_TO_BE_SENT
+            unknown = errors.LeaseRanOut, _ABOUT_TO_BE_SENT
             cause = self._violation(*next(self._lapses(_ABOUT_TO_BE_SENT), unknown))
             if not outcome.may_have_landed:
                 return cause
         else:
             return outcome.error(key=self.key, kind=kind, put_at=self.place)
-        error = CommitInDoubt(**self._facts, kind=kind)
+        error = errors.CommitInDoubt(**self._facts, kind=kind)
         error.__cause__ = cause
         return error
 
-    def landed(self, outcome: Landed) -> None:
-        """Note that it is in Datastore."""
-
-    def refused(self, version: int, **facts: Any) -> StaleWriteError:
+    def refused(self, version: int, **facts: Any) -> errors.StaleWriteError:
         """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
-        kind = EntityExistsError if self.must_be_new else StaleWriteError
+        kind = errors.EntityExistsError if self.must_be_new else errors.StaleWriteError
         error = kind(
             **self._facts,
             **facts,
@@ -396,8 +376,7 @@ class Write(PendingWrite):
         return error
 
     def _outdate_objects(self) -> None:
-        """Have the next read ask Datastore, and not a context cache."""
-        if is_complete(self.key):
+        if is_complete(self.key):  # the next read asks Datastore, and not a context cache
             self._ledger.refused(self.key, self.read_version)
 
     def withdrawn_error(self) -> Exception:
@@ -405,19 +384,16 @@ class Write(PendingWrite):
         why = "another write that was begun with it was refused, so it was not sent"
         return self._not_fenced(why, "see the error of that write")
 
-    # --- its errors -------------------------------------------------------------------------
-
     @property
     def _facts(self) -> dict[str, Any]:
-        """Return the facts that each error about this write has."""
         facts = {"key": self.key, "lock_id": self._lock_id, "put_at": self.place}
         return {**facts, "deleting": self.deleting}
 
-    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
+    def _not_fenced(self, reason: str, remedy: str) -> errors.WriteNotFenced:
         kind = self._model._get_kind()
-        return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
+        return errors.WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
-    def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
+    def _violation(self, kind: type[WriteViolation], detail: str = "") -> errors.WriteViolation:
         policy = self._model._write_policy
         return kind(
             **self._facts,
@@ -443,12 +419,8 @@ class Write(PendingWrite):
 
 
 def report(violation: WriteViolation) -> None:
-    """Raise the violation, or log it, as the settings say."""
     if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
         raise violation
-
-
-# --- puts -----------------------------------------------------------------------------------
 
 
 class Put(Write):
@@ -491,7 +463,6 @@ class Put(Write):
             self.write_id = entity._userlock_new_write_id(entity)
 
     def _check(self) -> Stamp | None:
-        """Check it as things are now. Returns the stamp."""
         self._look_around()
         self.key = self.entity._userlock_key
         self.stamp = stamp_of(self.entity)
@@ -556,7 +527,7 @@ class Put(Write):
         ]
         if changed:
             self._error = self._violation(
-                WrongTransaction,
+                errors.WrongTransaction,
                 f"an earlier attempt of the transaction has put this object, and this one has "
                 f"changed {', '.join(changed)} once more. Read it in the transaction",
             )
@@ -574,9 +545,8 @@ class Put(Write):
         key = None if self.new_id and not is_complete(self.key) else self.key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = Stamp(
-            key, version, self.place, self._lock_id, self.held, None, next(orders), claims
-        )
+        order, held = next(orders), self.held
+        stamp = Stamp(key, version, self.place, self._lock_id, held, None, order, claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
@@ -585,15 +555,12 @@ class Put(Write):
 
 
 def _write_through(entity: Any) -> None:
-    """Store the values that were assigned to dynamic properties once more."""
-    # ndb keeps them in the object beside the property, whose first value it would store.
+    # ndb keeps values that were assigned to dynamic properties once more in the object, beside the
+    # property, whose first value it would store.
     for name in [name for name in vars(entity) if not name.startswith("_")]:
         value = vars(entity).pop(name)
         delattr(entity, name)
         setattr(entity, name, value)
-
-
-# --- deletes --------------------------------------------------------------------------------
 
 
 class Delete(Write):
@@ -612,13 +579,12 @@ class Delete(Write):
 
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
-        key = self.key
         if self._flying and self.begun_in.transaction is None:
-            wait_for_key(key, self._flying)
+            wait_for_key(self.key, self._flying)
         self._look_around()
-        seen = self._ledger.last(key)
-        self._lock_id, self.tenures = check_delete(self, self._model, key, seen)
-        self.stamp = seen
+        seen = self._ledger.last(self.key)
+        self._lock_id, self.tenures = check_delete(self, self._model, self.key, seen)
+        self.stamp = seen  # from here on: a violation of the check names no place of a read
         self._check_in()
         if self._model._userlock_always_fenced and not self.base_version and self.attempt is None:
             raise self.refused(0)  # the version that its request has seen is forgotten
@@ -633,9 +599,6 @@ class Delete(Write):
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
         self._ledger.deleted(self.key, self.read_version)
-
-
-# --- the write that begins ------------------------------------------------------------------
 
 
 class _Group(NamedTuple):
