@@ -36,10 +36,13 @@ from userlock.ndb.wire import raw
 
 
 class WrappedCall:
-    """A gRPC future in front of another one."""
+    """A gRPC future in front of another one, whose answer it takes."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
+    def __init__(self, call: Any, take: Any = None) -> None:
+        self._call, self._take = call, take
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        return self._take(self._call.result(*args, **kwargs))
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         self._call.add_done_callback(lambda _: callback(self))

@@ -22,7 +22,7 @@ from userlock.ndb.patches import around, key_of, kind_of
 from userlock.ndb.pending import setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
-from userlock.ndb.stub import Gate, GatedStub, gated, settle, stamped_message
+from userlock.ndb.stub import Gate, client_stub, settle, stamped_message
 from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import Delete, begin_together, results_of, writing
@@ -33,16 +33,12 @@ ndb_model._userlock_installed = True
 
 register_participant(DatastoreParticipant())
 
-ndb.Client.stub = GatedStub()
+ndb.Client.stub = client_stub
 
 
 @around("_datastore_api:stub")
 def _gated_stub(stub: Any) -> Any:
-    def gated_stub() -> Any:
-        found = stub()
-        return found if type(found) is Gate else gated(found)
-
-    return gated_stub
+    return lambda: found if type(found := stub()) is Gate else Gate(found)
 
 
 around("_datastore_api:_process_commit")(lambda _: settle)

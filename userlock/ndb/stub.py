@@ -67,28 +67,21 @@ class Gate:
         setattr(self._userlock_stub, name, value)
 
 
-def gated(stub: Any) -> Any:
-    return stub if type(stub) is Gate else Gate(stub)
+def _gated_stub(client: Any) -> Any:
+    attributes = vars(client)
+    if "stub" not in attributes:
+        raise AttributeError("this ndb.Client has no stub yet")
+    if type(attributes["stub"]) is not Gate:
+        attributes["stub"] = Gate(attributes["stub"])
+    return attributes["stub"]
 
 
-class GatedStub:
-    """The attribute `stub` of `ndb.Client`: gated, also in clients that were made before."""
-
-    def __get__(self, client: Any, owner: Any = None) -> Any:
-        if client is None:
-            return self
-        attributes = vars(client)
-        if "stub" not in attributes:
-            raise AttributeError("this ndb.Client has no stub yet")
-        if type(attributes["stub"]) is not Gate:
-            attributes["stub"] = Gate(attributes["stub"])
-        return attributes["stub"]
-
-    def __set__(self, client: Any, stub: Any) -> None:
-        vars(client)["stub"] = gated(stub)
-
-    def __delete__(self, client: Any) -> None:
-        vars(client).pop("stub", None)
+#: The attribute `stub` of `ndb.Client`: gated, also in clients that were made before.
+client_stub = property(
+    _gated_stub,
+    lambda client, stub: vars(client).update(stub=stub),
+    lambda client: vars(client).pop("stub", None),
+)
 
 
 class _Method:
@@ -108,7 +101,7 @@ class _Method:
         """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
         call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else _TakenCall(call, take)
+        return call if take is _unchanged else WrappedCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Return the request that is to be sent, and a function that changes its answer."""
@@ -117,16 +110,6 @@ class _Method:
 
 def _unchanged(response: Any) -> Any:
     return response
-
-
-class _TakenCall(WrappedCall):
-    """A call whose answer is changed when it is taken."""
-
-    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
-        self._call, self._take = call, take
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        return self._take(self._call.result(*args, **kwargs))
 
 
 # --- reads ----------------------------------------------------------------------------------
@@ -366,15 +349,13 @@ class _Plan:
                 if ticket is not None and index not in self._refused:
                     ticket.check_commit()
         running = Running(self._commit.steps(), self._take, send)
-        # The wait for each write may be interrupted from here on.
-        books = {}
+        books: dict[Any, None] = {}
         for ticket in self._tickets:
             if ticket is not None:
-                ticket.sent_by = running
-                for each in ticket.books:
-                    books[id(each)] = each
+                ticket.sent_by = running  # from here on, the wait for it may be interrupted
+                books |= dict.fromkeys(ticket.books)
         if self._in_transaction and books:
-            watch_commit(running, books.values())
+            watch_commit(running, books)
         running.advance()
         return running
 
@@ -425,34 +406,28 @@ def _plan(request: Any) -> _Plan | None:
         ticket = tickets[index] = redeem(key)
         if ticket is not None and ticket.withdrawn:
             refused[index] = ticket.withdrawn_error()
-        elif ticket is None or (ticket.relies_on_its_locks and not request.transaction):
-            error = _refusal(ticket, key, mutation)
-            if error is not None:
-                if request.mode == _TRANSACTIONAL:
-                    raise error
+            continue
+        if ticket is None:
+            kinds = classes_of(key.path[-1].kind)
+            refused[index] = WriteNotFenced.without_ticket(
+                key=ndb_key_of(key),
+                put_at=here(),
+                deleting=deletes(mutation),
+                rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
+            )
+        elif ticket.relies_on_its_locks and not request.transaction:
+            try:
+                ticket.check_commit()
+            except WriteViolation as error:
                 refused[index] = error
+        if index in refused and request.mode == _TRANSACTIONAL:
+            raise refused[index]
     if not any(tickets) and not refused:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
-
-
-def _refusal(
-    ticket: Write | None, key: Any, mutation: Any
-) -> WriteNotFenced | WriteViolation | None:
-    """Return the error of a watched mutation that must not be sent; None if it may be sent."""
-    if ticket is None:
-        others = (each for each in classes_of(key.path[-1].kind) if not issubclass(each, Stamped))
-        return WriteNotFenced.without_ticket(
-            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation), rival=next(others, None)
-        )
-    try:
-        ticket.check_commit()
-    except WriteViolation as error:
-        return error
-    return None
 
 
 _GATED: dict[str, type[_Method]] = {
