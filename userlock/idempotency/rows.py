@@ -16,6 +16,7 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import WriteIdProperty
 from userlock.ndb.owners import (
     SHARDS,
@@ -26,7 +27,6 @@ from userlock.ndb.owners import (
     owner_key,
     shard_index,
 )
-from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.

@@ -24,9 +24,9 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.owners import joined, key_below, shard_index
-from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 
