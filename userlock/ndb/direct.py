@@ -166,7 +166,7 @@ def _message_of(row: Any) -> Any:
 
 
 class Field:
-    """A field of a `PackedModel`: an attribute with a JSON value, which is no property of ndb. Those
+    """A field of a `PackedModel`: an attribute with a JSON value, no property of ndb. Those
     of a row that was read are decoded when the first one is asked for."""
 
     def __init__(self, default: Any = None) -> None:
