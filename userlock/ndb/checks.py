@@ -273,7 +273,10 @@ def cached_is_good(entity: Any) -> bool:
         return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
         # It may have been given to an owner whose lock is held, unless its key names the owner.
-        return entity._userlock_rule.by_key or _was_read_under(stamp, scope.held)
+        return entity._userlock_rule.by_key or (
+            stamp is not None
+            and all(stamp.held.get(each) is tenure for each, tenure in scope.held.items())
+        )
     if put_in_running_transaction(entity):
         return True  # the transaction cannot read its own write back
     return (
@@ -283,12 +286,6 @@ def cached_is_good(entity: Any) -> bool:
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
         and _outdated(entity, stamp, scope.held[lock_id]) is None
-    )
-
-
-def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
-    return stamp is not None and all(
-        stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
 
 

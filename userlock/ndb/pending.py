@@ -81,7 +81,8 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
     which a lock is held, whose end would raise them."""
     errors = []
     for failure in tuple(books.failures.values()):
-        if under_locks or not failure.is_under_lock:
+        tenures = (tenure for _, held in failure.writes for tenure in held)
+        if under_locks or not any(tenure.held for tenure in tenures):
             error = failure.unseen
             if error is not None:
                 errors.append(error)
@@ -129,10 +130,6 @@ class Failure:
         if self._kept is not None and self._kept.__traceback__ is not self._traceback:
             self.settle()
         return self._kept
-
-    @property
-    def is_under_lock(self) -> bool:
-        return any(tenure.held for _, tenures in self.writes for tenure in tenures)
 
     def lies_in(self, future: Any, error: BaseException) -> None:
         """Note that a future has the error now, and learn when it is asked for it."""

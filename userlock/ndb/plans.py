@@ -85,10 +85,6 @@ def _version_if_same(result: Any, mutation: Any) -> int:
     return int(result.version) if _is_same(result.entity, entity_of(mutation)) else 0
 
 
-def _is_doubtful(write: Write | None) -> bool:
-    return write is not None and write.doubtful
-
-
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
     """Return one answer for so many mutations; blank for those without a result."""
     response = _CommitResponse.pb(_CommitResponse())
@@ -508,7 +504,7 @@ class PlainCommit:
         keys = [
             key_of(self._mutations[index])
             for index in conflicts
-            if deletes(self._mutations[index]) or _is_doubtful(self._writes[index])
+            if deletes(self._mutations[index]) or getattr(self._writes[index], "doubtful", False)
         ]
         with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
             looked = yield from look_up(self._request, keys)

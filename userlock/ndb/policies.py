@@ -94,7 +94,11 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
         )
     if own:
         return next(iter(own))
-    inherited = _inherited_by(cls)
+    inherited: dict[WritePolicy, str] = {}
+    for base in cls.__bases__:
+        policy = getattr(base, "_write_policy", None)
+        if policy is not None and policy != WritePolicy.ABSTRACT:
+            inherited.setdefault(policy, base.__name__)
     if len(inherited) > 1:
         (first, from_first), (second, from_second), *_ = inherited.items()
         raise ConfigurationError(
@@ -130,16 +134,6 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
             if attributes.get(rule) is not None:
                 own.setdefault(WritePolicy.USER_LOCK, rule)
     return own
-
-
-def _inherited_by(cls: type) -> dict[WritePolicy, str]:
-    """Return the policies of a class's bases, each with the name of the base."""
-    inherited: dict[WritePolicy, str] = {}
-    for base in cls.__bases__:
-        policy = getattr(base, "_write_policy", None)
-        if policy is not None and policy != WritePolicy.ABSTRACT:
-            inherited.setdefault(policy, base.__name__)
-    return inherited
 
 
 #: The living classes of each watched kind, the latest last.

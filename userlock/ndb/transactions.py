@@ -13,7 +13,6 @@ a transaction is kept until the transaction is over:
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ from userlock.ndb.context import (
     known_notes,
     request_notes,
 )
-from userlock.ndb.pending import books_of, finish, note_failure, raise_unseen, wait_for_all
+from userlock.ndb.pending import books_of, finish, note_failure, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -88,13 +87,6 @@ def finish_writes() -> None:
         finish(notes.books, "this request", under_locks=False)
 
 
-def leave_context(outermost: Any) -> None:
-    """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
-    notes = getattr(outermost, "_userlock_notes", None)
-    if notes is not None:
-        raise_unseen(notes.books, "this context", under_locks=False)
-
-
 class _Attempts:
     """The function of a transaction, which ndb may call again if the locks are still held."""
 
@@ -131,12 +123,7 @@ def after_commit(callback: Callable[[], object]) -> None:
     current_attempt().afterwards.append((current_scope(), callback))
 
 
-def running(begin: Any) -> Any:
-    """Return ndb's function that runs a transaction, with userlock's part in it."""
-    return functools.partial(_run_transaction, begin)
-
-
-def _run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
+def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Begin a transaction after the writes that are under way, as it does not see later ones."""
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
