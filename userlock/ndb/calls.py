@@ -30,7 +30,7 @@ import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb.commits import Answer, Call, Result, Steps, Wait, note_unsent
+from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
 from userlock.ndb.context import Attempt
 from userlock.ndb.wire import raw
 
@@ -86,8 +86,8 @@ class Running:
             self._taken = None, error
             self._finish()
         else:
-            if isinstance(step, Wait):
-                self._wait(step.seconds)
+            if isinstance(step, float):
+                self._wait(step)
             else:
                 self._send_all(step)
 

@@ -1,7 +1,7 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
-A plan is a generator. It yields the `Call`s that are to be made at once (or a `Wait`), is
-sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and may
+A plan is a generator. It yields the `Call`s that are to be made at once, or
+seconds to wait, is sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and may
 meet its own write. A write id, a value that no other write has, recognises that:
 
     first attempt    base_version 7 ──▶ v8      the reply is lost
@@ -65,12 +65,6 @@ class Call(NamedTuple):
     lands_once: bool = False  # of a commit: Datastore refuses a second copy of it
 
 
-class Wait(NamedTuple):
-    """A pause before the next call."""
-
-    seconds: float
-
-
 class Answer(NamedTuple):
     """The outcome of a call: the (raw) response, or the error."""
 
@@ -78,7 +72,7 @@ class Answer(NamedTuple):
     error: Exception | None
 
 
-Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
+Steps = Generator["list[Call] | float", "list[Answer]", Any]
 
 
 class Landed(NamedTuple):
@@ -208,7 +202,7 @@ def look_up(
         if error is not None:
             attempts += 1
             if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
-                yield Wait(RESEND_DELAYS[0])
+                yield RESEND_DELAYS[0]
                 continue
             if begin:
                 yield from roll_back(request, transaction)
@@ -240,10 +234,10 @@ def request_like(request: Any, kind: Any) -> Any:
     return made
 
 
-def pauses() -> Iterator[Wait]:
-    """Yield the pauses before a transaction's commit is sent again."""
+def pauses() -> Iterator[float]:
+    """Yield the seconds to wait before a transaction's commit is sent again."""
     for delay in RESEND_DELAYS:
-        yield Wait(delay * random.uniform(0.5, 1))
+        yield delay * random.uniform(0.5, 1)
 
 
 class Pair(NamedTuple):

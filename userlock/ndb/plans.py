@@ -24,7 +24,6 @@ from userlock.ndb.commits import (
     Result,
     Steps,
     Unguarded,
-    Wait,
     Write,
     deletes,
     entity_of,
@@ -538,7 +537,7 @@ class PlainCommit:
                 return
             if pause is None or not is_transient(error):
                 break
-            yield Wait(pause * random.uniform(0.5, 1))
+            yield pause * random.uniform(0.5, 1)
         if error is not None:
             failed |= dict.fromkeys(group, error)
 

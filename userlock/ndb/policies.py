@@ -7,7 +7,6 @@ the gate only with a ticket (`stub`).
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -136,30 +135,11 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
     return own
 
 
-#: The living classes of each watched kind, the latest last.
-_classes: dict[str, list[weakref.ref[Any]]] = {}
+#: The class of each watched kind. As in ndb, the latest one counts.
+_classes: dict[str, Any] = {}
 
-
-def watch(kind: str, cls: Any) -> None:
-    """Watch a kind for as long as the class lives. The latest class of a kind counts."""
-    if watched_class(kind) is cls:
-        return
-
-    def forget(gone: weakref.ref[Any]) -> None:
-        left = [each for each in _classes[kind] if each is not gone]
-        if left:
-            _classes[kind] = left
-        else:
-            del _classes[kind]
-
-    _classes[kind] = [*_classes.get(kind, ()), weakref.ref(cls, forget)]
-
-
-def watched_class(kind: str) -> Any:
-    """Return the class of a kind, or None if it is not watched."""
-    found = _classes.get(kind)
-    return None if found is None else found[-1]()
-
-
+watch: Callable[[str, Any], None] = _classes.__setitem__
+#: Returns the class of a kind, or None if it is not watched.
+watched_class: Callable[[str], Any] = _classes.get
 #: Returns whether a kind is watched.
 is_watched: Callable[[str], bool] = _classes.__contains__

@@ -14,7 +14,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.constraints import claim_rows
 from userlock.ndb import commits, plans
-from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
+from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded
 from userlock.ndb.plans import PlainCommit, TransactionCommit
 
 LOST = errors.ServiceUnavailable("the reply is lost")
@@ -103,7 +103,7 @@ def play(plan: Any, *answers: Any) -> tuple[Result, list[Call]]:
         except StopIteration as stop:
             assert not left, "it has not asked for all of the answers"
             return stop.value, calls
-        if isinstance(step, Wait):
+        if isinstance(step, float):
             sent = []
             continue
         sent = []
