@@ -1,8 +1,8 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
-A plan is a generator. It yields the `Call`s that are to be made at once, or
-seconds to wait, is sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and may
-meet its own write. A write id, a value that no other write has, recognises that:
+A plan is a generator. It yields the `Call`s that are to be made at once, or seconds to wait,
+is sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and
+may meet its own write. A write id, a value that no other write has, recognises that:
 
     first attempt    base_version 7 ──▶ v8      the reply is lost
     second attempt   base_version 7 ──▶ conflict: there is v8

@@ -121,9 +121,10 @@ class Model(Stamped, ndb.Model):
         super().__init_subclass__(**kwargs)
         policy = settle_policy(cls, cls._userlock_default_policy)
         cls._write_policy = policy
-        _check_hierarchy(cls)
-        cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         root = _root_of(cls)
+        if issubclass(cls, polymodel.PolyModel):
+            _check_hierarchy(cls, root)
+        cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         _prepare_rows(cls, root)
         write_id = _write_id_of(cls)
         if write_id is not None:
@@ -176,9 +177,7 @@ class Model(Stamped, ndb.Model):
         once, the second one gets the entity of the first."""
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
-        found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
-        found.add_done_callback(creator.forget)
-        return watch_over(found)
+        return watch_over(_with_existing(creator, get_or_insert(creator, *args, **kwargs)))
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:
@@ -230,37 +229,29 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
     try:
         entity = yield future
     except (EntityExistsError, StaleObjectPut) as error:
-        if error.key != creator.key:
+        if creator.entity is None or error.key != key_of(creator.entity):
             raise  # a hook has put another entity
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
+    finally:
+        _creators.pop(id(creator.entity), None)  # if ndb has not put it
     return entity
 
 
 class _Creator:
     """A proxy of the model class in ndb's `get_or_insert`, which creates the entity by calling it.
-
     The put, perhaps on a later turn of the event loop, has the call site of `get_or_insert`."""
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
         self.place = place
-        self._entity: Any = None
+        self.entity: Any = None
 
     def __call__(self, **kwargs: Any) -> Any:
-        self._entity = entity = self._cls(**kwargs)
+        self.entity = entity = self._cls(**kwargs)
         _creators[id(entity)] = self
         return entity
-
-    def forget(self, _: object) -> None:
-        """Forget the entity, if ndb has not put it."""
-        _creators.pop(id(self._entity), None)
-
-    @property
-    def key(self) -> Any:
-        """Return the key of the entity that was created, or None."""
-        return None if self._entity is None else key_of(self._entity)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cls, name)
@@ -293,11 +284,8 @@ def _root_of(cls: Any) -> Any:
     return classes[-1] if classes else cls
 
 
-def _check_hierarchy(cls: Any) -> None:
+def _check_hierarchy(cls: Any, root: Any) -> None:
     """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that."""
-    root = _root_of(cls)
-    if not issubclass(cls, polymodel.PolyModel):
-        return
     policy = getattr(root, "_write_policy", WritePolicy.ABSTRACT)
     if policy is WritePolicy.ABSTRACT:
         raise ConfigurationError(

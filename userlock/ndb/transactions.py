@@ -87,33 +87,6 @@ def finish_writes() -> None:
         finish(notes.books, "this request", under_locks=False)
 
 
-class _Attempts:
-    """The function of a transaction, which ndb may call again if the locks are still held."""
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
-        self._latest: Attempt | None = None
-
-    def __call__(self) -> Any:
-        before, attempt = self._latest, current_attempt()
-        self._latest = attempt
-        if before is not None:
-            for write in before.tickets:
-                write.trying_again()
-            puts = [write for write in before.tickets if write.entity is not None]
-            attempt.earlier = puts or before.earlier
-        current_context().call_on_transaction_complete(attempt.end)
-        return self._run()
-
-    def committed(self) -> None:
-        """Call the functions that wait for the commit, outside of locks."""
-        for scope, callback in () if self._latest is None else self._latest.afterwards:
-            if scope is None:
-                callback()
-            else:
-                scope.when_free(callback)
-
-
 def after_commit(callback: Callable[[], object]) -> None:
     """Call a function after the running transaction, when its scope holds no lock any more.
 
@@ -130,12 +103,26 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         return begin(callback, *args, **kwargs)
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
-    attempts = _Attempts(callback)
-    return _with_its_error(begin(attempts, *args, **kwargs), attempts)
+    latest: list[Attempt] = []
+
+    def run() -> Any:
+        """Run the function, which ndb may do again if the locks are still held."""
+        before, attempt = tuple(latest), current_attempt()
+        latest[:] = [attempt]
+        for each in before:
+            for write in each.tickets:
+                write.trying_again()
+            attempt.earlier = [
+                write for write in each.tickets if not write.deleting
+            ] or each.earlier
+        current_context().call_on_transaction_complete(attempt.end)
+        return callback()
+
+    return _with_its_error(begin(run, *args, **kwargs), latest)
 
 
 @tasklets.tasklet
-def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
+def _with_its_error(transaction: Any, attempts: list[Attempt]) -> Any:
     """Give a transaction's result, or its real error: ndb may have replaced its type."""
     try:
         result = yield transaction
@@ -145,7 +132,11 @@ def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
         if isinstance(failed, RetryError) and isinstance(failed.cause, NestedRetryException):
             failed = undisguised(failed.cause)
     else:
-        attempts.committed()
+        for scope, after in (each for attempt in attempts for each in attempt.afterwards):
+            if scope is None:
+                after()
+            else:
+                scope.when_free(after)  # outside of locks
         return result
     if isinstance(failed, UserLockError):  # in ndb the application has to ask for other errors
         note_failure(failed, None, (), request_notes())
