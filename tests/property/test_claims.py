@@ -21,7 +21,7 @@ import userlock_emulator
 from userlock.constraints import Unique, caseless, claim_rows, put_as_copy
 from userlock.constraints.audit import Audit
 from userlock.constraints.rows import ClaimRow
-from userlock.ndb import capabilities, commits, plans
+from userlock.ndb import capabilities, commits
 from userlock.stores import MemoryStore
 
 OWNERS = ("ann", "bob")
@@ -85,7 +85,7 @@ def client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.0001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.0001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
-    monkeypatch.setattr(plans, "_CLAIM_PAUSES", (0.0,) * 5)
+    monkeypatch.setattr(commits, "_CLAIM_PAUSES", (0.0,) * 5)
     client = ndb.Client()
     with client.context():
         capabilities.honours_base_version(client)

@@ -99,38 +99,29 @@ def probe(client: Any) -> list[Capability]:
 
 
 def _capabilities(trial: _Probe) -> Iterator[Capability]:
-    first = trial.commit("insert", 1)
+    committed = trial.commit("insert", 1).version
     yield Capability(REACHABLE, True, "it answers")
-    versions = _versions(trial, first.version)
-    yield versions
-    yield _inserts(trial)
-    if versions.works:
-        yield _base_version(trial)
-    else:
-        yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
-
-
-def _versions(trial: _Probe, committed: int) -> Capability:
     _, looked_up = trial.look_up()
     reported = {"commits": committed, "look-ups": looked_up, "queries": trial.query()}
     silent = [name for name, version in reported.items() if version <= 0]
-    agree = len(set(reported.values())) == 1
-    says = "commits, look-ups and queries report the version of an entity"
+    versions = not silent and len(set(reported.values())) == 1
+    says = f"commits, look-ups and queries do not agree on a version: {reported}"
     if silent:
         says = f"{' and '.join(silent)} report no version of an entity"
-    elif not agree:
-        says = f"commits, look-ups and queries do not agree on a version: {reported}"
-    return Capability(VERSIONS, not silent and agree, says)
-
-
-def _inserts(trial: _Probe) -> Capability:
+    elif versions:
+        says = "commits, look-ups and queries report the version of an entity"
+    yield Capability(VERSIONS, versions, says)
     try:
         trial.commit("insert", 2)
+        yield Capability(INSERTS, False, "an insert has overwritten an existing entity")
     except GoogleAPICallError as error:
         if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
             raise
-        return Capability(INSERTS, True, "an insert of an existing entity is refused")
-    return Capability(INSERTS, False, "an insert has overwritten an existing entity")
+        yield Capability(INSERTS, True, "an insert of an existing entity is refused")
+    if versions:
+        yield _base_version(trial)
+    else:
+        yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
 
 
 def _base_version(trial: _Probe) -> Capability:

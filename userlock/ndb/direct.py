@@ -131,6 +131,10 @@ def _settled(row: Any, mutation: Any, landed: Any) -> bool:
     return landed is not None
 
 
+#: The field of a value's type in a message.
+_FIELDS = {type(None): "null_value", str: "string_value", bytes: "blob_value", int: "integer_value"}
+
+
 @functools.cache
 def _properties_of(cls: Any) -> list[tuple[str, bool]]:
     """Return the names of the properties of a model, and whether they are indexed."""
@@ -151,17 +155,10 @@ def _message_of(row: Any) -> Any:
     for name, indexed in _properties_of(cls):
         value, stored = getattr(row, name), message.properties[name]
         stored.exclude_from_indexes = not indexed
-        match value:
-            case None:
-                stored.null_value = 0
-            case str():
-                stored.string_value = value
-            case bytes():
-                stored.blob_value = value
-            case int():
-                stored.integer_value = value
-            case _:
-                raise TypeError(f"a value of {type(value).__name__} in {name}")
+        field = _FIELDS.get(type(value))
+        if field is None:
+            raise TypeError(f"a value of {type(value).__name__} in {name}")
+        setattr(stored, field, 0 if value is None else value)
     return message
 
 

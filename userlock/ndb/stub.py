@@ -25,11 +25,19 @@ from google.cloud.ndb import tasklets
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
 from userlock.ndb.calls import Running, WrappedCall, begin_call
-from userlock.ndb.commits import Call, Landed, Result, deletes, is_transient, key_of
+from userlock.ndb.commits import (
+    Call,
+    Landed,
+    PlainCommit,
+    Result,
+    TransactionCommit,
+    deletes,
+    is_transient,
+    key_of,
+)
 from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
-from userlock.ndb.plans import PlainCommit, TransactionCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
 from userlock.ndb.transactions import undisguised
@@ -40,10 +48,9 @@ log = logging.getLogger(__name__)
 
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 
-#: RPCs that write nothing, or no entity.
-_HARMLESS = frozenset({"begin_transaction", "reserve_ids"})
-#: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
-_ATTRIBUTES = frozenset({"close", "host", "kind"})
+#: RPCs that write nothing, or no entity, and attributes of a transport that are no RPCs; not its
+#: channel, which would lead past the gate.
+_HARMLESS = frozenset({"begin_transaction", "reserve_ids", "close", "host", "kind"})
 
 
 class Gate:
@@ -59,9 +66,9 @@ class Gate:
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
         found = getattr(self._userlock_stub, name)
-        if name in _HARMLESS or name in _ATTRIBUTES:
-            return found
-        raise WriteNotFenced.unknown_rpc(name)
+        if name not in _HARMLESS:
+            raise WriteNotFenced.unknown_rpc(name)
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._userlock_stub, name, value)
@@ -183,10 +190,6 @@ class _Result:
     @property
     def entity(self) -> Any:
         return stamped_message(self._raw.entity, self._stamp)
-
-    @property
-    def cursor(self) -> Any:
-        return self._raw.cursor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(query_types.EntityResult.wrap(self._raw), name)

@@ -18,7 +18,7 @@ from tests.contract.ndb.test_gate import other_deletes, other_messages
 from userlock.admin import ndb as admin
 from userlock.admin.health import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
-from userlock.ndb import capabilities, commits, plans
+from userlock.ndb import capabilities, commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
@@ -140,13 +140,13 @@ class TestAnotherNdb:
     def test_an_outdated_write_is_carried_out(
         self, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
-        build_on = plans.build_on
+        build_on = commits.build_on
 
         def fence_others(mutation: Any, write: Any) -> None:
             if commits.deletes(mutation) is (what == "put"):
                 build_on(mutation, write)
 
-        monkeypatch.setattr(plans, "build_on", fence_others)
+        monkeypatch.setattr(commits, "build_on", fence_others)
         says = self.wrong(ndb_client)
         assert f"a {what} of an outdated object was carried out" in says
 

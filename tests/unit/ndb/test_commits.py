@@ -13,9 +13,18 @@ from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.constraints import claim_rows
-from userlock.ndb import commits, plans
-from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded
-from userlock.ndb.plans import PlainCommit, TransactionCommit
+from userlock.ndb import commits
+from userlock.ndb.commits import (
+    Answer,
+    Call,
+    InDoubt,
+    Landed,
+    PlainCommit,
+    Refused,
+    Result,
+    TransactionCommit,
+    Unguarded,
+)
 
 LOST = errors.ServiceUnavailable("the reply is lost")
 ABORTED = errors.Aborted("contention")
@@ -340,7 +349,7 @@ def test_the_answers_of_several_commits_are_put_together() -> None:
     last.commit_time.seconds = 7
     result = _messages.MutationResult.pb(_messages.MutationResult(version=5))
     for answers in ([plain, last], [last, plain]):
-        together = plans.put_together(answers, {1: result}, 2)
+        together = commits.put_together(answers, {1: result}, 2)
         assert (together.index_updates, together.commit_time.seconds) == (5, 7)
         assert [each.version for each in together.mutation_results] == [0, 5]
-    assert not plans.put_together([plain], {}, 0).HasField("commit_time")
+    assert not commits.put_together([plain], {}, 0).HasField("commit_time")
