@@ -65,8 +65,7 @@ class Running:
         send: Callable[[Call], Any],
     ) -> None:
         self._steps: Steps | None = steps
-        self._take_result = take
-        self._send = send
+        self._take_result, self._send = take, send
         self._calls: list[Any] = []
         self._mutex = threading.Lock()
         self._done = False
@@ -261,10 +260,8 @@ def begin_call(
     lands_once: bool = False,
     waits: bool = False,
 ) -> Any:
-    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future.
-
-    With `waits`, the answer.
-    """
+    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future;
+    with `waits`, the answer."""
     method, sent, named, reads = getattr(stub, name), raw(request), b"", name in _READS
     if reads:
         named = sent.read_options.transaction

@@ -1,9 +1,7 @@
 """Capabilities of the connected Datastore: whether it refuses stale writes.
 
-Datastore itself reports versions and honours `base_version`. A server that does
-not is refused, with an error that says so: without them nothing could keep a
-stale write from landing. The answer comes from one entity, under a random name,
-which is removed again. `userlock doctor --datastore` shows all capabilities.
+Datastore itself reports versions and honours `base_version`. A server that does not is refused:
+nothing could keep a stale write from landing. `userlock doctor --datastore` shows them all.
 """
 
 from __future__ import annotations

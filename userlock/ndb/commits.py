@@ -42,11 +42,7 @@ _MOST_CLAIMING = 100
 #: Before such a transaction is tried again, in seconds; with jitter.
 _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 
-_AllocateIdsRequest: Any = datastore_types.AllocateIdsRequest
-_CommitRequest: Any = datastore_types.CommitRequest
-_CommitResponse: Any = datastore_types.CommitResponse
-_LookupRequest: Any = datastore_types.LookupRequest
-_RollbackRequest: Any = datastore_types.RollbackRequest
+_messages: Any = datastore_types
 
 
 class Write(Protocol):
@@ -166,8 +162,7 @@ def path_of(key: Any) -> tuple[Any, ...]:
 
 
 def deletes(mutation: Any) -> bool:
-    found: bool = mutation.HasField("delete")
-    return found
+    return bool(mutation.HasField("delete"))
 
 
 def is_complete(key: Any) -> bool:
@@ -201,7 +196,7 @@ def look_up(
     left = list({name_of(key): key for key in keys}.values())
     attempts = 0
     while left:
-        lookup = _request_like(request, _LookupRequest)
+        lookup = _request_like(request, _messages.LookupRequest)
         lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
         if transaction:
             lookup.read_options.transaction = transaction
@@ -231,7 +226,7 @@ def look_up(
 def _roll_back(request: Any, transaction: bytes) -> Steps:
     """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
-        rollback = _request_like(request, _RollbackRequest)
+        rollback = _request_like(request, _messages.RollbackRequest)
         rollback.transaction = transaction
         yield [Call("rollback", rollback)]
 
@@ -310,7 +305,7 @@ def _version_if_same(result: Any, mutation: Any) -> int:
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
     """Return one answer for so many mutations; blank for those without a result."""
-    response = _CommitResponse.pb(_CommitResponse())
+    response = _messages.CommitResponse.pb(_messages.CommitResponse())
     for answer in answers:
         response.index_updates += answer.index_updates
         if answer.HasField("commit_time"):
@@ -328,11 +323,10 @@ def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int)
 class TransactionCommit:
     """The commit of a transaction: all or nothing, and at most once.
 
-    Entities that were read before the transaction are looked up in it, so that a
-    change is reported as a stale write and not as contention. So are the claims that
-    it changes (`Further`), whose rows it writes as well. After a lost reply
-    the same commit is sent again. If Datastore does not know the transaction any
-    longer, the stored entities tell whether it was applied:
+    Entities that were read before the transaction are looked up in it, so that a change is
+    reported as a stale write and not as contention. So are the claims that it changes (`Further`),
+    whose rows it writes as well. After a lost reply the same commit is sent again. If Datastore
+    does not know the transaction any longer, the stored entities tell whether it was applied:
 
         commit ──▶ applied          the reply is lost
         commit again, the same transaction: Datastore commits it at most once
@@ -551,7 +545,7 @@ class TransactionCommit:
         if not versions and not (lasts and all_gone):
             return None
         self._found_out = True
-        response = _CommitResponse.pb(_CommitResponse())
+        response = _messages.CommitResponse.pb(_messages.CommitResponse())
         for mutation in self._request.mutations:
             # One version for all writes of a commit; but an entity that was put unchanged keeps its
             # version.
@@ -600,10 +594,7 @@ class PlainCommit:
       second copy would meet no conflict, so they are not sent again while they may have landed.
     - New entities under keys of their own, in a single-use transaction: all or none. If one of
       them exists, each is sent again by itself.
-    - Mutations that change which values an entity has alone, in a `TransactionCommit` of their
-      own with the rows of the claims.
-
-    Its arguments are those of a `TransactionCommit`.
+    - Mutations that change claims, in a `TransactionCommit` of their own with the rows of those.
     """
 
     def __init__(
@@ -661,10 +652,6 @@ class PlainCommit:
         """Return those of a group that are not settled."""
         return [each for each in group if each not in self._outcomes and each not in self._results]
 
-    def _creates(self, group: list[int]) -> bool:
-        write = self._writes[group[0]]
-        return write is not None and write.must_be_new
-
     def _call_for(self, group: list[int]) -> Call:
         whole = len(group) == len(self._mutations)
         request = self._request if whole else self._copied(group)
@@ -677,13 +664,13 @@ class PlainCommit:
                     inserts = True
                     _turn_into_insert(mutation)
         if inserts:
-            request.mode = _CommitRequest.Mode.TRANSACTIONAL
+            request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
             request.single_use_transaction.read_write.SetInParent()
         return Call("commit", request)
 
     def _copied(self, group: list[int]) -> Any:
-        request = _request_like(self._request, _CommitRequest)
-        request.mode = _CommitRequest.Mode.NON_TRANSACTIONAL
+        request = _request_like(self._request, _messages.CommitRequest)
+        request.mode = _messages.CommitRequest.Mode.NON_TRANSACTIONAL
         request.mutations.extend([self._mutations[index] for index in group])
         return request
 
@@ -702,7 +689,8 @@ class PlainCommit:
 
     def _take_error(self, group: list[int], error: Exception, failed: Any) -> Steps:
         """Note the error of a group's commit. Returns the groups that are to be sent next."""
-        creates = self._creates(group)
+        first = self._writes[group[0]]
+        creates = first is not None and first.must_be_new
         if creates and isinstance(error, errors.AlreadyExists):
             if len(group) > 1:
                 return [[index] for index in group]
@@ -771,7 +759,7 @@ class PlainCommit:
         new = [index for index, key in keys.items() if not is_complete(key)]
         if not new:
             return None
-        request = _request_like(self._request, _AllocateIdsRequest)
+        request = _request_like(self._request, _messages.AllocateIdsRequest)
         request.keys.extend([keys[index] for index in new])
         ((response, error),) = yield [Call("allocate_ids", request)]
         if error is None:
@@ -783,7 +771,7 @@ class PlainCommit:
     def _try_to_claim(self, group: list[int]) -> Steps:
         """Commit a group in a transaction. Returns the error, if there is one."""
         request = self._copied(group)
-        request.mode = _CommitRequest.Mode.TRANSACTIONAL
+        request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
         writes = [self._writes[index] for index in group]
         try:
             attempt = TransactionCommit(request, writes, nonce=self._nonce)

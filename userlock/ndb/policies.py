@@ -17,8 +17,8 @@ from userlock.errors import ConfigurationError
 class WritePolicy:
     """The conditions for writes of a model; the value of `_write_policy` in its class.
 
-    A write that the policy does not allow raises a `WriteViolation` before
-    anything is sent. Writes are fenced under every policy.
+    A write that it does not allow raises a `WriteViolation` before anything is sent. Writes are
+    fenced under every policy.
 
     Attributes:
         name: the policy, in words.

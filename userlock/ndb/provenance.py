@@ -1,8 +1,7 @@
 """Read stamps, which say what an entity object stands for, and the ledger of a request's versions.
 
-Each entity that comes out of Datastore gets a stamp with what its reader held
-when it asked. A read is not checked. When a put has landed, its object gets a
-new stamp.
+Each entity that comes out of Datastore gets a stamp with what its reader held when it asked. A
+read is not checked. When a put has landed, its object gets a new stamp.
 """
 
 from __future__ import annotations
@@ -126,9 +125,8 @@ def version_of(entity: Any) -> int:
 class Ledger:
     """The versions that one request has seen, by the names of the entities.
 
-    A delete has only a key. It builds on the version that its request has last
-    seen of the entity, whatever has become of the object, and under any lock.
-    Without an entry only the lock protects it.
+    A delete has only a key. It builds on the version that its request has last seen of the entity,
+    whatever has become of the object, and under any lock. Without one only the lock protects it.
     """
 
     def __init__(self) -> None:

@@ -336,10 +336,8 @@ class _Plan:
         #: The caller's request, serialised. A changed one needs another plan.
         self.asked = asked
         self._in_transaction = bool(request.transaction)
-        #: The ticket of each mutation; None for a mutation of another kind.
-        self._tickets = tickets
-        #: The errors of the mutations that are not sent, by index.
-        self._refused = refused
+        self._tickets = tickets  # of each mutation; None for one of another kind
+        self._refused = refused  # the errors of the mutations that are not sent, by index
         #: The error of each settled mutation; None if it has landed.
         self._settled: dict[int, Exception | None] = {}
         kind = TransactionCommit if self._in_transaction else PlainCommit
@@ -408,7 +406,8 @@ def _plan(request: Any) -> _Plan | None:
             continue
         ticket = tickets[index] = redeem(key)
         if ticket is not None and ticket.withdrawn:
-            refused[index] = ticket.withdrawn_error()
+            why = "another write that was begun with it was refused, so it was not sent"
+            refused[index] = ticket.not_fenced(why, "see the error of that write")
             continue
         if ticket is None:
             kinds = classes_of(key.path[-1].kind)

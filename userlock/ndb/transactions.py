@@ -1,7 +1,7 @@
-"""Locks and contexts that are left, and transactions.
+"""Locks that are left, and transactions.
 
-Writes begun under a lock land before it is released. A lock that is left inside
-a transaction is kept until the transaction is over:
+Writes begun under a lock land before it is released. A lock that is left inside a transaction
+is kept until the transaction is over:
 
     A                                   B
     begin transaction

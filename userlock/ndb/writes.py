@@ -211,7 +211,7 @@ class Write(PendingWrite):
         elif self.base_version:
             honoured = honours_base_version(context.client)
             if not honoured:
-                raise self._not_fenced(**why_not_fenced(context.client, honoured))
+                raise self.not_fenced(**why_not_fenced(context.client, honoured))
         if not self.base_version and not self._read_here:
             self.must_be_new = self._creates()
             if self.tenures and not (self.must_be_new or self.new_id):
@@ -227,7 +227,7 @@ class Write(PendingWrite):
             return  # it is created again, or lives in the global cache only
         if stamp.version == OVERTAKEN:
             raise self.refused(0)
-        raise self._not_fenced(
+        raise self.not_fenced(
             "it was read without its version, so nobody could tell whether it has changed since",
             "read it again, from Datastore itself (not from a message or a cache, and not from a "
             "server that reports no versions)",
@@ -379,17 +379,12 @@ class Write(PendingWrite):
         if is_complete(self.key):  # the next read asks Datastore, and not a context cache
             self._ledger.refused(self.key, self.read_version)
 
-    def withdrawn_error(self) -> Exception:
-        """Return the error of a write that its caller has withdrawn."""
-        why = "another write that was begun with it was refused, so it was not sent"
-        return self._not_fenced(why, "see the error of that write")
-
     @property
     def _facts(self) -> dict[str, Any]:
-        facts = {"key": self.key, "lock_id": self._lock_id, "put_at": self.place}
-        return {**facts, "deleting": self.deleting}
+        place, deleting = self.place, self.deleting
+        return {"key": self.key, "lock_id": self._lock_id, "put_at": place, "deleting": deleting}
 
-    def _not_fenced(self, reason: str, remedy: str) -> errors.WriteNotFenced:
+    def not_fenced(self, reason: str, remedy: str) -> errors.WriteNotFenced:
         kind = self._model._get_kind()
         return errors.WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
