@@ -69,8 +69,8 @@ class Running:
         self._calls: list[Any] = []
         self._mutex = threading.Lock()
         self._done = False
-        self._callbacks: list[Callable[[Any], object]] = []
         self._result: Any = None
+        self._callbacks: list[Callable[[Any], object]] = []
         self._taken: tuple[Any, Exception | None] | None = None
 
     def advance(self, answers: Any = None) -> None:
@@ -201,10 +201,8 @@ class _Transaction:
         self.mutex = threading.Lock()
         #: Datastore's id of it; empty before the answer that tells it.
         self.id = b""
-        #: The call that begins it, while it is under way.
-        self.call: Any = None
-        #: Whether it was rolled back before it had begun.
-        self.over = False
+        self.call: Any = None  # the call that begins it, while it is under way
+        self.over = False  # whether it was rolled back before it had begun
 
     @property
     def is_untouched(self) -> bool:

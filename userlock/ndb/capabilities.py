@@ -47,7 +47,6 @@ class _Probe:
         self._key = self._endpoint.key(KIND, secrets.token_hex(16))
 
     def commit(self, operation: str, number: int = 0, base_version: int | None = None) -> Any:
-        """Apply one mutation; return its result."""
         changed = self._key
         if operation != "delete":
             value = {"integer_value": number, "exclude_from_indexes": True}
@@ -63,7 +62,6 @@ class _Probe:
         return 0, 0
 
     def query(self) -> int:
-        """Return the version that a query reports."""
         own = {"property": {"name": "__key__"}, "op": _EQUAL, "value": {"key_value": self._key}}
         query = Query(kind=[{"name": KIND}], filter={"property_filter": own})
         results = self._call(self._endpoint.run_query, query).entity_results

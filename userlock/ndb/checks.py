@@ -210,7 +210,6 @@ _NEVER_ALLOWED: Mapping[WritePolicy, type[errors.WriteViolation]] = {
 
 
 def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
-    """Return the violation of a put under another policy than the user's lock."""
     policy, transaction = type(entity)._write_policy, current_transaction()
     in_one = policy == WritePolicy.IN_TRANSACTION
     # Nobody else can know the id that Datastore is about to allocate.

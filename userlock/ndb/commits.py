@@ -130,7 +130,6 @@ def may_have_landed(error: BaseException | None) -> bool:
 
 
 def note_unsent(error: Exception) -> None:
-    """Note with an error that the commit which ends with it was not sent."""
     error._userlock_unsent = True  # type: ignore[attr-defined]
 
 
@@ -352,14 +351,11 @@ class TransactionCommit:
         skipped: Collection[int] = (),
         nonce: int = 0,
     ) -> None:
-        self._request = request
-        self._writes = writes
+        self._request, self._writes, self._nonce = request, writes, nonce
         self._separately = not request.transaction
-        self._nonce = nonce
         self._outcomes: dict[int, Outcome] = {}
         self._sent = list(range(len(writes)))
-        #: Whether look-ups, not an answer, have told that it was applied.
-        self._found_out = False
+        self._found_out = False  # whether look-ups, not an answer, have told that it was applied
         self._arrange(skipped)
 
     def _arrange(self, skipped: Collection[int]) -> None:
@@ -600,16 +596,13 @@ class PlainCommit:
     def __init__(
         self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
     ) -> None:
-        self._request = request
-        self._mutations = request.mutations
-        self._writes = writes
-        self._skipped = skipped
+        self._request, self._mutations = request, request.mutations
+        self._writes, self._skipped = writes, skipped
         self._outcomes: dict[int, Outcome] = {}
         self._results: dict[int, Any] = {}
         self._answers: list[Any] = []
         self._nonce = 0
-        #: The mutations whose keys were allocated here.
-        self._allocated: set[int] = set()
+        self._allocated: set[int] = set()  # the mutations whose keys were allocated here
         for mutation, write in zip(self._mutations, writes, strict=True):
             if write is not None and write.write_id is not None:
                 _put_write_id(mutation, *write.write_id)

@@ -42,8 +42,7 @@ class Books:
     """The writes on their way, and the errors, of a tenure, an attempt or a request."""
 
     def __init__(self) -> None:
-        #: The `pending.PendingWrite`s, by number.
-        self.writes: dict[int, Any] = {}
+        self.writes: dict[int, Any] = {}  # the `pending.PendingWrite`s, by number
         #: The `pending.Failure` of each error that anybody has, by the id of the error.
         self.failures: dict[int, Any] = {}
 
@@ -53,22 +52,17 @@ class Attempt:
 
     def __init__(self) -> None:
         self.books = Books()
-        #: The puts and deletes that it has begun, `writes.Write`.
-        self.tickets: list[Any] = []
-        #: The latest put of each entity, by key; None after a delete.
-        self.puts: dict[Any, Any] = {}
-        #: The keys that it has deleted.
-        self.deleted: set[Any] = set()
+        self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
+        self.puts: dict[Any, Any] = {}  # the latest put of each entity, by key; None after a delete
+        self.deleted: set[Any] = set()  # the keys that it has deleted
         #: Whether its commit has been sent: from then on, its errors are the transaction's.
         self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
-        #: The puts of the attempt before it.
-        self.earlier: list[Any] = []
+        self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
-        #: Numbers for entities whose order in the commit counts.
-        self.numbers = itertools.count()
+        self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def end(self, answer: Any = None) -> Any:
         """Note that it has been committed or rolled back."""
@@ -90,8 +84,7 @@ class RequestNotes:
     def __init__(self) -> None:
         #: Of the writes that belong to no lock and no transaction, and the errors of all.
         self.books = Books()
-        #: The entities that it has read or written, and their versions.
-        self.ledger = Ledger()
+        self.ledger = Ledger()  # the entities that it has read or written, and their versions
         #: The writes outside of transactions that are not answered yet, by key.
         self.flying: dict[Any, Any] = {}
         #: Of transactions that ndb has not begun, by their ids.

@@ -137,7 +137,6 @@ _FIELDS = {type(None): "null_value", str: "string_value", bytes: "blob_value", i
 
 @functools.cache
 def _properties_of(cls: Any) -> list[tuple[str, bool]]:
-    """Return the names of the properties of a model, and whether they are indexed."""
     indexed = ndb.StringProperty, ndb.ComputedProperty
     return [
         (name, isinstance(each, indexed))

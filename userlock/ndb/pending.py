@@ -99,8 +99,7 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
 class Failure:
     """The error of writes of one request, in books for as long as anybody has it."""
 
-    #: How often such errors have been put into futures, or taken out, in this process.
-    moves = 0
+    moves = 0  # how often such errors have been put into futures, or taken out, in this process
 
     def __init__(self, error: BaseException) -> None:
         number = id(error)
@@ -199,10 +198,8 @@ _numbers = itertools.count(1)
 class PendingWrite:
     """A write, or an operation that writes, until it is over."""
 
-    #: ndb's future of it, while it is on its way.
-    future: Any = None
-    #: What sends it, a gRPC future; None before.
-    sent_by: Any = None
+    future: Any = None  # ndb's future of it, while it is on its way
+    sent_by: Any = None  # what sends it, a gRPC future; None before
     #: The request's writes under way, by key; it may be among them, by its own.
     _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
     key: Any = None
@@ -214,14 +211,12 @@ class PendingWrite:
         self.begun_by = threading.get_ident()
 
     def enter(self, future: Any) -> None:
-        """Enter it in its books, until it is over."""
         self.future = future
         for books in self.books:
             books.writes[self.number] = self
         future.add_done_callback(self._over)
 
     def forget(self) -> None:
-        """Leave the books."""
         for books in self.books:
             books.writes.pop(self.number, None)
         if self._flying and self._flying.get(self.key) is self:

@@ -62,8 +62,7 @@ class Stamped:
     """Base of the models: an entity object with a stamp."""
 
     _userlock_stamp: Stamp | None = None
-    #: The key, whatever properties an application has.
-    _userlock_key: Any = ndb.Model.key
+    _userlock_key: Any = ndb.Model.key  # the key, whatever properties an application has
 
 
 def current_settings() -> Settings:

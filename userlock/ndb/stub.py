@@ -92,8 +92,6 @@ client_stub = property(
 
 
 class _Method:
-    """One RPC of a stub."""
-
     def __init__(self, name: str, stub: Any) -> None:
         self._name = name
         self._stub = stub
@@ -105,7 +103,6 @@ class _Method:
         return take(begin_call(self._stub, self._name, request, args, options, waits=True))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
         call = begin_call(self._stub, self._name, request, args, options)
         return call if take is _unchanged else WrappedCall(call, take)
@@ -270,7 +267,6 @@ class _Commit(_Method):
         return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
-        """Return the plan of a request; None if nothing in it is watched."""
         sent = raw(request)
         if number_in(sent) == PASSED:
             if self._is_last:

@@ -87,16 +87,12 @@ class Write(PendingWrite):
     deleting = must_be_new = False
     base_version = read_version = 0
     write_id: tuple[str, int] | None = None
-    #: The rows that change in its commit, and what looks after them.
-    rows: Any = None
-    further: Any = None
-    #: The keys of all rows that its entity will have.
-    claimed: tuple[Any, ...] = ()
+    rows: Any = None  # those that change in its commit
+    further: Any = None  # looks after them
+    claimed: tuple[Any, ...] = ()  # the keys of all rows that its entity will have
     withdrawn = doubtful = checked = new_id = False
-    #: Whether only its locks protect it: Datastore would not refuse it.
-    relies_on_its_locks = False
-    #: Whether its entity was read in its transaction, which protects it.
-    _read_here = False
+    relies_on_its_locks = False  # nothing else protects it: Datastore would not refuse it
+    _read_here = False  # its entity was read in its transaction, which protects it
     _lock_id: str | None = None
     stamp: Stamp | None = None
     #: The locks, transaction and settings when it was checked.
@@ -130,16 +126,11 @@ class Write(PendingWrite):
         if unguarded is not None and (not isinstance(unguarded, str) or not unguarded.strip()):
             raise ValueError("unguarded= needs a reason: say why writing without the lock is right")
         super().__init__(context)
-        self.place = place
-        self.entity = entity
-        self._model = model
+        self.entity, self.key, self.place = entity, key, place
+        self._model, self._unguarded, self._inserts = model, unguarded, inserts
         self.stays: bool = model._userlock_stays
-        self.key = key
-        self._unguarded = unguarded
-        self._inserts = inserts
-        self._notes = request_notes()
-        self._ledger = self._notes.ledger
-        self._flying = self._notes.flying
+        self._notes = notes = request_notes()
+        self._ledger, self._flying = notes.ledger, notes.flying
 
     def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Begin the write by this call of ndb. Returns its future."""
@@ -170,7 +161,6 @@ class Write(PendingWrite):
         return future
 
     def _look_around(self) -> None:
-        """Note the locks and settings of this moment."""
         scope = current_scope()
         self.held = NO_LOCKS if scope is None else scope.held
         self._settings = settings = defaults.settings if scope is None else scope.settings
@@ -245,7 +235,6 @@ class Write(PendingWrite):
         return TicketedKey.of(ds_key, self.number)
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
-        """Note it in its transaction as the latest write of its entity."""
         self._put_before = attempt.puts.get(self.key)
         attempt.puts[self.key] = None if self.deleting else self
 
@@ -421,8 +410,7 @@ def report(violation: WriteViolation) -> None:
 class Put(Write):
     """One put. `inserts`: the entity must be new, whatever its class says."""
 
-    #: What ndb has made of the entity.
-    content: Any = None
+    content: Any = None  # what ndb has made of the entity
 
     def check(self, prepare: Callable[[], None]) -> None:
         """Check it, as the last step before ndb reads the properties, after the hooks. `prepare` is
