@@ -49,8 +49,9 @@ class _Probe:
     def commit(self, operation: str, number: int = 0, base_version: int | None = None) -> Any:
         changed = self._key
         if operation != "delete":
-            value = {"integer_value": number, "exclude_from_indexes": True}
-            changed = Entity(key=self._key, properties={"n": value})
+            changed = Entity(key=self._key)
+            changed.properties["n"].integer_value = number
+            changed.properties["n"].exclude_from_indexes = True
         return self._call(
             self._endpoint.commit, Mutation(base_version=base_version, **{operation: changed})
         )
