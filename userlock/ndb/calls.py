@@ -59,10 +59,7 @@ class Running:
     """
 
     def __init__(
-        self,
-        steps: Steps,
-        take: Callable[[Result], tuple[Any, Exception | None]],
-        send: Callable[[Call], Any],
+        self, steps: Steps, take: Callable[[Result], Any], send: Callable[[Call], Any]
     ) -> None:
         self._steps: Steps | None = steps
         self._take_result, self._send = take, send

@@ -28,8 +28,7 @@ DOUBTFUL = (
     errors.Cancelled,
 )
 
-#: The legacy mode of concurrency allows a transaction no more entity groups.
-MAX_GROUPS = 25
+MAX_GROUPS = 25  # the legacy mode of concurrency allows a transaction no more entity groups
 
 #: Before a transaction's commit is sent again, in seconds; with jitter.
 RESEND_DELAYS = (0.1, 0.4, 1.6)
@@ -37,8 +36,7 @@ RESEND_DELAYS = (0.1, 0.4, 1.6)
 _MAX_LOOKUP_KEYS = 1000
 _LOOKUP_ATTEMPTS = 3
 
-#: The mutations of one transaction with claims.
-_MOST_CLAIMING = 100
+_MOST_CLAIMING = 100  # the mutations of one transaction with claims
 #: Before such a transaction is tried again, in seconds; with jitter.
 _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 

@@ -107,7 +107,6 @@ def _lookup_of_reader(lookup: Any, key: Any, options: Any) -> Any:
 
 
 def _past_the_global_cache(options: Any) -> Any:
-    """Return the options of a look-up that goes to Datastore itself."""
     return options.copy(use_global_cache=False)
 
 

@@ -24,10 +24,8 @@ from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
-#: Part of stored data: rows of another number would not be found.
-SHARDS = 16
-#: Most bytes of a name in a key, less room for a prefix.
-_MOST_NAME_BYTES = 1400
+SHARDS = 16  # part of stored data: rows of another number would not be found
+_MOST_NAME_BYTES = 1400  # most bytes of a name in a key, less room for a prefix
 #: The roots of long names, and those of no owner.
 _OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
 

@@ -37,8 +37,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_WITH_THREADS = 5.0
 #: Longest wait for a write before its lock is released: ndb's deadline of an RPC, and some.
 _PATIENCE = 70.0
-#: An error that is handed on takes one turn of the event loop for each tasklet.
-_MOST_TURNS = 100
+_MOST_TURNS = 100  # an error that is handed on takes one turn of the event loop for each tasklet
 
 
 def books_of(tenure: HeldLock) -> Books:
@@ -191,8 +190,7 @@ def setting(set_exception: Any) -> Any:
     return set_exception_unseen
 
 
-#: Of the writes of this process.
-_numbers = itertools.count(1)
+_numbers = itertools.count(1)  # of the writes of this process
 
 
 class PendingWrite:

@@ -141,5 +141,4 @@ _classes: dict[str, Any] = {}
 watch: Callable[[str, Any], None] = _classes.__setitem__
 #: Returns the class of a kind, or None if it is not watched.
 watched_class: Callable[[str], Any] = _classes.get
-#: Returns whether a kind is watched.
-is_watched: Callable[[str], bool] = _classes.__contains__
+is_watched: Callable[[str], bool] = _classes.__contains__  # returns whether a kind is watched

@@ -19,8 +19,7 @@ from userlock.lock.scope import current_scope
 from userlock.ndb.patches import is_complete, name_of
 from userlock.settings import Settings
 
-#: The entities that a ledger knows; the oldest are forgotten.
-MOST_SEEN = 10_000
+MOST_SEEN = 10_000  # the entities that a ledger knows; the oldest are forgotten
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 orders = itertools.count(1)

@@ -17,10 +17,8 @@ from google.protobuf import unknown_fields
 _KeyMessage: Any = KeyMessage
 _RawKey: Any = KeyMessage.pb()
 
-#: "usl" in ASCII; far above any field number of Datastore's schema.
-_FIELD = 7697260
-#: That field with the wire type of 64 bits, as a varint.
-_TAG = b"\xe1\xb6\xae\x1d"
+_FIELD = 7697260  # "usl" in ASCII; far above any field number of Datastore's schema
+_TAG = b"\xe1\xb6\xae\x1d"  # that field with the wire type of 64 bits, as a varint
 
 
 def raw(message: Any) -> Any:

@@ -601,8 +601,7 @@ class _Group(NamedTuple):
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
 _group: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_group", default=None)
 
-#: Returns the write that begins here, or None.
-writing = _writing.get
+writing = _writing.get  # returns the write that begins here, or None
 
 
 def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
